@@ -1,0 +1,78 @@
+/**
+ * A run: one execution of a workflow over a thread.
+ *
+ *            start                claim                    function returned
+ *   (none) ────────▶ pending ───────────────▶ running ───────────────────────▶ completed
+ *                     ▲  ▲                    │ │ │ │   function threw
+ *                     │  │ release, retry     │ │ │ └──────────────────────────▶ failed ──retry──▶ pending
+ *                     │  └────────────────────┘ │ │     cancel
+ *              resume │        suspend (timer,  │ └────────────────────────────▶ cancelled
+ *                     │        effect, …)       ▼
+ *                   paused ◀──pause── … ◀── waiting ──due, resolved, message──▶ (claimable again)
+ *
+ * Each transition and the function behind it:
+ *
+ *   (none)  → pending    startRun            client/start-run.ts     run_queued
+ *   pending, waiting, abandoned running
+ *           → running    store.claim         stores/<store>/claim.ts run_started or run_recovered, with the first commit
+ *   running → running    Execution.commit    engine/execution.ts     steps, effects, state
+ *   running → waiting    Execution.suspend   engine/execution.ts     timer_set, effect_unsure, step_failed with a long delay
+ *   running → pending    Execution.release   engine/execution.ts     shutdown: not counted as a death
+ *   running → paused     Execution.pause     engine/execution.ts     run_paused: asked, poisoned, mismatch, retries
+ *   running → completed, failed, cancelled   engine/execute-run.ts   run_completed, run_failed, run_cancelled
+ *   pending, waiting → paused, cancelled     client/control-run.ts   run_paused, run_cancelled
+ *   paused  → pending    resumeRun           client/control-run.ts   run_resumed
+ *   failed  → pending    retryRun            client/control-run.ts   run_retried
+ */
+
+export const runStatuses = ['pending', 'running', 'waiting', 'paused', 'completed', 'failed', 'cancelled'] as const
+export type RunStatus = (typeof runStatuses)[number]
+
+export type PauseReason = 'asked' | 'poisoned' | 'mismatch' | 'budget' | 'retries' | 'undo'
+/** What a waiting run waits for. */
+export type WaitReason = 'timer' | 'retry' | 'signal' | 'person' | 'child' | 'effect'
+
+/** A run's row as every store returns it. Times are ms since 1970 by the store's clock. */
+export interface Run {
+  readonly owner: string
+  readonly id: string
+  readonly threadId: string
+  readonly workflow: string
+  readonly version: number
+  readonly status: RunStatus
+  readonly reason: PauseReason | WaitReason | null
+  readonly queue: string
+  readonly priority: number
+  /** Fingerprint of workflow name and input: tells a repeated start from another one under the same id. */
+  readonly fingerprint: string
+  /** Rises by one at every claim. */
+  readonly epoch: number
+  readonly leaseId: string | null
+  readonly leaseUntil: number | null
+  readonly leaseHolder: string | null
+  /** When a pending or waiting run becomes due; null when only something from outside can wake it. */
+  readonly dueAt: number | null
+  /** Claims since the last recorded result; counted before the work begins. */
+  readonly claimsWithoutProgress: number
+  /** The step that was last seen running; null between steps. */
+  readonly currentStep: string | null
+  /** Log position whose payload is the input of the current tape. */
+  readonly inputSeq: number
+  /** Log position at which the current tape starts; null until the run wrote something. */
+  readonly tapeSeq: number | null
+  /** Log position of run_completed, run_failed, run_cancelled or the last run_paused; null while it runs. */
+  readonly endSeq: number | null
+  readonly createdAt: number
+  readonly startedAt: number | null
+  readonly finishedAt: number | null
+}
+
+export function isTerminal(status: RunStatus): boolean {
+  return status === 'completed' || status === 'failed' || status === 'cancelled'
+}
+
+/** Claims without a recorded result after which a run is paused as poisoned. */
+export const poisonLimit = 5
+
+/** Deaths of its worker after which a step that was running each time fails with worker_died. */
+export const stepDeathLimit = 3

@@ -1,0 +1,252 @@
+import type { EventType, LogRecord } from '../model/event.ts'
+import type { Operation } from '../model/operation.ts'
+import type { Payload } from '../model/payload.ts'
+import type { Run, RunStatus } from '../model/run.ts'
+import type { Change, Committed } from './change.ts'
+
+/**
+ * What every store keeps. The rules live in `model`; a store makes a change atomic and does not decide it.
+ *
+ * Invariants, proven by the store suite under these numbers:
+ *
+ *   S1  A change is visible whole or not at all, to every reader, at once.
+ *   S2  Under a lease guard only the latest (epoch, leaseId) writes; others change nothing and get `lease_lost`.
+ *   S3  A thread's log is gapless from its first position, and only grows, until the thread is deleted.
+ *   S4  When `commit` resolves the change is as durable as the store claims.
+ *   S5  A run is claimed by one caller; every claim raises the epoch and counts before any work.
+ *   S6  Of a thread's unfinished runs only the earliest can be claimed.
+ *   S7  One (owner, id) is one run, one (owner, key) one operation; another owner's is as good as absent.
+ *   S8  Payloads and ids come back byte for byte; damage is `corrupt_record`, never other data.
+ *   S9  All times are the store's own, plus the offset it was opened with.
+ */
+export interface Store {
+  /** `memory`, `sqlite`, … */
+  readonly kind: string
+
+  /**
+   * Creates or upgrades the tables. Atomic; when many processes race, one does it and the others see it done.
+   * Refuses with `schema_too_new` when the tables are of a later library. Called once, before anything else.
+   */
+  migrate(): Promise<void>
+
+  /** The store's time in ms since 1970. */
+  now(): Promise<number>
+
+  /**
+   * Writes a batch. Each change is atomic and judged for itself, in order: a refused one does not hurt its neighbours
+   * and later ones see the earlier. Resolves after one flush that covers all of them. Rejects as a whole only
+   * when nothing of the batch was written (`store_unavailable`, `storage_full`) or that is not known (`outcome_unknown`).
+   * Cost: one transaction and one flush a batch; no read before a write on the path of a step.
+   */
+  commit(changes: readonly Change[]): Promise<readonly Committed[]>
+
+  /**
+   * Takes up to `limit` runs that are due or abandoned: pending or waiting with dueAt reached, or running with a lease
+   * that ran out or (where this can be known) a holder that is dead. Atomic per run: status running, epoch + 1, a new
+   * lease id, claimsWithoutProgress + 1. Racing callers never get the same run. Of a thread only its earliest
+   * unfinished run; only workflows, versions and state versions in `workflows`. Higher priority first, then dueAt.
+   */
+  claim(request: ClaimRequest): Promise<readonly Claim[]>
+
+  /** Extends leases that are still held. Returns, for each, whether it is held and whether unread messages wait. Equality of (epoch, leaseId). */
+  renew(request: RenewRequest): Promise<readonly Renewed[]>
+
+  /**
+   * Puts a message into a run's inbox, once, and makes the run due if it is waiting. The holder learns of it at its
+   * next commit, renewal or notification. Refused with `run_not_found`; a finished run takes no message (`conflict`).
+   */
+  deliver(message: NewMessage): Promise<{ readonly ok: true } | { readonly ok: false; readonly refusal: 'run_not_found' | 'conflict' }>
+
+  /** A run's unread messages, oldest first. */
+  readInbox(key: RunKey): Promise<readonly Message[]>
+
+  readRun(key: RunKey): Promise<Run | null>
+
+  /** Newest first; `cursor` continues where the last page ended. */
+  listRuns(query: RunQuery): Promise<{ readonly items: readonly Run[]; readonly cursor?: string }>
+
+  readThread(key: ThreadKey): Promise<Thread | null>
+
+  /** In order of creation; `cursor` continues where the last page ended. */
+  listThreads(query: ThreadQuery): Promise<{ readonly items: readonly Thread[]; readonly cursor?: string }>
+
+  /** A stretch of a thread's log in order, in one range read. Verifies checksums and gaps: `corrupt_record`. */
+  readLog(query: LogQuery): Promise<readonly LogRecord[]>
+
+  /** The latest snapshot at or before `atSeq`. Verifies its checksum. */
+  readSnapshot(query: ThreadKey & { readonly atSeq: number }): Promise<Snapshot | null>
+
+  /** Positions at which commits ended, oldest first, with their labels. */
+  listCheckpoints(query: CheckpointQuery): Promise<readonly CheckpointRow[]>
+
+  /** Labels a position. Refused with `conflict` when there is no checkpoint at it. A label names one position of a thread: the latest tag wins. */
+  tag(request: ThreadKey & { readonly seq: number; readonly label: string }): Promise<{ readonly ok: boolean }>
+
+  readOperation(key: { readonly owner: string; readonly key: string }): Promise<Operation | null>
+
+  /**
+   * Deletes runs, log and snapshots of a thread and leaves a tombstone. Atomic; a holder is fenced from then on
+   * (`lease_lost`). Operations stay. A later start is a new life: positions and epochs continue. False if it was not there.
+   */
+  deleteThread(key: ThreadKey & { readonly at: number }): Promise<boolean>
+
+  /** Ends what this store opened. What the user opened stays open. Later calls are refused with `closed`. */
+  close(): Promise<void>
+
+  /** How durable an acknowledged change is; checked against the engine when the store was opened. */
+  readonly durability: 'full' | 'relaxed' | 'none'
+
+  /**
+   * Optional speed: calls back soon after something changed, in this process or another. May be late, doubled or lost;
+   * polling stays correct without it. An empty hint means: something changed. Returns the function that ends it.
+   */
+  subscribe?(listener: (hint: Hint) => void): () => void
+
+  /**
+   * Optional, SQL stores only: checks the lease, runs `body` inside a transaction on the committer's connection, then
+   * writes the change that `body` returned in the same transaction. Refused like `commit`; a throw rolls everything back.
+   */
+  transact?(guarded: TransactRequest, body: (tx: SqlTransaction) => Promise<Change>): Promise<Committed>
+}
+
+export interface ThreadKey {
+  readonly owner: string
+  readonly threadId: string
+}
+
+export interface RunKey {
+  readonly owner: string
+  readonly runId: string
+}
+
+export interface ClaimRequest {
+  /** Names the worker in lease_holder. The store adds what tells whether that process still lives. */
+  readonly workerId: string
+  readonly leaseMs: number
+  readonly limit: number
+  /** What this worker can execute. `stateVersion` is the highest state version it understands; absent: any. */
+  readonly workflows: readonly { readonly name: string; readonly version: number; readonly stateVersion?: number }[]
+  /** Only these queues; absent: all. */
+  readonly queues?: readonly string[]
+}
+
+export interface Claim {
+  readonly run: Run
+  readonly leaseId: string
+  readonly input: Payload
+  readonly thread: Thread
+  /** The holder it was taken from, if it was running. */
+  readonly takenFrom: { readonly holder: string; readonly why: 'lease_expired' | 'holder_died'; readonly leaseUntil: number } | null
+  readonly hasMail: boolean
+  /** The store's time of the claim. */
+  readonly now: number
+}
+
+export interface RenewRequest {
+  readonly leaseMs: number
+  readonly leases: readonly (RunKey & { readonly epoch: number; readonly leaseId: string })[]
+}
+
+export interface Renewed extends RunKey {
+  readonly isHeld: boolean
+  readonly hasMail: boolean
+}
+
+/** A message to a run. `kind` says what it is about: 'pause', 'cancel', later signals and answers. */
+export interface NewMessage extends RunKey {
+  readonly kind: string
+  readonly name: string | null
+  readonly payload: Payload | null
+}
+
+export interface Message extends NewMessage {
+  readonly id: number
+  readonly at: number
+}
+
+export interface Thread extends ThreadKey {
+  /** Last position of the log, 0 when it is empty. */
+  readonly headSeq: number
+  /** Version of the state definition of its state, 0 before any. */
+  readonly stateVersion: number
+  /** Rises when a deleted thread gets a new life, from 1. */
+  readonly incarnation: number
+  /** The log of this life starts after this position. */
+  readonly baseSeq: number
+  readonly createdAt: number
+  readonly deletedAt: number | null
+}
+
+export interface Snapshot {
+  readonly seq: number
+  readonly state: Payload
+  readonly stateVersion: number
+}
+
+export interface LogQuery extends ThreadKey {
+  /** Records with a position greater than this. Default 0. */
+  readonly afterSeq?: number
+  /** Records with a position up to and including this. */
+  readonly toSeq?: number
+  readonly limit?: number
+  /** Only records of this run; with `withEdits` also those of others that carry a patch. Others come without payload. */
+  readonly runId?: string
+  readonly withEdits?: boolean
+  readonly types?: readonly EventType[]
+  /** Only records with a patch, without their payloads unless they are state_migrated. */
+  readonly patchesOnly?: boolean
+  /** Without payloads and patches: for counting and naming. */
+  readonly bare?: boolean
+}
+
+export interface CheckpointQuery extends ThreadKey {
+  readonly afterSeq?: number
+  readonly limit?: number
+  readonly label?: string
+}
+
+export interface CheckpointRow {
+  readonly seq: number
+  readonly at: number
+  readonly runId: string | null
+  readonly step: string | null
+  readonly label: string | null
+  /** Bytes of payloads and patches that the commit ending here added. */
+  readonly bytes: number
+}
+
+export interface RunQuery {
+  readonly owner: string
+  readonly threadId?: string
+  readonly workflow?: string
+  readonly queue?: string
+  readonly statuses?: readonly RunStatus[]
+  readonly limit: number
+  readonly cursor?: string
+}
+
+export interface ThreadQuery {
+  readonly owner: string
+  readonly limit: number
+  readonly cursor?: string
+}
+
+export interface Hint {
+  readonly owner?: string
+  readonly threadId?: string
+  readonly runId?: string
+  /** A run may have become claimable. */
+  readonly isClaimable?: boolean
+}
+
+export interface TransactRequest extends RunKey {
+  readonly threadId: string
+  readonly epoch: number
+  readonly leaseId: string
+  readonly timeoutMs: number
+}
+
+/** The user's own SQL inside the checkpoint's transaction. */
+export interface SqlTransaction {
+  query<Row = Record<string, unknown>>(sql: string, params?: readonly unknown[]): Promise<Row[]>
+}
