@@ -237,6 +237,8 @@ export interface Hint {
   readonly runId?: string
   /** A run may have become claimable. */
   readonly isClaimable?: boolean
+  /** A message was put into the run's inbox. */
+  readonly hasMail?: boolean
 }
 
 export interface TransactRequest extends RunKey {

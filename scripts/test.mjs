@@ -1,0 +1,67 @@
+// npm test: types, lint, then every test (test/package packs and installs the package). Arguments go to vitest.
+// All of it runs even after a failure. The last line, `N passed, N failed`, counts each test, and types and lint as one each.
+
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { ensureSystemPackages } from './system-packages.mjs'
+
+const startedAt = performance.now()
+const times = []
+const counts = { passed: 0, failed: 0, skipped: 0 }
+
+try {
+  ensureSystemPackages()
+  check('types', 'tsc', [])
+  check('lint', 'biome', ['check'])
+  runTests(process.argv.slice(2))
+} catch (error) {
+  console.error(error.message)
+  counts.failed += 1
+}
+console.log(
+  `\nnpm test took ${seconds(startedAt)} (${times.join(', ')})${counts.skipped > 0 ? `; ${counts.skipped} skipped` : ''}`,
+)
+console.log(`${counts.passed} passed, ${counts.failed} failed`)
+process.exitCode = counts.failed === 0 ? 0 : 1
+
+function check(name, command, args) {
+  counts[run(name, command, args) ? 'passed' : 'failed'] += 1
+}
+
+function runTests(vitestArgs) {
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-test-'))
+  try {
+    const file = join(folder, 'results.json')
+    const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
+    const isGreen = run('tests', 'vitest', ['run', ...reporters, ...vitestArgs])
+    const failedBefore = counts.failed
+    countTests(JSON.parse(readFileSync(file, 'utf8')))
+    // An error outside of every test, such as an unhandled rejection, fails the run and no test.
+    if (!isGreen && counts.failed === failedBefore) counts.failed += 1
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+function countTests(results) {
+  counts.passed += results.numPassedTests
+  counts.failed += results.numFailedTests
+  counts.skipped += results.numPendingTests + results.numTodoTests
+  // A file that could not be loaded has failed without a test to say so.
+  const hasFailedTest = (file) => file.assertionResults.some((test) => test.status === 'failed')
+  counts.failed += results.testResults.filter((file) => file.status === 'failed' && !hasFailedTest(file)).length
+}
+
+function run(name, command, args) {
+  const stepStartedAt = performance.now()
+  const result = spawnSync(command, args, { stdio: 'inherit' })
+  if (result.error) throw result.error
+  times.push(`${name} ${seconds(stepStartedAt)}`)
+  return result.status === 0
+}
+
+function seconds(since) {
+  return `${((performance.now() - since) / 1000).toFixed(1)} s`
+}

@@ -1,0 +1,114 @@
+import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
+import { HoldfastError } from '../model/errors.ts'
+import { checkId, checkOwner } from '../model/ids.ts'
+import type { RunStatus } from '../model/run.ts'
+import type { StateDefinition } from '../model/state.ts'
+import { checkMigration, type MigrationCheck } from './check-migration.ts'
+import { readRun } from './control-run.ts'
+import type { Core } from './core.ts'
+import { type Resolution, resolveEffect } from './resolve-effect.ts'
+import { RunHandle, type RunInfo, runInfo } from './run-handle.ts'
+import { type StartOptions, startRun } from './start-run.ts'
+import { ThreadHandle } from './thread-handle.ts'
+
+export interface RunFilter {
+  readonly status?: RunStatus | readonly RunStatus[]
+  readonly workflow?: string
+  readonly threadId?: string
+  readonly queue?: string
+  /** Items a page, 1 to 1,000. Default 100. */
+  readonly limit?: number
+  /** Where the last page ended. */
+  readonly cursor?: string
+}
+
+/** What applications call. Bound to an owner; without `as` the owner is the empty one. */
+export class Holdfast {
+  readonly #core: Core
+  readonly #owner: string
+  readonly #close: () => Promise<void>
+
+  constructor(core: Core, owner: string, close: () => Promise<void>) {
+    this.#core = core
+    this.#owner = owner
+    this.#close = close
+  }
+
+  /** Starts a run. Same id and same input: the same run. */
+  async start<Input, Output, State>(
+    workflow: Workflow<Input, Output, State> | string,
+    input?: Input,
+    options: StartOptions & { readonly owner?: string } = {},
+  ): Promise<RunHandle<Output>> {
+    const owner = options.owner === undefined ? this.#owner : checkOwner(options.owner)
+    const run = await startRun(this.#core, owner, workflow as AnyWorkflow | string, input, options)
+    return new RunHandle<Output>(this.#core, run)
+  }
+
+  /** Starts a run and waits for its output. */
+  async run<Input, Output, State>(
+    workflow: Workflow<Input, Output, State> | string,
+    input?: Input,
+    options?: StartOptions & { readonly owner?: string },
+  ): Promise<Output> {
+    return (await this.start(workflow, input, options)).result()
+  }
+
+  readonly runs = {
+    /** A handle of the run, or `run_not_found`. */
+    get: async <Output = unknown>(id: string): Promise<RunHandle<Output>> =>
+      new RunHandle<Output>(this.#core, await readRun(this.#core, { owner: this.#owner, runId: checkId('run id', id) })),
+
+    /** Runs of this owner, newest first, a page at a time. */
+    list: async (filter: RunFilter = {}): Promise<{ items: RunInfo[]; cursor?: string }> => {
+      const { status, limit = 100, ...rest } = filter
+      if (!Number.isInteger(limit) || limit < 1 || limit > 1_000) {
+        throw new HoldfastError('invalid_input', `limit is ${String(limit)}; it must be a whole number from 1 to 1,000.`)
+      }
+      const page = await this.#core.store.listRuns({
+        ...rest,
+        owner: this.#owner,
+        limit,
+        ...(status !== undefined && { statuses: typeof status === 'string' ? [status] : status }),
+      })
+      const items = await Promise.all(page.items.map((run) => runInfo(this.#core, run)))
+      return { items, ...(page.cursor !== undefined && { cursor: page.cursor }) }
+    },
+  }
+
+  /** A thread: its state, its history, its runs. */
+  thread(id: string): ThreadHandle {
+    return new ThreadHandle(this.#core, this.#owner, id)
+  }
+
+  /** Decides about an unsure effect, by its key. A second answer is `already_answered`. */
+  async resolve(effectKey: string, resolution: Resolution): Promise<void> {
+    await resolveEffect(this.#core, this.#owner, effectKey, resolution)
+  }
+
+  /** Makes a workflow known to this process, so that its runs can be executed here. */
+  register(workflow: AnyWorkflow): void {
+    this.#core.registry.add(workflow)
+    this.#core.wakeWorker()
+  }
+
+  /** Tries a state definition's migrations on every thread of this owner, in memory, and says where they fail. */
+  async checkMigration(definition: StateDefinition<never> | StateDefinition<unknown>): Promise<MigrationCheck> {
+    return checkMigration(this.#core, this.#owner, definition as StateDefinition<unknown>)
+  }
+
+  /** The same client for another owner: other runs, threads, operations. */
+  as(owner: string): Holdfast {
+    return new Holdfast(this.#core, checkOwner(owner), this.#close)
+  }
+
+  /** Lets running steps finish, hands unfinished runs back, closes what was opened. Nothing acknowledged is lost. */
+  async close(): Promise<void> {
+    await this.#close()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close()
+  }
+}
+

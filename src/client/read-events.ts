@@ -1,0 +1,54 @@
+import { reviveError } from '../model/stored-error.ts'
+import type { EventType, LogRecord } from '../model/event.ts'
+import type { Run } from '../model/run.ts'
+import type { Core } from './core.ts'
+
+/** An event of a thread's log, decoded. */
+export interface RunEvent {
+  readonly seq: number
+  /** Ms since 1970, by the store's clock. */
+  readonly at: number
+  readonly type: EventType
+  readonly runId: string | null
+  readonly threadId: string
+  readonly step?: string
+  readonly attempt?: number
+  readonly durationMs?: number
+  readonly data?: Readonly<Record<string, unknown>>
+  readonly error?: Error
+}
+
+/** A run's events after a position, oldest first. */
+export async function readEvents(core: Core, run: Run, options: { after?: number; limit?: number } = {}): Promise<RunEvent[]> {
+  const records = await core.store.readLog({
+    owner: run.owner,
+    threadId: run.threadId,
+    runId: run.id,
+    afterSeq: options.after ?? 0,
+    ...(options.limit !== undefined && { limit: options.limit }),
+  })
+  return records.map((record) => toEvent(core, run.threadId, record))
+}
+
+/** The event that says how a run ended or why it stopped. */
+export async function readEnd(core: Core, run: Run): Promise<RunEvent | null> {
+  if (run.endSeq === null) return null
+  const [record] = await core.store.readLog({ owner: run.owner, threadId: run.threadId, afterSeq: run.endSeq - 1, toSeq: run.endSeq })
+  return record === undefined ? null : toEvent(core, run.threadId, record)
+}
+
+function toEvent(core: Core, threadId: string, record: LogRecord): RunEvent {
+  const { error, ...data } = (record.payload === null ? {} : core.codec.decode(record.payload)) as { error?: Error } & Record<string, unknown>
+  return {
+    seq: record.seq,
+    at: record.at,
+    type: record.type,
+    runId: record.runId,
+    threadId,
+    ...(record.step !== null && { step: record.step }),
+    ...(record.attempt > 0 && { attempt: record.attempt }),
+    ...(record.durationMs !== null && { durationMs: record.durationMs }),
+    ...(Object.keys(data).length > 0 && { data }),
+    ...(error !== undefined && { error: reviveError(error) }),
+  }
+}

@@ -1,0 +1,60 @@
+import { HoldfastError } from '../model/errors.ts'
+import { checkId } from '../model/ids.ts'
+import type { Core } from './core.ts'
+
+export interface Resolution {
+  readonly happened: boolean
+  /** What the effect returned, where it happened. */
+  readonly result?: unknown
+  /** Who decided. */
+  readonly by?: string
+}
+
+/** A person decides about an unsure effect: it happened (with this result), or it did not and may be sent again. */
+export async function resolveEffect(core: Core, owner: string, key: string, resolution: Resolution): Promise<void> {
+  const operation = await core.store.readOperation({ owner, key: checkId('operation key', key) })
+  if (operation === null) throw new HoldfastError('invalid_input', `There is no effect with key "${key}".`, { details: { key } })
+  if (operation.status !== 'unsure') throw notUnsure(key, operation.status)
+  const { threadId, runId } = operation
+  const doubts = await core.store.readLog({ owner, threadId, runId, types: ['effect_unsure'] })
+  const doubt = doubts.findLast((record) => record.payload !== null && (core.codec.decode(record.payload) as { key: string }).key === key)
+  const result = resolution.result === undefined ? null : core.codec.encode(resolution.result)
+  const by = resolution.by ?? null
+  const data = {
+    key,
+    happened: resolution.happened,
+    ...(resolution.result !== undefined && { result: resolution.result }),
+    ...(by !== null && { by }),
+  }
+  const answer = await core.committer.commit({
+    owner,
+    threadId,
+    runId,
+    guard: { kind: 'none' },
+    events:
+      doubt === undefined
+        ? []
+        : [
+            {
+              type: 'effect_resolved',
+              step: doubt.step,
+              count: doubt.count,
+              attempt: doubt.attempt,
+              at: await core.now(),
+              durationMs: null,
+              payload: core.codec.encode(data),
+              patch: null,
+            },
+          ],
+    operation: { kind: 'resolve', key, hasHappened: resolution.happened, result, by },
+    isCheckpoint: true,
+  })
+  if (!answer.ok) throw notUnsure(key, answer.operation?.status ?? answer.refusal)
+  core.wakeWorker()
+}
+
+function notUnsure(key: string, status: string): HoldfastError {
+  return new HoldfastError('already_answered', `The effect with key "${key}" is ${status}, not unsure: there is nothing to decide.`, {
+    details: { key, status },
+  })
+}

@@ -1,0 +1,192 @@
+import { HoldfastError } from '../model/errors.ts'
+import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
+import type { RunKey } from '../store/store.ts'
+import { cancelRun, pauseRun, readRun, resumeRun, retryRun } from './control-run.ts'
+import type { Core } from './core.ts'
+import { type RunEvent, readEnd, readEvents } from './read-events.ts'
+
+/** What is known of a run. Times are ms since 1970, by the store's clock. */
+export interface RunInfo {
+  readonly id: string
+  readonly threadId: string
+  readonly owner: string
+  readonly workflow: string
+  readonly version: number
+  readonly status: RunStatus
+  /** Why it waits or is paused. */
+  readonly reason?: PauseReason | WaitReason
+  /** The step that runs, waits for its next attempt, or failed the run. */
+  readonly currentStep?: string
+  /** Steps and effects with a recorded result, in order. */
+  readonly completedSteps: readonly string[]
+  /** Attempts of each step so far. */
+  readonly stepAttempts: Readonly<Record<string, number>>
+  /** Why it failed, or stopped by itself. */
+  readonly error?: Error
+  readonly createdAt: number
+  readonly startedAt?: number
+  readonly finishedAt?: number
+}
+
+/** A run, from any process. */
+export class RunHandle<Output = unknown> {
+  readonly #core: Core
+  readonly #key: RunKey
+  readonly id: string
+  readonly threadId: string
+
+  constructor(core: Core, run: Run) {
+    this.#core = core
+    this.#key = { owner: run.owner, runId: run.id }
+    this.id = run.id
+    this.threadId = run.threadId
+  }
+
+  /** Where the run stands. */
+  async info(): Promise<RunInfo> {
+    const run = await this.#read()
+    return runInfo(this.#core, run)
+  }
+
+  /**
+   * Waits for the end of the run and returns its output. Throws `run_failed` with the error as cause, `run_cancelled`,
+   * `thread_deleted`, or `timeout` when `timeoutMs` has passed (the run goes on).
+   */
+  async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Output> {
+    const deadline = options.timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + options.timeoutMs
+    for (;;) {
+      options.signal?.throwIfAborted()
+      if (this.#core.waiters.isClosed) throw new HoldfastError('closed', `Holdfast was closed while waiting for run "${this.id}"; the run goes on.`)
+      const run = await this.#read()
+      if (isTerminal(run.status)) return this.#output(run)
+      const leftMs = deadline - performance.now()
+      if (leftMs <= 0) {
+        throw new HoldfastError('timeout', `Run "${this.id}" was still ${run.status} after ${options.timeoutMs} ms. It goes on; ask again later.`, {
+          retryable: true,
+          details: { runId: this.id, status: run.status },
+        })
+      }
+      await sooner(this.#core.waiters.next(this.#key), leftMs, options.signal)
+    }
+  }
+
+  /** The run's events after a position, oldest first. */
+  async events(options: { after?: number; limit?: number } = {}): Promise<RunEvent[]> {
+    return readEvents(this.#core, await this.#read(), options)
+  }
+
+  /** What happens from now on, until the run has ended. Works from any process. */
+  async *watch(): AsyncGenerator<RunEvent, void, void> {
+    const thread = await this.#core.store.readThread({ owner: this.#key.owner, threadId: this.threadId })
+    let after = thread?.headSeq ?? 0
+    for (;;) {
+      const next = this.#core.waiters.nextEvent(this.#key)
+      const run = await this.#read()
+      const events = await readEvents(this.#core, run, { after, limit: 1_000 })
+      for (const event of events) {
+        after = event.seq
+        yield event
+      }
+      if (events.length > 0) continue
+      if (isTerminal(run.status) || this.#core.waiters.isClosed) return
+      await next
+    }
+  }
+
+  /** Stops the run at its next safe point. Survives restarts; `resume` lets it go on. */
+  async pause(options: { by?: string } = {}): Promise<void> {
+    await pauseRun(this.#core, this.#key, options.by)
+  }
+
+  /** Lets a paused run go on. */
+  async resume(options: { by?: string } = {}): Promise<void> {
+    await resumeRun(this.#core, this.#key, options.by)
+  }
+
+  /** Cancels the run; a running step is reached through its abort signal. */
+  async cancel(options: { by?: string } = {}): Promise<void> {
+    await cancelRun(this.#core, this.#key, options.by)
+  }
+
+  /** Takes a failed run up where it failed: recorded steps are not executed again. */
+  async retry(): Promise<void> {
+    await retryRun(this.#core, this.#key)
+  }
+
+  async #read(): Promise<Run> {
+    const run = await this.#core.store.readRun(this.#key)
+    if (run !== null && run.threadId === this.threadId) return run
+    const thread = await this.#core.store.readThread({ owner: this.#key.owner, threadId: this.threadId })
+    if (thread?.deletedAt != null) {
+      throw new HoldfastError('thread_deleted', `Thread "${this.threadId}" was deleted, and run "${this.id}" with it.`, { details: { runId: this.id } })
+    }
+    return readRun(this.#core, this.#key)
+  }
+
+  async #output(run: Run): Promise<Output> {
+    const end = await readEnd(this.#core, run)
+    if (run.status === 'completed') return end?.data?.['output'] as Output
+    const details = { runId: run.id }
+    if (run.status === 'cancelled') throw new HoldfastError('run_cancelled', `Run "${run.id}" was cancelled.`, { details })
+    const message = `Run "${run.id}" of workflow "${run.workflow}" failed: ${end?.error?.message ?? 'unknown error'}. retry() takes it up where it failed.`
+    throw new HoldfastError('run_failed', message, { cause: end?.error, details })
+  }
+}
+
+export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
+  const records = await core.store.readLog({
+    owner: run.owner,
+    threadId: run.threadId,
+    runId: run.id,
+    afterSeq: run.inputSeq,
+    types: ['step_started', 'step_completed', 'step_failed', 'step_skipped', 'effect_intended', 'effect_completed', 'effect_skipped', 'effect_unsure', 'effect_failed'],
+    bare: true,
+  })
+  const completed: string[] = []
+  const attempts: Record<string, number> = Object.create(null)
+  const open = new Map<string, string>()
+  for (const { type, step, count, attempt } of records) {
+    if (step === null) continue
+    const key = `${step}#${count}`
+    if (attempt > 0) attempts[step] = Math.max(attempts[step] ?? 0, attempt)
+    if (type === 'step_completed' || type === 'effect_completed' || type === 'effect_skipped') completed.push(step)
+    if (type === 'step_completed' || type === 'step_skipped' || type === 'effect_completed' || type === 'effect_skipped') open.delete(key)
+    else open.set(key, step)
+  }
+  const isOver = run.status === 'completed' || run.status === 'cancelled'
+  const current = isOver ? undefined : [...open.values()].at(-1)
+  const end = run.status === 'failed' || run.status === 'paused' ? await readEnd(core, run) : null
+  return {
+    id: run.id,
+    threadId: run.threadId,
+    owner: run.owner,
+    workflow: run.workflow,
+    version: run.version,
+    status: run.status,
+    ...(run.reason !== null && { reason: run.reason }),
+    ...(current !== undefined && { currentStep: current }),
+    completedSteps: completed,
+    stepAttempts: { ...attempts },
+    ...(end?.error !== undefined && { error: end.error }),
+    createdAt: run.createdAt,
+    ...(run.startedAt !== null && { startedAt: run.startedAt }),
+    ...(run.finishedAt !== null && { finishedAt: run.finishedAt }),
+  }
+}
+
+/** The promise, or the time, or the signal: whichever is first. */
+async function sooner(promise: Promise<void>, ms: number, signal: AbortSignal | undefined): Promise<void> {
+  if (ms === Number.POSITIVE_INFINITY && signal === undefined) return promise
+  let timer: NodeJS.Timeout | undefined
+  let onAbort: (() => void) | undefined
+  await Promise.race([
+    promise,
+    new Promise<void>((resolve) => {
+      if (ms !== Number.POSITIVE_INFINITY) timer = setTimeout(resolve, Math.min(ms, 2_147_483_647))
+      onAbort = resolve
+      signal?.addEventListener('abort', onAbort, { once: true })
+    }),
+  ])
+  clearTimeout(timer)
+  if (onAbort !== undefined) signal?.removeEventListener('abort', onAbort)
+}

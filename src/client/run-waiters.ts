@@ -1,0 +1,86 @@
+import type { Hint, RunKey, Store } from '../store/store.ts'
+
+/** How often somebody who waits looks by himself: a notification may be lost. */
+const pollMs = 500
+/** Another process wrote something: those who wait look again, but not more often than this. */
+const elsewhereMs = 25
+
+/** Wakes callers that wait for a run to change: told by this process, by the store's notifications, or by looking. */
+export class RunWaiters {
+  readonly #store: Store
+  readonly #waiting = new Map<string, Set<() => void>>()
+  readonly #watching = new Map<string, Set<() => void>>()
+  #unsubscribe: (() => void) | undefined
+  #elsewhere: NodeJS.Timeout | undefined
+  #isClosed = false
+
+  constructor(store: Store) {
+    this.#store = store
+  }
+
+  /** Resolves when the run ended an execution, something changed elsewhere, or some time has passed. */
+  async next(key: RunKey): Promise<void> {
+    if (this.#isClosed) return
+    await this.#wait(this.#waiting, key)
+  }
+
+  /** Resolves when something was written about the run, or some time has passed. */
+  async nextEvent(key: RunKey): Promise<void> {
+    if (this.#isClosed) return
+    await this.#wait(this.#watching, key)
+  }
+
+  /** This process has seen an execution of the run end. */
+  runChanged(owner: string, runId: string): void {
+    wake(this.#waiting.get(text({ owner, runId })))
+    wake(this.#watching.get(text({ owner, runId })))
+  }
+
+  close(): void {
+    this.#isClosed = true
+    clearTimeout(this.#elsewhere)
+    this.#unsubscribe?.()
+    for (const callbacks of [...this.#waiting.values(), ...this.#watching.values()]) wake(callbacks)
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed
+  }
+
+  async #wait(map: Map<string, Set<() => void>>, key: RunKey): Promise<void> {
+    this.#unsubscribe ??= this.#store.subscribe?.((hint) => this.#heed(hint))
+    const id = text(key)
+    const callbacks = map.get(id) ?? new Set()
+    map.set(id, callbacks)
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(done, pollMs)
+      callbacks.add(done)
+      function done(): void {
+        clearTimeout(timer)
+        callbacks.delete(done)
+        resolve()
+      }
+    })
+    if (callbacks.size === 0 && map.get(id) === callbacks) map.delete(id)
+  }
+
+  #heed(hint: Hint): void {
+    if (hint.runId !== undefined && hint.owner !== undefined) {
+      if (this.#watching.size > 0) wake(this.#watching.get(text({ owner: hint.owner, runId: hint.runId })))
+      return
+    }
+    if (this.#waiting.size === 0 && this.#watching.size === 0) return
+    this.#elsewhere ??= setTimeout(() => {
+      this.#elsewhere = undefined
+      for (const callbacks of [...this.#waiting.values(), ...this.#watching.values()]) wake(callbacks)
+    }, elsewhereMs)
+  }
+}
+
+function wake(callbacks: Set<() => void> | undefined): void {
+  if (callbacks !== undefined) for (const callback of [...callbacks]) callback()
+}
+
+function text(key: RunKey): string {
+  return JSON.stringify([key.owner, key.runId])
+}

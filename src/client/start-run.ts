@@ -1,0 +1,121 @@
+import { randomUUID } from 'node:crypto'
+import type { AnyWorkflow } from '../engine/workflow.ts'
+import { fingerprint } from '../model/codec.ts'
+import { HoldfastError } from '../model/errors.ts'
+import { checkId } from '../model/ids.ts'
+import type { Run } from '../model/run.ts'
+import { validate } from '../model/schema.ts'
+import type { NewRun } from '../store/change.ts'
+import { retryRun } from './control-run.ts'
+import type { Core } from './core.ts'
+
+export interface StartOptions {
+  /** Same id, same run. Default: a new one. */
+  readonly id?: string
+  /** The thread whose state it works on. Default: a thread with the run's id. */
+  readonly threadId?: string
+  /** Default: the workflow's queue. */
+  readonly queue?: string
+  readonly priority?: number
+  /** Not before this many ms from now. */
+  readonly delayMs?: number
+  /** Not before this date. */
+  readonly runAt?: Date
+  /** When an unfinished run holds the thread: get in line (default), or refuse with `conflict`. */
+  readonly ifBusy?: 'queue' | 'reject'
+  /** When the id belongs to a failed run: `retry` takes it up where it failed. Default: leave it. */
+  readonly ifFailed?: 'retry'
+  /** For a bare name: which version is meant. Default: the highest registered, else 1. */
+  readonly version?: number
+}
+
+/** Queues a run, once per id. Answers with the run, also when it was there before. */
+export async function startRun(
+  core: Core,
+  owner: string,
+  workflowOrName: AnyWorkflow | string,
+  input: unknown,
+  options: StartOptions = {},
+): Promise<Run> {
+  const workflow = findWorkflow(core, workflowOrName)
+  const name = workflow?.name ?? checkId('workflow name', workflowOrName)
+  const checked =
+    workflow?.options.input === undefined ? input : await validate(workflow.options.input, input, `The input of workflow "${name}"`)
+  const id = options.id === undefined ? randomUUID() : checkId('run id', options.id)
+  const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
+  const data = checked === undefined ? {} : { input: checked }
+  const newRun: NewRun = {
+    owner,
+    id,
+    threadId,
+    workflow: name,
+    version: options.version ?? workflow?.version ?? 1,
+    queue: options.queue ?? workflow?.options.queue ?? 'default',
+    priority: options.priority ?? workflow?.options.priority ?? 0,
+    fingerprint: fingerprint([name, checked]),
+    due: options.runAt === undefined ? { inMs: options.delayMs ?? 0 } : { at: options.runAt.getTime() },
+    ifBusy: options.ifBusy ?? 'queue',
+    queued: {
+      type: 'run_queued',
+      step: null,
+      count: 0,
+      attempt: 0,
+      at: await core.now(),
+      durationMs: null,
+      payload: core.codec.encode(data),
+      patch: null,
+    },
+  }
+  await core.committer.room()
+  const answer = await core.committer.commit({
+    owner,
+    threadId,
+    runId: null,
+    guard: { kind: 'none' },
+    events: [],
+    creates: [newRun],
+    isCheckpoint: true,
+  })
+  if (!answer.ok) throw refused(answer.refusal, id, threadId)
+  const created = answer.created[0]
+  if (created === undefined) throw new HoldfastError('conflict', `Run "${id}" was not created.`)
+  if (created.isNew) core.wakeWorker()
+  else checkSame(created.run, newRun, options.threadId !== undefined)
+  if (!created.isNew && created.run.status === 'failed' && options.ifFailed === 'retry') await retryRun(core, { owner, runId: id })
+  return created.run
+}
+
+function findWorkflow(core: Core, workflowOrName: AnyWorkflow | string): AnyWorkflow | undefined {
+  if (typeof workflowOrName !== 'string') {
+    core.registry.add(workflowOrName)
+    return workflowOrName
+  }
+  const known = core.registry.latest(workflowOrName)
+  if (known !== undefined || !core.hasWorker) return known
+  throw new HoldfastError(
+    'workflow_not_registered',
+    `No workflow "${workflowOrName}" is registered here, so this process could never execute the run. Pass the workflow itself, list it in ` +
+      'open(url, { workflows: [...] }), or open with worker: false to queue it for another process.',
+    { details: { workflow: workflowOrName } },
+  )
+}
+
+function checkSame(existing: Run, asked: NewRun, hasThread: boolean): void {
+  if (existing.fingerprint === asked.fingerprint && (!hasThread || existing.threadId === asked.threadId)) return
+  throw new HoldfastError(
+    'input_mismatch',
+    `Run "${existing.id}" exists with another ${existing.workflow === asked.workflow ? 'input or thread' : `workflow ("${existing.workflow}")`}. ` +
+      'One id is one run: use another id, or start it with the same input. Nothing was started.',
+    { details: { runId: existing.id } },
+  )
+}
+
+function refused(refusal: string, id: string, threadId: string): HoldfastError {
+  if (refusal === 'conflict') {
+    return new HoldfastError('conflict', `Thread "${threadId}" has an unfinished run, and ifBusy is 'reject': run "${id}" was not started.`, {
+      retryable: true,
+      details: { threadId },
+    })
+  }
+  return new HoldfastError('conflict', `Run "${id}" was not started: ${refusal}.`)
+}

@@ -1,0 +1,178 @@
+import { loadState, type StateAt } from '../engine/thread-state.ts'
+import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
+import { HoldfastError } from '../model/errors.ts'
+import { checkId, formatCheckpoint, parseCheckpoint } from '../model/ids.ts'
+import { applyPatch, diffUpdate, type Patch } from '../model/patch.ts'
+import { migrateState, type StateDefinition } from '../model/state.ts'
+import type { Thread } from '../store/store.ts'
+import { newEvent } from './control-run.ts'
+import type { Core } from './core.ts'
+import { RunHandle } from './run-handle.ts'
+import { type StartOptions, startRun } from './start-run.ts'
+
+export interface Checkpoint {
+  /** `threadId@seq`. */
+  readonly checkpoint: string
+  readonly seq: number
+  readonly at: number
+  readonly runId: string | null
+  readonly step?: string
+  readonly label?: string
+  /** What the commit that ended here added. */
+  readonly bytes: number
+}
+
+/** A durable identity with a state and a history. */
+export class ThreadHandle {
+  readonly #core: Core
+  readonly #owner: string
+  readonly id: string
+
+  constructor(core: Core, owner: string, id: string) {
+    this.#core = core
+    this.#owner = owner
+    this.id = checkId('thread id', id)
+  }
+
+  /** Starts a run on this thread and waits for its output. */
+  async run<Input, Output, State>(workflow: Workflow<Input, Output, State> | string, input?: Input, options?: Omit<StartOptions, 'threadId'>): Promise<Output> {
+    const handle = await this.start<Input, Output, State>(workflow, input, options)
+    return handle.result()
+  }
+
+  /** Starts a run on this thread. Runs of a thread go one at a time, in the order in which they were started. */
+  async start<Input, Output, State>(
+    workflow: Workflow<Input, Output, State> | string,
+    input?: Input,
+    options: Omit<StartOptions, 'threadId'> = {},
+  ): Promise<RunHandle<Output>> {
+    const run = await startRun(this.#core, this.#owner, workflow as AnyWorkflow | string, input, { ...options, threadId: this.id })
+    return new RunHandle<Output>(this.#core, run)
+  }
+
+  /** The state as it is now; undefined where nothing was ever written. Given a definition, in its version (in memory only). */
+  async state<State = unknown>(definition?: StateDefinition<State>): Promise<State> {
+    const thread = await this.#read()
+    return this.#show(await loadState(this.#core.store, this.#core.codec, thread, thread.headSeq), definition)
+  }
+
+  /** The state at a checkpoint: `threadId@seq`, or a label. Changes nothing. */
+  async stateAt<State = unknown>(checkpoint: string, definition?: StateDefinition<State>): Promise<State> {
+    const thread = await this.#read()
+    const seq = await this.#position(thread, checkpoint)
+    return this.#show(await loadState(this.#core.store, this.#core.codec, thread, seq), definition)
+  }
+
+  /** Points of the log at which commits ended, oldest first. */
+  async checkpoints(options: { after?: number; limit?: number } = {}): Promise<Checkpoint[]> {
+    await this.#read()
+    const rows = await this.#core.store.listCheckpoints({
+      ...this.#key,
+      ...(options.after !== undefined && { afterSeq: options.after }),
+      ...(options.limit !== undefined && { limit: options.limit }),
+    })
+    return rows.map(({ seq, at, runId, step, label, bytes }) => ({
+      checkpoint: formatCheckpoint(this.id, seq),
+      seq,
+      at,
+      runId,
+      ...(step !== null && { step }),
+      ...(label !== null && { label }),
+      bytes,
+    }))
+  }
+
+  /**
+   * Edits the state by hand; logged. With `ifAt` only when that checkpoint is still the latest, otherwise `conflict`;
+   * without, it is tried again on the newest state. A run that executes right now is a `conflict`: pause it first.
+   */
+  async update<State = Record<string, unknown>>(recipe: (draft: State) => State | undefined | void, options: { ifAt?: string } = {}): Promise<void> {
+    const { store, codec, committer } = this.#core
+    for (let tries = 0; tries < 200; tries++) {
+      const thread = await store.readThread(this.#key)
+      if (thread?.deletedAt != null) throw this.#deleted()
+      const headSeq = thread?.headSeq ?? 0
+      if (options.ifAt !== undefined && (thread === null || (await this.#position(thread, options.ifAt)) !== headSeq)) {
+        throw new HoldfastError('conflict', `Thread "${this.id}" has moved on from ${options.ifAt}: it is at ${formatCheckpoint(this.id, headSeq)}.`)
+      }
+      const head = thread === null ? undefined : await loadState(store, codec, thread, headSeq)
+      const definition = this.#definition(head)
+      const current = this.#show(head, definition) ?? {}
+      const patch = diffUpdate(current, recipe as (draft: unknown) => unknown)
+      if (patch === null) return
+      const isMigrated = definition !== undefined && head !== undefined && head.version < definition.version
+      const whole = isMigrated ? ([['=', [], applyPatch(current, codec.decode(codec.encode(patch)) as Patch)]] as unknown as Patch) : patch
+      const event = await newEvent(this.#core, isMigrated ? 'state_migrated' : 'state_updated', isMigrated ? { from: head?.version, to: definition.version } : {})
+      const answer = await committer.commit({
+        ...this.#key,
+        runId: null,
+        guard: { kind: 'thread', headSeq },
+        events: [{ ...event, patch: codec.encode(whole) }],
+        isCheckpoint: true,
+        ...(isMigrated && { stateVersion: definition.version }),
+      })
+      if (answer.ok) return
+      if (answer.refusal === 'thread_deleted') throw this.#deleted()
+      const now = await store.readThread(this.#key)
+      if (options.ifAt !== undefined || now?.headSeq === headSeq) {
+        throw new HoldfastError('conflict', `The state of thread "${this.id}" can't be edited while a run executes on it. Pause the run, or wait for it.`, {
+          retryable: true,
+        })
+      }
+    }
+    throw new HoldfastError('conflict', `Thread "${this.id}" keeps changing; try again.`, { retryable: true })
+  }
+
+  /** Labels a checkpoint: `stateAt` takes the label, retention keeps it. */
+  async tag(checkpoint: string, label: string): Promise<void> {
+    const thread = await this.#read()
+    const seq = await this.#position(thread, checkpoint)
+    const { ok } = await this.#core.store.tag({ ...this.#key, seq, label: checkId('label', label) })
+    if (!ok) throw new HoldfastError('conflict', `${formatCheckpoint(this.id, seq)} is not a checkpoint: no commit ended there.`)
+  }
+
+  /**
+   * Deletes the thread with its runs, log and snapshots. Whoever executes a run of it is fenced off; a late writer can't
+   * bring it back. Operations stay, so that no effect happens twice. A new start is a new life.
+   */
+  async delete(): Promise<void> {
+    await this.#core.store.deleteThread({ ...this.#key, at: await this.#core.now() })
+  }
+
+  get #key() {
+    return { owner: this.#owner, threadId: this.id }
+  }
+
+  async #read(): Promise<Thread> {
+    const thread = await this.#core.store.readThread(this.#key)
+    if (thread?.deletedAt != null) throw this.#deleted()
+    return thread ?? { ...this.#key, headSeq: 0, stateVersion: 0, incarnation: 1, baseSeq: 0, createdAt: 0, deletedAt: null }
+  }
+
+  async #position(thread: Thread, checkpoint: string): Promise<number> {
+    const [labelled] = await this.#core.store.listCheckpoints({ ...this.#key, label: checkpoint, limit: 1 })
+    if (labelled !== undefined) return labelled.seq
+    const { threadId, seq } = parseCheckpoint(checkpoint)
+    if (threadId !== this.id || seq > thread.headSeq || seq <= thread.baseSeq) {
+      throw new HoldfastError('invalid_id', `Thread "${this.id}" has no checkpoint "${checkpoint}": it goes from ${formatCheckpoint(this.id, thread.baseSeq + 1)} to ${formatCheckpoint(this.id, thread.headSeq)}.`)
+    }
+    return seq
+  }
+
+  #show<State>(at: StateAt | undefined, definition: StateDefinition<State> | undefined): State {
+    if (definition === undefined) return at?.value as State
+    if (at === undefined || at.version < definition.version) return migrateState(definition, at?.value, at?.version ?? 0).value as State
+    return at.value as State
+  }
+
+  /** The newest definition that the registered workflows give, for a state that has one. */
+  #definition(at: StateAt | undefined): StateDefinition<unknown> | undefined {
+    if (at === undefined || at.version === 0) return undefined
+    const definitions = this.#core.registry.all().flatMap(({ options }) => options.state ?? [])
+    return definitions.length === 1 ? definitions[0] : undefined
+  }
+
+  #deleted(): HoldfastError {
+    return new HoldfastError('thread_deleted', `Thread "${this.id}" was deleted. A new run on it starts a new life.`, { details: { threadId: this.id } })
+  }
+}

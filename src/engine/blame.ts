@@ -1,0 +1,19 @@
+import type { CallKey } from './tape.ts'
+
+/** Which recorded failures an error came from, so that `retry` reopens those and no others. */
+const sources = new WeakMap<Error, readonly CallKey[]>()
+
+export function blame<E extends Error>(error: E, keys: readonly CallKey[]): E {
+  sources.set(error, keys)
+  return error
+}
+
+/** The failures behind an error that ended a run, also where the function wrapped it. */
+export function blamed(error: unknown): readonly CallKey[] {
+  for (let at = error, depth = 0; at instanceof Error && depth < 20; at = at.cause, depth++) {
+    const keys = sources.get(at)
+    if (keys !== undefined) return keys
+    if (at instanceof AggregateError) return at.errors.flatMap((inner) => blamed(inner))
+  }
+  return []
+}

@@ -1,0 +1,300 @@
+import { codeOf, HoldfastError, isNotHappened } from '../model/errors.ts'
+import { checkId } from '../model/ids.ts'
+import { isOpen, type Operation } from '../model/operation.ts'
+import type { Payload } from '../model/payload.ts'
+import { retryDelayMs } from '../model/retry.ts'
+import { reviveError } from '../model/stored-error.ts'
+import { blame } from './blame.ts'
+import type { EffectOptions } from './context.ts'
+import type { Call, Execution } from './execution.ts'
+import { failureEvent, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
+import { withTimeout } from './with-timeout.ts'
+
+/** How often a run in memory looks whether somebody else has closed the operation it waits for. */
+const lookAgainMs = 500
+
+/**
+ * Carries out an effect: the intent is durable before `run`, the result after it, both under one key.
+ *
+ *   F1  `run` is never entered before its intent is durable.
+ *   F2  A hidden outcome (crash, throw, time-out) is looked up (`check`), sent again under the same key (`idempotent`),
+ *       or left to a person. It is never repeated blindly.
+ *   F3  A key that was completed before answers with the recorded result; one that is open elsewhere is waited for.
+ */
+export async function runEffect<T>(execution: Execution, call: Call, options: EffectOptions<T>): Promise<T> {
+  const key = options.key === undefined ? execution.defaultKey(call) : checkId('operation key', options.key)
+  if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
+  if (!execution.isOpen) await execution.pass(call)
+  if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
+  return new Effect<T>(execution, call, options, key).carryOut()
+}
+
+/** What the world is known to have done about the effect. */
+type Stage =
+  | { readonly kind: 'nothing' }
+  /** The intent is durable and `run` may be entered for the first time. */
+  | { readonly kind: 'intended' }
+  /** `run` was entered and its outcome is not known. */
+  | { readonly kind: 'hidden'; readonly error: unknown; readonly byCrash: boolean }
+  | { readonly kind: 'unsure' }
+  | { readonly kind: 'resolved'; readonly result: unknown }
+
+class Effect<T> {
+  readonly #execution: Execution
+  readonly #call: Call
+  readonly #options: EffectOptions<T>
+  readonly #key: string
+  #failures: number
+
+  constructor(execution: Execution, call: Call, options: EffectOptions<T>, key: string) {
+    this.#execution = execution
+    this.#call = call
+    this.#options = options
+    this.#key = key
+    this.#failures = call.history?.failures ?? 0
+  }
+
+  async carryOut(): Promise<T> {
+    let stage = this.#stageOnTape()
+    for (;;) {
+      const next = await this.#advance(stage)
+      if ('value' in next) return next.value
+      stage = next.stage
+      this.#execution.throwIfEnded()
+    }
+  }
+
+  #stageOnTape(): Stage {
+    const history = this.#call.history
+    switch (history?.effect) {
+      case 'intended':
+        return { kind: 'hidden', error: history.lastError, byCrash: true }
+      case 'unsure':
+        return { kind: 'unsure' }
+      case 'happened':
+        return { kind: 'resolved', result: history.resolution }
+      default:
+        return { kind: 'nothing' }
+    }
+  }
+
+  #advance(stage: Stage): Promise<Next<T>> {
+    switch (stage.kind) {
+      case 'nothing':
+        return this.#intend()
+      case 'intended':
+        return this.#send()
+      case 'hidden':
+        return this.#settleHidden(stage)
+      case 'unsure':
+        return this.#awaitPerson()
+      case 'resolved':
+        return this.#complete(stage.result as T, { via: 'resolve' })
+    }
+  }
+
+  async #intend(): Promise<Next<T>> {
+    const { path } = this.#call
+    const event = this.#execution.event('effect_intended', this.#call, { attempt: this.#attempt, data: { key: this.#key } })
+    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name: path })
+    if (taken === null) return { stage: { kind: 'intended' } }
+    if (taken.name !== path) return this.#failForGood(this.#otherName(taken), 'nothing')
+    if (!isOpen(taken.status)) return this.#skip(taken)
+    await this.#execution.park({
+      dueAt: this.#execution.now() + lookAgainMs,
+      rowDueAt: Number.POSITIVE_INFINITY,
+      reason: taken.status === 'unsure' ? 'person' : 'effect',
+      waitKey: this.#key,
+    })
+    if (!this.#execution.isOpen) await this.#execution.pass(this.#call)
+    return { stage: { kind: 'nothing' } }
+  }
+
+  async #send(): Promise<Next<T>> {
+    const execution = this.#execution
+    const started = performance.now()
+    const sent = await this.#working(() => this.#enter())
+    const durationMs = Math.round(performance.now() - started)
+    if (sent.ok) return this.#complete(sent.value, { durationMs })
+    // Whatever `run` throws besides NotHappened leaves the outcome hidden (F2).
+    if (!isNotHappened(sent.error)) return { stage: { kind: 'hidden', error: sent.error, byCrash: false } }
+    if (execution.stop?.kind === 'lost') execution.throwIfEnded()
+    return this.#retryOrFail(sent.error, { isOpen: false })
+  }
+
+  /** Runs a body of the user's while the run counts as at work. */
+  async #working<R>(body: () => Promise<R> | R): Promise<{ ok: true; value: R } | { ok: false; error: unknown }> {
+    this.#execution.begin(this.#call)
+    try {
+      return { ok: true, value: await body() }
+    } catch (error) {
+      return { ok: false, error }
+    } finally {
+      this.#execution.end(this.#call)
+    }
+  }
+
+  #enter(): Promise<T> | T {
+    const { run, timeoutMs } = this.#options
+    const execution = this.#execution
+    const limit = timeoutMs === undefined ? undefined : withTimeout(timeoutMs, `Effect "${this.#call.path}"`, execution.signal)
+    const attempt = this.#attempt
+    const handle = {
+      attempt,
+      get signal() {
+        return limit?.signal ?? execution.signal
+      },
+    }
+    const body = () => execution.inBody(this.#call.path, () => run(this.#key, handle))
+    return limit === undefined ? body() : limit.run(async () => body())
+  }
+
+  async #settleHidden(stage: { error: unknown; byCrash: boolean }): Promise<Next<T>> {
+    if (this.#options.check !== undefined) return this.#lookUp(stage)
+    if (this.#options.idempotent !== true) return this.#doubt(stage.error)
+    if (stage.byCrash) return this.#send()
+    return this.#retryOrFail(stage.error, { isOpen: true })
+  }
+
+  async #lookUp(stage: { error: unknown; byCrash: boolean }): Promise<Next<T>> {
+    const { check } = this.#options
+    const execution = this.#execution
+    const policy = policyOf(execution, this.#options)
+    for (let tries = 1; ; tries++) {
+      const looked = await this.#working(() =>
+        execution.inBody(this.#call.path, async () => (check as NonNullable<typeof check>)(this.#key)),
+      )
+      if (!looked.ok) {
+        const delayMs = retryDelayMs(policy, tries, looked.error, Math.random())
+        if (delayMs === null) return this.#doubt(looked.error)
+        await waitForRetry(execution, this.#call, execution.now() + delayMs)
+        continue
+      }
+      const answer = looked.value
+      execution.throwIfEnded()
+      if (answer?.happened === true) return this.#complete(answer.result as T, { via: 'check' })
+      if (answer?.happened !== false) {
+        return this.#doubt(new HoldfastError('invalid_input', `check of effect "${this.#call.path}" must return { happened: true or false, result? }`))
+      }
+      if (!stage.byCrash) return this.#retryOrFail(stage.error, { isOpen: false, via: 'check' })
+      const error = new Error('The worker died before the effect happened')
+      const event = failureEvent(execution, this.#call, { error, final: false, next: 'retry', counts: false }, this.#attempt, null)
+      await execution.commit([event], { operation: { kind: 'fail', key: this.#key } })
+      return { stage: { kind: 'nothing' } }
+    }
+  }
+
+  async #complete(result: T, how: { via?: 'check' | 'resolve'; durationMs?: number }): Promise<Next<T>> {
+    const { via, durationMs } = how
+    let payload: Payload | null
+    try {
+      payload = result === undefined ? null : this.#execution.codec.encode(result)
+    } catch (error) {
+      // It happened, but what it returned can't be kept: the operation is closed, so that nobody sends it again.
+      if (codeOf(error) === 'value_not_storable' || codeOf(error) === 'value_too_large') return this.#failForGood(error, 'complete')
+      throw error
+    }
+    const data = { key: this.#key, ...(via && { via }), ...(result !== undefined && { result }) }
+    const event = this.#execution.event('effect_completed', this.#call, {
+      attempt: this.#attempt,
+      data,
+      ...(durationMs !== undefined && { durationMs }),
+    })
+    try {
+      await this.#execution.commitResult([event], {
+        ...(via !== 'resolve' && { operation: { kind: 'complete', key: this.#key, result: payload } }),
+      })
+    } catch (error) {
+      if (codeOf(error) === 'lease_lost') this.#execution.noteEvidence(this.#key, { result, at: event.at })
+      throw error
+    }
+    const recorded = event.payload === null ? {} : (this.#execution.codec.decode(event.payload) as { result?: T })
+    return { value: recorded.result as T }
+  }
+
+  async #skip(done: Operation): Promise<Next<T>> {
+    const { codec } = this.#execution
+    const result = done.result === null ? undefined : codec.decode(done.result)
+    const data = { key: this.#key, by: done.runId, ...(result !== undefined && { result }) }
+    const event = this.#execution.event('effect_skipped', this.#call, { attempt: this.#attempt, data })
+    await this.#execution.commitResult([event], {})
+    return { value: result as T }
+  }
+
+  /** A failed attempt: another one later, or the end of them. */
+  async #retryOrFail(error: unknown, how: { isOpen: boolean; via?: 'check' }): Promise<Next<T>> {
+    const execution = this.#execution
+    const cause = isNotHappened(error) && (error as Error).cause instanceof Error ? (error as Error).cause : error
+    const attempt = this.#attempt
+    this.#failures++
+    const used = this.#failures - (this.#call.history?.reopenedFailures ?? 0)
+    const delayMs = retryDelayMs(policyOf(execution, this.#options), used, cause, Math.random())
+    if (delayMs === null) {
+      this.#failures--
+      return how.isOpen ? this.#doubt(error) : this.#failForGood(cause, 'fail')
+    }
+    const retryAt = execution.now() + delayMs
+    const failure = { error: cause, final: false, next: 'retry', retryAt, ...(how.isOpen && { open: true }), ...(how.via && { via: how.via }) } as const
+    if (how.isOpen) await recordFailure(execution, this.#call, failure, attempt, null)
+    else {
+      const event = failureEvent(execution, this.#call, failure, attempt, null)
+      await execution.commit([event], { hasProgress: true, operation: { kind: 'fail', key: this.#key } })
+    }
+    await waitForRetry(execution, this.#call, retryAt)
+    return { stage: { kind: how.isOpen ? 'intended' : 'nothing' } }
+  }
+
+  /** Recorded, and thrown into the function now and at every replay. */
+  async #failForGood(error: unknown, operation: 'fail' | 'complete' | 'nothing'): Promise<never> {
+    const event = failureEvent(this.#execution, this.#call, { error, final: true, next: 'throw' }, this.#attempt, null)
+    const change =
+      operation === 'fail'
+        ? ({ kind: 'fail', key: this.#key } as const)
+        : operation === 'complete'
+          ? ({ kind: 'complete', key: this.#key, result: null } as const)
+          : undefined
+    await this.#execution.commitResult([event], change === undefined ? {} : { operation: change })
+    const stored = (this.#execution.codec.decode(event.payload as Payload) as { error: Error }).error
+    throw blame(reviveError(stored), [this.#call.key])
+  }
+
+  /** Nobody can know: a person decides, and the run waits. */
+  async #doubt(error: unknown): Promise<Next<T>> {
+    const execution = this.#execution
+    const message = error instanceof Error ? error.message : 'the worker died while the effect was under way'
+    const event = execution.event('effect_unsure', this.#call, { attempt: this.#attempt, data: { key: this.#key, message } })
+    await execution.commit([event], { hasProgress: true, operation: { kind: 'doubt', key: this.#key } })
+    return { stage: { kind: 'unsure' } }
+  }
+
+  async #awaitPerson(): Promise<Next<T>> {
+    const execution = this.#execution
+    const operation = await this.#execution.store.readOperation({ owner: execution.owner, key: this.#key })
+    if (operation?.status === 'completed') {
+      return { stage: { kind: 'resolved', result: operation.result === null ? undefined : execution.codec.decode(operation.result) } }
+    }
+    if (operation !== null && !isOpen(operation.status)) return { stage: { kind: 'nothing' } }
+    await execution.park({
+      dueAt: execution.now() + lookAgainMs,
+      rowDueAt: Number.POSITIVE_INFINITY,
+      reason: 'person',
+      waitKey: this.#key,
+    })
+    return { stage: { kind: 'unsure' } }
+  }
+
+  get #attempt(): number {
+    return this.#failures + 1
+  }
+
+  #otherName(taken: Operation): HoldfastError {
+    return new HoldfastError(
+      'input_mismatch',
+      `Operation key "${this.#key}" belongs to effect "${taken.name}" of run "${taken.runId}"; effect "${this.#call.path}" of run ` +
+        `"${this.#execution.runId}" can't use it. Give each effect keys of its own.`,
+      { details: { key: this.#key, effect: taken.name, runId: taken.runId } },
+    )
+  }
+}
+
+type Next<T> = { readonly value: T } | { readonly stage: Stage }

@@ -1,0 +1,186 @@
+import type { Codec } from '../model/codec.ts'
+import { codeOf, HoldfastError } from '../model/errors.ts'
+import type { Logger } from '../model/logger.ts'
+import { poisonLimit } from '../model/run.ts'
+import { validate } from '../model/schema.ts'
+import { toStorableError } from '../model/stored-error.ts'
+import type { Claim, Store } from '../store/store.ts'
+import { blamed } from './blame.ts'
+import type { Committer } from './committer.ts'
+import { Execution, type ExecutionEnd } from './execution.ts'
+import { RunContext } from './run-context.ts'
+import { emptyTape, readTape, runningCalls, type Tape } from './tape.ts'
+import { catchUp, emptyState, type HeadStateCache, loadState, type StateAt } from './thread-state.ts'
+import type { AnyWorkflow } from './workflow.ts'
+
+/** What executing a run needs besides the run. */
+export interface Engine {
+  readonly store: Store
+  readonly committer: Committer
+  readonly codec: Codec
+  readonly cache: HeadStateCache
+  readonly log: Logger
+  readonly leaseMs: number
+}
+
+/** Executes one claimed run until it ends, waits, or is taken away. `onExecution` hears of each tape as it begins. */
+export async function executeRun(
+  engine: Engine,
+  workflow: AnyWorkflow,
+  claim: Claim,
+  onExecution: (execution: Execution) => void,
+): Promise<ExecutionEnd> {
+  const loaded = await load(engine, claim).catch((error: unknown) => error)
+  if (loaded instanceof Error || !isLoaded(loaded)) return quarantine(engine, workflow, claim, loaded, onExecution)
+  let { tape, base, input } = loaded
+  let headSeq = claim.thread.headSeq
+  let isFirst = true
+  for (;;) {
+    const execution = new Execution({
+      ...engine,
+      claim,
+      workflow,
+      tape,
+      base,
+      headSeq,
+      startsTape: isFirst && claim.run.tapeSeq === null,
+    })
+    onExecution(execution)
+    const end = await executeTape(execution, claim, input, isFirst)
+    if (end.kind !== 'lost') engine.cache.set(claim.thread, end.kind === 'continued' ? end.base : execution.headState())
+    if (end.kind !== 'continued') return end
+    tape = { ...emptyTape, number: end.tapeNumber }
+    base = end.base
+    headSeq = end.base.seq
+    input = end.input
+    isFirst = false
+  }
+}
+
+interface Loaded {
+  readonly tape: Tape
+  readonly base: StateAt
+  readonly input: unknown
+}
+
+function isLoaded(value: unknown): value is Loaded {
+  return typeof value === 'object' && value !== null && 'tape' in value
+}
+
+/** The tape in one read; the state from the cache, or from the nearest snapshot. */
+async function load(engine: Engine, claim: Claim): Promise<Loaded> {
+  const { store, codec, cache } = engine
+  const { run, thread } = claim
+  const { input } = codec.decode(claim.input) as { input?: unknown }
+  if (run.tapeSeq === null) {
+    const cached = cache.get(thread)
+    // The run's own run_queued changes no state; when nothing else came since, there is nothing to read.
+    const isFresh = cached !== undefined && (cached.seq === thread.headSeq || (cached.seq === thread.headSeq - 1 && run.inputSeq === thread.headSeq))
+    const isNew = run.inputSeq === thread.baseSeq + 1 && thread.headSeq === run.inputSeq
+    const base = isFresh
+      ? cached
+      : isNew
+        ? { ...emptyState, seq: thread.headSeq }
+        : cached !== undefined
+          ? await catchUp(store, codec, thread, cached, thread.headSeq)
+          : await loadState(store, codec, thread, thread.headSeq)
+    return { tape: emptyTape, base, input }
+  }
+  const records = await store.readLog({
+    owner: run.owner,
+    threadId: run.threadId,
+    afterSeq: run.tapeSeq - 1,
+    runId: run.id,
+    withEdits: true,
+  })
+  const isNew = run.tapeSeq === thread.baseSeq + 2
+  const base = isNew ? { ...emptyState, seq: run.tapeSeq - 1 } : await loadState(store, codec, thread, run.tapeSeq - 1)
+  return { tape: readTape(records, codec, run.id), base, input }
+}
+
+async function executeTape(execution: Execution, claim: Claim, input: unknown, isFirst: boolean): Promise<ExecutionEnd> {
+  if (isFirst) rideBeginning(execution, claim)
+  // The state with which the tape began was recorded; `initial` is not asked a second time.
+  if (typeof execution.tape.patches[0]?.version === 'number') execution.line.advance(1)
+  if (claim.run.claimsWithoutProgress > poisonLimit) {
+    const error = new HoldfastError(
+      'worker_died',
+      `Run "${execution.runId}" was claimed ${poisonLimit} times without recording anything: it seems to bring its worker down. ` +
+        'It is paused as poisoned; find the reason, then resume it.',
+      { details: { runId: execution.runId } },
+    )
+    await execution.pauseNow('poisoned', error)
+    return execution.ended
+  }
+  execution.playback.start()
+  if (claim.hasMail) await execution.checkMail()
+  void callFunction(execution, input)
+  return execution.ended
+}
+
+function rideBeginning(execution: Execution, claim: Claim): void {
+  if (claim.run.tapeSeq === null) execution.ride(execution.event('run_started', null, { count: 1 }))
+  if (claim.takenFrom === null) return
+  const { holder, why, leaseUntil } = claim.takenFrom
+  const data = { holder, why, leaseUntil, epoch: claim.run.epoch, running: runningCalls(execution.tape) }
+  execution.ride(execution.event('run_recovered', null, { data }))
+}
+
+/** Calls the user's function and writes how it ended. */
+async function callFunction(execution: Execution, input: unknown): Promise<void> {
+  const { workflow } = execution
+  const { timeoutMs } = workflow.options
+  const startedAt = execution.claim.run.startedAt ?? execution.now()
+  const timer = timeoutMs === undefined ? undefined : setTimeout(() => void onTimeout(execution), Math.max(0, startedAt + timeoutMs - execution.now()))
+  try {
+    let output = await workflow.fn(new RunContext(execution), input)
+    if (execution.stop?.kind === 'cancel') return await execution.finishCancelled()
+    if (execution.hasEnded || !execution.playback.finish()) return
+    if (workflow.options.output !== undefined) {
+      output = await validate(workflow.options.output, output, `The output of workflow "${workflow.name}"`)
+    }
+    const data = output === undefined ? {} : { data: { output } }
+    await execution.finish('completed', execution.event('run_completed', null, data))
+  } catch (error) {
+    if (execution.stop?.kind === 'cancel') return await execution.finishCancelled()
+    if (execution.hasEnded || !execution.playback.finish()) return
+    await fail(execution, error)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+async function fail(execution: Execution, error: unknown): Promise<void> {
+  const data = { error: toStorableError(error), failed: [...new Set(blamed(error))] }
+  await execution.finish('failed', execution.event('run_failed', null, { data }))
+}
+
+async function onTimeout(execution: Execution): Promise<void> {
+  const error = new HoldfastError('timeout', `Run "${execution.runId}" took longer than the ${execution.workflow.options.timeoutMs} ms its workflow allows.`)
+  await fail(execution, error)
+}
+
+/** What can't be read is not executed: the run is paused with what is wrong. An outage just gives it back. */
+async function quarantine(
+  engine: Engine,
+  workflow: AnyWorkflow,
+  claim: Claim,
+  error: unknown,
+  onExecution: (execution: Execution) => void,
+): Promise<ExecutionEnd> {
+  const execution = new Execution({
+    ...engine,
+    claim,
+    workflow,
+    tape: emptyTape,
+    base: emptyState,
+    headSeq: claim.thread.headSeq,
+    startsTape: false,
+  })
+  onExecution(execution)
+  engine.log.error('a run could not be loaded', { runId: claim.run.id, error })
+  if (codeOf(error) === 'corrupt_record') await execution.pauseNow('poisoned', error as Error)
+  else await execution.forceStop()
+  await execution.ended
+  return { kind: 'lost' }
+}

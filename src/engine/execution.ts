@@ -1,0 +1,774 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import type { Codec } from '../model/codec.ts'
+import { HoldfastError } from '../model/errors.ts'
+import type { EventType, NewEvent } from '../model/event.ts'
+import { checkStepName } from '../model/ids.ts'
+import type { Logger } from '../model/logger.ts'
+import type { Operation } from '../model/operation.ts'
+import type { Payload } from '../model/payload.ts'
+import type { PauseReason, RunStatus, WaitReason } from '../model/run.ts'
+import { toStorableError } from '../model/stored-error.ts'
+import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
+import type { Claim, SqlTransaction, Store } from '../store/store.ts'
+import type { Committer } from './committer.ts'
+import { Playback } from './playback.ts'
+import { StateLine } from './state-line.ts'
+import { type CallHistory, type CallKey, type CallKind, callKey, type Outcome, type Tape } from './tape.ts'
+import type { StateAt } from './thread-state.ts'
+import type { AnyWorkflow } from './workflow.ts'
+
+/** Waits up to this long stay in memory; longer ones become a row and free the worker. */
+export const longWaitMs = 5_000
+/** How long a cancelled function may take to come to its end. */
+const cancelGraceMs = 5_000
+/** Events that ride with the next commit are flushed by themselves after this long. */
+const rideMs = 100
+
+/**
+ * One claimed run being executed: its commits, its place on the tape, and how it stops.
+ *
+ * It owns the run's pending events, the state line and the playback. It does not own retries and effects (step-runner,
+ * effect-runner) nor the lease's renewal (worker/lease-keeper).
+ *
+ *   E1  Every write carries (epoch, lease id). The first refusal ends the execution; nothing after it is written.
+ *   E2  Events reach the log in the order in which they were made.
+ *   E3  Results are handed to the function one a turn of the event loop, in log order, as a replay will.
+ *   E4  Stopping to wait never throws into user code: the calls just do not return. Cancelling and a lost lease do throw.
+ *   E5  A run stops to wait only when nothing of it is at work.
+ */
+export class Execution {
+  readonly claim: Claim
+  readonly workflow: AnyWorkflow
+  readonly codec: Codec
+  readonly store: Store
+  readonly tape: Tape
+  readonly line: StateLine
+  readonly log: Logger
+  readonly playback: Playback
+  readonly #committer: Committer
+  readonly #leaseMs: number
+  #abort: AbortController | undefined
+  readonly #counts = new Map<string, number>()
+  readonly #running = new Map<CallKey, string>()
+  readonly #parked = new Set<Parked>()
+  readonly #throwers = new Set<(error: Error) => void>()
+  readonly #clockBase: { now: number; at: number }
+  #pending: NewEvent[] = []
+  #pendingSince = 0
+  #pendingHasResult = false
+  #startsTape: boolean
+  #hasNewInput = false
+  #newStateVersion: number | undefined
+  #readMessages: number[] = []
+  #updateCount = 0
+  #busy = 0
+  #handedOutTurn = -1
+  #handOutQueue: (() => void)[] = []
+  #stop: Stop | null = null
+  #hasEnded = false
+  #isCheckingMail = false
+  #lastSeq: number
+  #settle!: (end: ExecutionEnd) => void
+  /** How the execution ended. Never rejects. */
+  readonly ended: Promise<ExecutionEnd>
+
+  constructor(options: ExecutionOptions) {
+    this.claim = options.claim
+    this.workflow = options.workflow
+    this.codec = options.codec
+    this.store = options.store
+    this.tape = options.tape
+    this.log = options.log
+    this.#committer = options.committer
+    this.#leaseMs = options.leaseMs
+    this.#startsTape = options.startsTape
+    this.#lastSeq = options.headSeq
+    this.#clockBase = { now: options.claim.now, at: performance.now() }
+    this.line = new StateLine({
+      codec: options.codec,
+      base: options.base,
+      patches: options.tape.patches,
+      definition: options.workflow.options.state,
+    })
+    this.playback = new Playback({
+      outcomes: options.tape.outcomes,
+      onResult: (outcome) => this.line.advance(outcome.patchCount),
+      onLive: () => this.#goLive(),
+      onMismatch: (recorded, asked) => this.#pauseOnMismatch(recorded, asked),
+    })
+    this.ended = new Promise((resolve) => {
+      this.#settle = resolve
+    })
+  }
+
+  get owner(): string {
+    return this.claim.run.owner
+  }
+
+  get runId(): string {
+    return this.claim.run.id
+  }
+
+  get signal(): AbortSignal {
+    if (this.#abort === undefined) {
+      this.#abort = new AbortController()
+      if (this.#hasEnded || this.#stop?.kind === 'cancel') this.#abort.abort(this.#endError())
+    }
+    return this.#abort.signal
+  }
+
+  /** The run went on without this execution: it waits as a row, was paused or handed over. Its calls do not return (E4). */
+  get isDetached(): boolean {
+    return this.#hasEnded && this.#stop?.kind !== 'cancel' && this.#stop?.kind !== 'lost'
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded
+  }
+
+  get isStopping(): boolean {
+    return this.#stop !== null
+  }
+
+  /** The store's time, kept going by this process's monotonic clock. */
+  now(): number {
+    return Math.round(this.#clockBase.now + performance.now() - this.#clockBase.at)
+  }
+
+  // ── calls ────────────────────────────────────────────────────────────────
+
+  /** Registers a recording call: gives it its path and count, and refuses it where calls are refused. */
+  enter(kind: CallKind, name: string, isOurName = false): Call {
+    this.throwIfEnded()
+    const frame = frames.getStore()
+    const isOurs = frame?.execution === this
+    if (isOurs && frame.body !== null) {
+      throw new HoldfastError(
+        'nested_call',
+        `ctx.${kind === 'effect' ? 'once' : kind}("${name}") was called inside the body of step "${frame.body}" of run "${this.runId}". ` +
+          'A body can use its step handle; move recording calls on ctx out of it, or use ctx.scope to group steps.',
+        { details: { runId: this.runId, step: frame.body } },
+      )
+    }
+    if (!isOurName) checkStepName(name)
+    const path = isOurs && frame.scope !== '' ? `${frame.scope}/${name}` : name
+    const counter = `${kind}:${path}`
+    const count = (this.#counts.get(counter) ?? 0) + 1
+    this.#counts.set(counter, count)
+    const key = callKey(kind, path, count)
+    return { key, kind, path, count, history: this.tape.calls.get(key) }
+  }
+
+  /** Runs `fn` with inner names prefixed. */
+  inScope<T>(name: string, fn: () => T): T {
+    checkStepName(name)
+    const frame = frames.getStore()
+    const outer = frame?.execution === this ? frame.scope : ''
+    return frames.run({ execution: this, scope: outer === '' ? name : `${outer}/${name}`, body: null }, fn)
+  }
+
+  /** Runs a step's body: recording calls on ctx are refused inside. */
+  inBody<T>(path: string, fn: () => T): T {
+    return frames.run({ execution: this, scope: '', body: path }, fn)
+  }
+
+  /** The operation or step key of a call: from run, path and count; never from attempt, time or chance. */
+  defaultKey(call: Call): string {
+    const tape = this.tape.number === 1 ? '' : `~${this.tape.number}`
+    return `${this.runId}${tape}/${call.path}#${call.count}`
+  }
+
+  /** The recorded result of a call, in its turn; the call must have one. */
+  async recorded(call: Call): Promise<Outcome> {
+    const outcome = await this.playback.take(call.key)
+    this.throwIfEnded()
+    return outcome
+  }
+
+  /** Passes when new work may start: the tape is consumed and nobody asked the run to stop. */
+  async pass(call: Call): Promise<void> {
+    if (!this.playback.isLive) await this.playback.untilLive(call.key)
+    this.throwIfEnded()
+    if (this.#stop !== null) await this.park({ dueAt: null, reason: 'timer', wakes: false })
+  }
+
+  /** Whether `pass` would let a call through without waiting: saves the hot path a turn of the microtask queue. */
+  get isOpen(): boolean {
+    return this.playback.isLive && this.#stop === null && !this.#hasEnded
+  }
+
+  /** A cancelled or fenced run throws at every later call (E4). */
+  throwIfEnded(): void {
+    if (this.#stop?.kind === 'cancel' || this.#stop?.kind === 'lost') throw this.#endError()
+  }
+
+  // ── work ─────────────────────────────────────────────────────────────────
+
+  /** Marks a body as running: it shows as the current step, and the run does not stop to wait under it. */
+  begin(call: Call): void {
+    this.#running.set(call.key, call.path)
+    this.#busy++
+  }
+
+  end(call: Call): void {
+    this.#running.delete(call.key)
+    this.#settleDown()
+  }
+
+  /** The promise's outcome, or the error of a run that was cancelled or fenced meanwhile. */
+  orThrow<T>(promise: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#throwers.add(reject)
+      const settle = (settleWith: () => void) => {
+        this.#throwers.delete(reject)
+        settleWith()
+      }
+      promise.then(
+        (value) => settle(() => resolve(value)),
+        (error: unknown) => settle(() => reject(error)),
+      )
+    })
+  }
+
+  /** Waits in memory or, when nothing else is at work, as a row. Never resolves in an execution that stopped. */
+  park(wait: Wait): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const parked: Parked = {
+        ...wait,
+        wake: () => {
+          clearTimeout(parked.timer)
+          this.#parked.delete(parked)
+          resolve()
+        },
+        throw: (error) => {
+          clearTimeout(parked.timer)
+          this.#parked.delete(parked)
+          reject(error)
+        },
+      }
+      this.#parked.add(parked)
+      if (wait.dueAt !== null && wait.wakes !== false) this.#setTimer(parked, wait.dueAt)
+      this.#considerStopping()
+    })
+  }
+
+  // ── writing ──────────────────────────────────────────────────────────────
+
+  event(type: EventType, call: Call | null, fields: EventFields = {}): NewEvent {
+    return {
+      type,
+      step: call?.path ?? null,
+      count: fields.count ?? call?.count ?? 0,
+      attempt: fields.attempt ?? 0,
+      at: fields.at ?? this.now(),
+      durationMs: fields.durationMs ?? null,
+      payload: fields.data === undefined ? null : this.codec.encode(fields.data),
+      patch: fields.patch ?? null,
+    }
+  }
+
+  /** Lets an event ride with the next commit. */
+  ride(event: NewEvent, isResult = false): void {
+    if (this.#pending.length === 0) this.#pendingSince = performance.now()
+    this.#pending.push(event)
+    if (isResult) this.#pendingHasResult = true
+  }
+
+  /** Called every now and then by the worker: what has been riding for long is written. */
+  flushIfOld(): void {
+    if (this.#pending.length === 0 || this.#hasEnded || performance.now() - this.#pendingSince < rideMs) return
+    this.commit([], {}).catch((error: unknown) => this.log.debug('flush failed', { runId: this.runId, error }))
+  }
+
+  /** Writes events, after everything that was riding, and resolves when they are durable. Throws when the lease is lost. */
+  async commit(events: readonly NewEvent[], options: CommitOptions): Promise<void> {
+    const answer = await this.#write(this.#change(events, options))
+    if (!answer.ok) throw this.#refused(answer.refusal)
+  }
+
+  /** Like `commit` for a result that is handed to the function: resolves in its turn, with its patch shown. */
+  async commitResult(events: readonly NewEvent[], options: CommitOptions): Promise<void> {
+    const position = this.line.end
+    await this.commit(events, { hasProgress: true, ...options })
+    await this.#turn()
+    this.line.advance(position)
+  }
+
+  /**
+   * Makes an effect's intent durable. What was riding goes first, in a change of its own: the intent may be refused
+   * because the key is taken, they may not. Answers with the operation in that case.
+   */
+  async intend(event: NewEvent, operation: OperationChange): Promise<Operation | null> {
+    const before = this.#pending.length > 0 ? this.#write(this.#change([], {})) : null
+    const intent = this.#write({ ...this.#change([event], { isCheckpoint: false }), operation, mustSync: true })
+    const [first, answer] = await Promise.all([before, intent])
+    if (first !== null && !first.ok) throw this.#refused(first.refusal)
+    if (answer.ok) return null
+    if (answer.refusal === 'operation_taken' && answer.operation !== undefined) return answer.operation
+    throw this.#refused(answer.refusal)
+  }
+
+  /** Runs `body` in one database transaction with the events it returns; what was riding is written before. */
+  async transact(timeoutMs: number, body: (tx: SqlTransaction) => Promise<readonly NewEvent[]>): Promise<void> {
+    const { store, claim } = this
+    if (store.transact === undefined) {
+      throw new HoldfastError('invalid_input', `ctx.transaction needs SQLite or Postgres; this store is ${store.kind}.`)
+    }
+    if (this.#pending.length > 0) await this.commit([], {})
+    const { epoch, threadId } = claim.run
+    const guarded = { owner: this.owner, runId: this.runId, threadId, epoch, leaseId: claim.leaseId, timeoutMs }
+    const answer = this.#heed(
+      await store.transact(guarded, async (tx) => {
+        const events = await body(tx)
+        // What began to ride meanwhile goes with the next commit: earlier commits may still be on their way (E2).
+        const riding = this.#pending
+        this.#pending = []
+        const change = this.#change(events, { hasProgress: true })
+        this.#pending = riding
+        return change
+      }),
+    )
+    if (!answer.ok) throw this.#refused(answer.refusal)
+    await this.#turn()
+  }
+
+  /** A late answer of a fenced holder: kept beside the operation, for the person who decides. */
+  noteEvidence(key: string, evidence: unknown): void {
+    const change: Change = {
+      owner: this.owner,
+      threadId: this.claim.run.threadId,
+      runId: this.runId,
+      guard: { kind: 'none' },
+      events: [],
+      isCheckpoint: false,
+      operation: { kind: 'note', key, evidence: this.codec.encode(evidence) },
+    }
+    this.#committer.commit(change).catch((error: unknown) => this.log.warn('late answer could not be kept', { key, error }))
+  }
+
+  /** The n-th ctx.update: moves to where it stood, or runs the recipe and lets the patch ride. */
+  update(recipe: (draft: never) => unknown): void {
+    this.enter('value', 'update', true)
+    const count = ++this.#updateCount
+    const recorded = this.tape.updates.get(count)
+    if (recorded !== undefined) {
+      this.line.advance(recorded)
+      if (this.playback.isLive && this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
+      return
+    }
+    const patch = this.line.update(recipe)
+    if (patch !== null && !this.#hasEnded) this.ride(this.event('state_updated', null, { count, patch }), true)
+  }
+
+  /** The tape is consumed: edits by hand at its end are shown, and an older state is brought to the definition's version. */
+  #goLive(): void {
+    if (this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
+    const migrated = this.line.migrate()
+    if (migrated === null) return
+    const { patch, from, to } = migrated
+    this.#newStateVersion = to
+    this.ride(this.event('state_migrated', null, { data: { from, to }, patch }), true)
+  }
+
+  #hasSeenAllUpdates(): boolean {
+    for (const count of this.tape.updates.keys()) if (count > this.#updateCount) return false
+    return true
+  }
+
+  // ── stopping ─────────────────────────────────────────────────────────────
+
+  /** Stop at the next safe point: what runs may finish, nothing new starts. */
+  requestPause(by?: string): void {
+    this.#requestStop({ kind: 'pause', reason: 'asked', data: by === undefined ? {} : { by } })
+  }
+
+  /** Stops the run at once with a reason of its own. */
+  pauseBecause(reason: PauseReason, error: Error): void {
+    this.#requestStop({ kind: 'pause', reason, data: { error: toStorableError(error) } })
+  }
+
+  /** Pauses at once, whatever runs. */
+  async pauseNow(reason: PauseReason, error: Error): Promise<void> {
+    if (this.#hasEnded) return
+    await this.#stopNow({ kind: 'pause', reason, data: { error: toStorableError(error) } })
+  }
+
+  /** The function has unwound after a cancel. */
+  async finishCancelled(): Promise<void> {
+    if (!this.#hasEnded && this.#stop?.kind === 'cancel') await this.#stopNow(this.#stop)
+  }
+
+  /** Shutdown: hand the run back. Not a death. */
+  requestRelease(): void {
+    this.#requestStop({ kind: 'release' })
+  }
+
+  /** Reaches running bodies through their signal; every later call on ctx throws. */
+  requestCancel(by?: string): void {
+    if (this.#hasEnded || this.#stop?.kind === 'cancel') return
+    this.#stop = { kind: 'cancel', data: by === undefined ? {} : { by } }
+    this.#throwEverywhere()
+    // A function that does not come to an end is not waited for for ever.
+    setTimeout(() => void this.finishCancelled(), cancelGraceMs).unref()
+  }
+
+  /** The lease is gone: nothing of this execution counts any more. */
+  lose(): void {
+    if (this.#hasEnded) return
+    this.#stop = { kind: 'lost' }
+    this.#finish({ kind: 'lost' })
+    this.#throwEverywhere()
+  }
+
+  /** Grace is over: hand the run back although something still runs. Its writes will be refused. */
+  async forceStop(): Promise<void> {
+    if (this.#hasEnded) return
+    this.#abort?.abort(new HoldfastError('closed', `Holdfast is closing; run "${this.runId}" is handed over.`))
+    if (this.#stop === null || this.#stop.kind === 'release') await this.#stopNow({ kind: 'release' })
+    else await this.#stopNow(this.#stop)
+  }
+
+  /** The function returned or threw: the last commit of the run. */
+  async finish(status: RunStatus, event: NewEvent): Promise<void> {
+    if (this.#hasEnded) return
+    await this.#endWith([event], { status, reason: null, currentStep: null, setsEnd: true, hasProgress: true }, { kind: status })
+  }
+
+  /** Ends this tape and starts the next one under the same lease. */
+  async continueWith(input: unknown): Promise<void> {
+    this.throwIfEnded()
+    const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input } })
+    // What was riding belongs to the old tape; the new one begins with a commit of its own, in the same batch.
+    const before = this.#pending.length > 0 ? this.#write(this.#change([], { isCheckpoint: true })) : null
+    this.#startsTape = true
+    this.#hasNewInput = true
+    const [, answer] = await Promise.all([before, this.#write(this.#change([event], { isCheckpoint: true, hasProgress: true }))])
+    if (!answer.ok) throw this.#refused(answer.refusal)
+    const { input: recorded } = this.codec.decode(event.payload as Payload) as { input?: unknown }
+    this.#finish({ kind: 'continued', base: this.line.at(answer.lastSeq), tapeNumber: this.tape.number + 1, input: recorded })
+  }
+
+  get stop(): Stop | null {
+    return this.#stop
+  }
+
+  // ── inside ───────────────────────────────────────────────────────────────
+
+  /** Reads messages of others: requests to pause or cancel. */
+  async checkMail(): Promise<void> {
+    if (this.#isCheckingMail || this.#hasEnded) return
+    this.#isCheckingMail = true
+    try {
+      const messages = await this.store.readInbox({ owner: this.owner, runId: this.runId })
+      for (const message of messages) {
+        if (this.#readMessages.includes(message.id)) continue
+        this.#readMessages.push(message.id)
+        const by = message.payload === null ? undefined : (this.codec.decode(message.payload) as { by?: string }).by
+        if (message.kind === 'cancel') this.requestCancel(by)
+        else if (message.kind === 'pause') this.requestPause(by)
+      }
+    } catch (error) {
+      this.log.warn('inbox could not be read', { runId: this.runId, error })
+    } finally {
+      this.#isCheckingMail = false
+    }
+  }
+
+  #change(events: readonly NewEvent[], options: CommitOptions): Change {
+    const all = this.#pending.length === 0 ? events : [...this.#pending, ...events]
+    const hasResult = this.#pendingHasResult || events.length > 0
+    this.#pending = []
+    this.#pendingHasResult = false
+    const run: Mutable<RunChange> = { currentStep: this.#running.values().next().value ?? null, leaseMs: this.#leaseMs, ...options.run }
+    if (options.hasProgress) run.hasProgress = true
+    if (this.#startsTape && all.length > 0) {
+      run.startsTape = true
+      if (this.#hasNewInput) run.hasNewInput = true
+      this.#startsTape = false
+    }
+    const change: Mutable<Change> = {
+      owner: this.owner,
+      threadId: this.claim.run.threadId,
+      runId: this.runId,
+      guard: { kind: 'lease', epoch: this.claim.run.epoch, leaseId: this.claim.leaseId },
+      events: all,
+      run,
+      isCheckpoint: options.isCheckpoint ?? hasResult,
+    }
+    if (options.operation !== undefined) change.operation = options.operation
+    if (options.label !== undefined) change.label = options.label
+    if (this.#newStateVersion !== undefined) {
+      change.stateVersion = this.#newStateVersion
+      this.#newStateVersion = undefined
+    }
+    if (this.#readMessages.length > 0) {
+      change.readMessages = this.#readMessages
+      this.#readMessages = []
+    }
+    const last = all.at(-1)
+    if (last !== undefined && last.patch !== null) {
+      const snapshot = this.line.snapshot()
+      if (snapshot !== undefined) change.snapshot = snapshot
+    }
+    return change
+  }
+
+  async #write(change: Change): Promise<Committed> {
+    if (this.isDetached) return never()
+    if (this.#hasEnded) throw this.#endError()
+    this.#busy++
+    try {
+      return this.#heed(await this.#committer.commit(change, true))
+    } finally {
+      this.#settleDown()
+    }
+  }
+
+  /** Takes from an answer what concerns the execution as a whole. */
+  #heed(answer: Committed): Committed {
+    if (answer.ok) {
+      this.#lastSeq = answer.lastSeq
+      if (answer.hasMail) void this.checkMail()
+    } else if (answer.refusal === 'lease_lost' || answer.refusal === 'thread_deleted' || answer.refusal === 'run_not_found') this.lose()
+    return answer
+  }
+
+  #refused(refusal: string): HoldfastError {
+    if (this.#hasEnded) return this.#endError()
+    return new HoldfastError('conflict', `A write of run "${this.runId}" was refused: ${refusal}.`, { details: { runId: this.runId, refusal } })
+  }
+
+  /** One result a turn of the event loop, in order (E3). */
+  async #turn(): Promise<void> {
+    if (this.#handOutQueue.length === 0 && this.#handedOutTurn !== this.#committer.turn) {
+      this.#handedOutTurn = this.#committer.turn
+    } else {
+      await new Promise<void>((resolve) => {
+        this.#handOutQueue.push(resolve)
+        if (this.#handOutQueue.length === 1) setImmediate(this.#handOutNext)
+      })
+    }
+    if (this.isDetached) return never()
+    this.throwIfEnded()
+  }
+
+  readonly #handOutNext = (): void => {
+    this.#handOutQueue[0]?.()
+    this.#handOutQueue.shift()
+    if (this.#handOutQueue.length > 0) setImmediate(this.#handOutNext)
+  }
+
+  #setTimer(parked: Parked, dueAt: number): void {
+    const delay = Math.max(0, dueAt - this.now())
+    // Timers longer than setTimeout can count are looked at again; as a rule the run is a row long before.
+    parked.timer = setTimeout(() => (dueAt > this.now() ? this.#setTimer(parked, dueAt) : parked.wake()), Math.min(delay, 60_000))
+  }
+
+  #settleDown(): void {
+    this.#busy--
+    if (this.#busy === 0) this.#considerStopping()
+  }
+
+  #considerStopping(): void {
+    if (this.#busy > 0 || this.#parked.size === 0 || this.#hasEnded) return
+    // What the last result set off runs first; only then is it known that nothing is at work.
+    setImmediate(() => setImmediate(() => void this.#stopIfIdle()))
+  }
+
+  async #stopIfIdle(): Promise<void> {
+    if (this.#busy > 0 || this.#parked.size === 0 || this.#hasEnded || !this.playback.isLive || this.#handOutQueue.length > 0) return
+    if (this.#stop !== null) {
+      if (this.#stop.kind === 'pause' || this.#stop.kind === 'release') await this.#stopNow(this.#stop)
+      return
+    }
+    const waits = [...this.#parked]
+    const dueAsRow = (wait: Wait) => wait.rowDueAt ?? wait.dueAt ?? Number.POSITIVE_INFINITY
+    const soonest = Math.min(...waits.map(dueAsRow))
+    if (soonest - this.now() <= longWaitMs) return
+    const keys = new Set(waits.flatMap((wait) => wait.waitKey ?? []))
+    const first = waits.find((wait) => dueAsRow(wait) === soonest)
+    const run: Mutable<RunChange> = {
+      status: 'waiting',
+      reason: first?.reason ?? 'timer',
+      due: Number.isFinite(soonest) ? { at: soonest } : 'never',
+      uncountClaim: true,
+    }
+    const [key] = keys
+    if (key !== undefined) run.waitKey = key
+    // A run waits for one operation as a row; for several it looks again now and then.
+    if (keys.size > 1) run.due = { inMs: longWaitMs }
+    await this.#endWith([], run, { kind: 'waiting' })
+  }
+
+  #requestStop(stop: Stop): void {
+    if (this.#hasEnded || this.#stop?.kind === 'cancel' || (this.#stop !== null && stop.kind === 'release')) return
+    this.#stop = stop
+    // Waits end as they would at the next safe point: they stay parked, their timers no longer matter.
+    for (const parked of this.#parked) clearTimeout(parked.timer)
+    this.#considerStopping()
+  }
+
+  async #stopNow(stop: Stop): Promise<void> {
+    switch (stop.kind) {
+      case 'pause': {
+        const event = this.event('run_paused', null, { data: { reason: stop.reason, ...stop.data } })
+        return this.#endWith([event], { status: 'paused', reason: stop.reason, due: 'never', setsEnd: true, uncountClaim: true }, { kind: 'paused' })
+      }
+      case 'cancel': {
+        const event = this.event('run_cancelled', null, { data: stop.data })
+        return this.#endWith([event], { status: 'cancelled', reason: null, currentStep: null, setsEnd: true }, { kind: 'cancelled' })
+      }
+      case 'release':
+        return this.#endWith([], { status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true }, { kind: 'released' })
+      case 'lost':
+        return
+    }
+  }
+
+  /** The commit that gives the lease up. Whatever the function still does afterwards is nobody's business. */
+  async #endWith(events: readonly NewEvent[], run: RunChange, end: ExecutionEnd): Promise<void> {
+    const change = this.#change(events, { run })
+    this.#hasEnded = true
+    const answer = await this.#committer.commit(change, true).catch((error: unknown) => {
+      this.log.error('the end of a run could not be written; it will be taken up again', { runId: this.runId, error })
+      return null
+    })
+    if (answer?.ok) this.#lastSeq = answer.lastSeq
+    this.#finish(answer?.ok ? end : { kind: 'lost' })
+  }
+
+  #finish(end: ExecutionEnd): void {
+    this.#hasEnded = true
+    this.playback.stop()
+    for (const parked of this.#parked) clearTimeout(parked.timer)
+    this.#abort?.abort(this.#endError())
+    this.#settle(end)
+  }
+
+  /** The state at the end of a run that ended well: the next run of the thread starts from it. */
+  headState(): StateAt {
+    return this.line.at(this.#lastSeq)
+  }
+
+  #throwEverywhere(): void {
+    const error = this.#endError()
+    this.#abort?.abort(error)
+    for (const parked of [...this.#parked]) parked.throw(error)
+    for (const reject of [...this.#throwers]) reject(error)
+  }
+
+  #pauseOnMismatch(recorded: CallKey[], asked: CallKey[]): void {
+    const shown = (keys: CallKey[]) => (keys.length === 0 ? 'nothing' : keys.slice(0, 10).join(', ') + (keys.length > 10 ? ', …' : ''))
+    const error = new HoldfastError(
+      'nondeterminism',
+      `Run "${this.runId}" no longer matches its log: next in the log is ${shown(recorded)}; the function asked for ${shown(asked)}. ` +
+        `Bring the code back to what workflow "${this.workflow.name}" version ${this.workflow.version} did, or give the changed code a ` +
+        'higher version, then resume the run.',
+      { details: { runId: this.runId, recorded: recorded.slice(0, 10), asked: asked.slice(0, 10) } },
+    )
+    this.mismatch(error)
+  }
+
+  /** The function does something else than its log says: the run pauses as it stands. */
+  mismatch(error: HoldfastError): void {
+    void this.pauseNow('mismatch', error)
+  }
+
+  #endError(): HoldfastError {
+    const details = { runId: this.runId }
+    if (this.#stop?.kind === 'cancel') return new HoldfastError('run_cancelled', `Run "${this.runId}" was cancelled.`, { details })
+    if (this.#stop?.kind === 'lost') {
+      return new HoldfastError(
+        'lease_lost',
+        `The lease on run "${this.runId}" was lost to another worker or the thread was deleted; what this process did since was discarded.`,
+        { details },
+      )
+    }
+    return new HoldfastError('closed', `Run "${this.runId}" is no longer executed by this process; the call on its ctx came too late.`, { details })
+  }
+}
+
+export interface ExecutionOptions {
+  readonly claim: Claim
+  readonly workflow: AnyWorkflow
+  readonly codec: Codec
+  readonly store: Store
+  readonly committer: Committer
+  readonly log: Logger
+  readonly leaseMs: number
+  readonly tape: Tape
+  /** The state where the tape begins. */
+  readonly base: StateAt
+  /** Where the thread's log ends. */
+  readonly headSeq: number
+  /** The run's first commit starts a tape. */
+  readonly startsTape: boolean
+}
+
+export interface Call {
+  readonly key: CallKey
+  readonly kind: CallKind
+  readonly path: string
+  readonly count: number
+  readonly history: CallHistory | undefined
+}
+
+export interface EventFields {
+  readonly attempt?: number
+  readonly count?: number
+  readonly at?: number
+  readonly durationMs?: number
+  readonly data?: Readonly<Record<string, unknown>>
+  readonly patch?: Payload | null
+}
+
+export interface CommitOptions {
+  readonly operation?: OperationChange
+  readonly label?: string
+  readonly hasProgress?: boolean
+  readonly isCheckpoint?: boolean
+  readonly run?: RunChange
+}
+
+export interface Wait {
+  /** Store time at which it is over; null when something else ends it. */
+  readonly dueAt: number | null
+  /** As a row the run sleeps until then; default dueAt. */
+  readonly rowDueAt?: number
+  readonly reason: WaitReason
+  readonly waitKey?: string
+  /** False: only the end of the execution ends it. */
+  readonly wakes?: boolean
+}
+
+interface Parked extends Wait {
+  timer?: NodeJS.Timeout
+  readonly wake: () => void
+  readonly throw: (error: Error) => void
+}
+
+export type Stop =
+  | { readonly kind: 'pause'; readonly reason: PauseReason; readonly data: Readonly<Record<string, unknown>> }
+  | { readonly kind: 'release' }
+  | { readonly kind: 'cancel'; readonly data: Readonly<Record<string, unknown>> }
+  | { readonly kind: 'lost' }
+
+export type ExecutionEnd =
+  | { readonly kind: RunStatus | 'released' | 'lost' }
+  | { readonly kind: 'continued'; readonly base: StateAt; readonly tapeNumber: number; readonly input: unknown }
+
+interface Frame {
+  readonly execution: Execution
+  readonly scope: string
+  /** Path of the step whose body this is. */
+  readonly body: string | null
+}
+
+const frames = new AsyncLocalStorage<Frame>()
+
+/** How a call of a detached execution answers. */
+export function never<T>(): Promise<T> {
+  return new Promise(() => {})
+}
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] }

@@ -1,0 +1,123 @@
+import type { CallKey, Outcome } from './tape.ts'
+
+/** How long a function may do other things, with unrecorded calls waiting and recorded results left over. */
+const graceMs = 2_000
+
+/**
+ * Hands recorded results out in log order, one a turn of the event loop, so that Promise.all and Promise.race go the
+ * way they went before. Once all are consumed the run is live and new work may start.
+ *
+ *   P1  No new step starts until every recorded result was consumed.
+ *   P2  Between two results everything that the first one set off has run.
+ */
+export class Playback {
+  readonly #outcomes: readonly Outcome[]
+  readonly #onResult: (outcome: Outcome) => void
+  readonly #onLive: () => void
+  readonly #onMismatch: (recorded: CallKey[], asked: CallKey[]) => void
+  readonly #waiters = new Map<CallKey, (outcome: Outcome) => void>()
+  #blocked: { key: CallKey; go: () => void }[] = []
+  #next = 0
+  #isScheduled = false
+  #isStopped = false
+  #grace: NodeJS.Timeout | undefined
+  isLive: boolean
+
+  constructor(options: {
+    outcomes: readonly Outcome[]
+    /** Called just before a result is handed out. */
+    onResult: (outcome: Outcome) => void
+    /** Called once, when everything recorded is consumed. */
+    onLive: () => void
+    onMismatch: (recorded: CallKey[], asked: CallKey[]) => void
+  }) {
+    this.#outcomes = options.outcomes
+    this.#onResult = options.onResult
+    this.#onLive = options.onLive
+    this.#onMismatch = options.onMismatch
+    this.isLive = false
+  }
+
+  /** Begins. With nothing recorded the run is live at once. */
+  start(): void {
+    if (this.#outcomes.length === 0) this.#goLive()
+  }
+
+  /** The recorded result of a call, in its turn. */
+  take(key: CallKey): Promise<Outcome> {
+    return new Promise((resolve) => {
+      this.#waiters.set(key, resolve)
+      this.#schedule()
+    })
+  }
+
+  /** For a call with no recorded result: resolves when the run is live. */
+  untilLive(key: CallKey): Promise<void> {
+    return new Promise((resolve) => {
+      this.#blocked.push({ key, go: resolve })
+      this.#watchForMismatch()
+    })
+  }
+
+  /** The function has ended: nothing may be left over. Says whether it matched its log. */
+  finish(): boolean {
+    clearTimeout(this.#grace)
+    if (this.#next >= this.#outcomes.length) return true
+    this.#mismatch()
+    return false
+  }
+
+  stop(): void {
+    clearTimeout(this.#grace)
+    this.#isStopped = true
+    this.#next = this.#outcomes.length
+    this.#waiters.clear()
+    this.#blocked = []
+  }
+
+  #schedule(): void {
+    if (this.#isScheduled) return
+    this.#isScheduled = true
+    setImmediate(this.#handOut)
+  }
+
+  readonly #handOut = (): void => {
+    this.#isScheduled = false
+    const outcome = this.#outcomes[this.#next]
+    if (outcome === undefined) return
+    const waiter = this.#waiters.get(outcome.key)
+    if (waiter === undefined) return this.#watchForMismatch()
+    this.#waiters.delete(outcome.key)
+    this.#next++
+    clearTimeout(this.#grace)
+    this.#grace = undefined
+    this.#onResult(outcome)
+    waiter(outcome)
+    if (this.#next < this.#outcomes.length) this.#schedule()
+    else setImmediate(this.#goLive)
+  }
+
+  readonly #goLive = (): void => {
+    if (this.#next < this.#outcomes.length || this.isLive || this.#isStopped) return
+    this.isLive = true
+    this.#onLive()
+    for (const { go } of this.#blocked.splice(0)) go()
+  }
+
+  /** Results are left over and somebody waits for new work: unless a call for the next result comes soon, they differ. */
+  #watchForMismatch(): void {
+    if (this.isLive || this.#blocked.length === 0) return
+    clearTimeout(this.#grace)
+    this.#grace = setTimeout(() => {
+      const outcome = this.#outcomes[this.#next]
+      if (outcome !== undefined && !this.#waiters.has(outcome.key)) this.#mismatch()
+    }, graceMs)
+  }
+
+  #mismatch(): void {
+    this.#onMismatch(
+      this.#outcomes.slice(this.#next).map((outcome) => outcome.key),
+      this.#blocked.map((blocked) => blocked.key),
+    )
+  }
+}

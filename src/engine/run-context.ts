@@ -1,0 +1,202 @@
+import { randomUUID } from 'node:crypto'
+import { HoldfastError } from '../model/errors.ts'
+import type { SqlTransaction } from '../store/store.ts'
+import { blame, blamed } from './blame.ts'
+import type { Context, EffectOptions, MapOptions, OpenStep, StepHandle, StepOptions } from './context.ts'
+import { runEffect } from './effect-runner.ts'
+import { type Call, type Execution, never } from './execution.ts'
+import { failureEvent, resultOf, runStep } from './step-runner.ts'
+import { callKey } from './tape.ts'
+import { runTransaction } from './transaction-runner.ts'
+
+/** The `ctx` of one execution: each call is entered on the tape, then carried out by its runner. */
+export class RunContext implements Context<never> {
+  readonly #execution: Execution
+
+  constructor(execution: Execution) {
+    this.#execution = execution
+  }
+
+  get runId(): string {
+    return this.#execution.runId
+  }
+
+  get threadId(): string {
+    return this.#execution.claim.run.threadId
+  }
+
+  get owner(): string {
+    return this.#execution.owner
+  }
+
+  get signal(): AbortSignal {
+    return this.#execution.signal
+  }
+
+  get state(): never {
+    return this.#execution.line.state as never
+  }
+
+  step<T>(name: string, fn: (step: StepHandle<never>) => Promise<T> | T, options?: StepOptions<T>): Promise<T> {
+    return this.#enter('step', name, false, (call) => runStep(this.#execution, call, fn, options))
+  }
+
+  once<T>(name: string, options: EffectOptions<T>): Promise<T> {
+    return this.#enter('effect', name, false, (call) => runEffect(this.#execution, call, options))
+  }
+
+  transaction<T>(name: string, fn: (tx: SqlTransaction) => Promise<T> | T): Promise<T> {
+    return this.#enter('step', name, false, (call) => runTransaction(this.#execution, call, fn))
+  }
+
+  async map<Item, T>(
+    name: string,
+    items: readonly Item[],
+    fn: (item: Item, index: number, step: StepHandle<never>) => Promise<T> | T,
+    options: MapOptions<T> = {},
+  ): Promise<T[]> {
+    const { concurrency = 16, ...stepOptions } = options
+    // Names are checked once; the items carry brackets, which users' names may not.
+    this.#execution.inScope(name, () => {})
+    const list = [...items]
+    const results = new Array<T>(list.length)
+    const errors: Error[] = []
+    let next = 0
+    const lane = async (): Promise<void> => {
+      while (next < list.length && errors.length === 0) {
+        const index = next++
+        try {
+          const body = (step: StepHandle<never>) => fn(list[index] as Item, index, step)
+          results[index] = await this.#enter('step', `${name}[${index}]`, true, (call) => runStep(this.#execution, call, body, stepOptions))
+        } catch (error) {
+          errors.push(error instanceof Error ? error : new Error(String(error)))
+        }
+      }
+    }
+    await Promise.all(Array.from({ length: Math.min(Math.max(1, concurrency), list.length) }, lane))
+    const [first] = errors
+    if (first === undefined) return results
+    throw blame(first, errors.flatMap(blamed))
+  }
+
+  async scope<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T): Promise<T> {
+    return this.#execution.inScope(name, () => fn(this))
+  }
+
+  begin<T>(name: string): Promise<OpenStep<T>> {
+    return this.#enter('step', name, false, (call) => this.#begin<T>(call))
+  }
+
+  update(recipe: (draft: never) => unknown): void {
+    this.#execution.update(recipe)
+  }
+
+  sleep(duration: number | Date): Promise<void> {
+    return this.#enter('timer', 'sleep', true, (call) => this.#sleep(call, duration))
+  }
+
+  checkpoint(label?: string): Promise<void> {
+    return this.#enter('value', 'checkpoint', true, async (call) => {
+      const execution = this.#execution
+      if (call.history?.outcome !== undefined) return void (await execution.recorded(call))
+      if (!execution.isOpen) await execution.pass(call)
+      const event = execution.event('value_recorded', call, label === undefined ? {} : { data: { label } })
+      await execution.commitResult([event], { isCheckpoint: true, ...(label !== undefined && { label }) })
+    })
+  }
+
+  continueAs(input: unknown): Promise<never> {
+    return this.#enter('value', 'continue', true, async (call) => {
+      if (!this.#execution.isOpen) await this.#execution.pass(call)
+      await this.#execution.continueWith(input)
+      return never()
+    })
+  }
+
+  now(): number {
+    return this.#value('now', () => this.#execution.now())
+  }
+
+  random(): number {
+    return this.#value('random', () => Math.random())
+  }
+
+  uuid(): string {
+    return this.#value('uuid', () => randomUUID())
+  }
+
+  log(message: string, data?: Readonly<Record<string, unknown>>): void {
+    if (this.#execution.playback.isLive) this.#execution.log.info(message, { runId: this.runId, ...data })
+  }
+
+  async #enter<T>(kind: Call['kind'], name: string, isOurName: boolean, carryOut: (call: Call) => Promise<T>): Promise<T> {
+    if (this.#execution.isDetached) return never()
+    return carryOut(this.#execution.enter(kind, name, isOurName))
+  }
+
+  /** Values ride with the next commit: a value nothing durable depends on yet may differ after a crash. */
+  #value<T>(name: string, make: () => T): T {
+    const call = this.#execution.enter('value', name, true)
+    const key = callKey('value', call.path, call.count)
+    if (this.#execution.tape.values.has(key)) return this.#execution.tape.values.get(key) as T
+    const value = make()
+    if (!this.#execution.hasEnded) this.#execution.ride(this.#execution.event('value_recorded', call, { data: { value } }))
+    return value
+  }
+
+  async #sleep(call: Call, duration: number | Date): Promise<void> {
+    const execution = this.#execution
+    if (call.history?.outcome !== undefined) return void (await execution.recorded(call))
+    if (!execution.isOpen) await execution.pass(call)
+    let fireAt = call.history?.fireAt
+    if (fireAt === undefined) {
+      fireAt = fireTime(duration, execution.now())
+      await execution.commit([execution.event('timer_set', call, { data: { fireAt } })], { hasProgress: true })
+    }
+    if (fireAt > execution.now()) await execution.park({ dueAt: fireAt, reason: 'timer' })
+    if (!execution.isOpen) await execution.pass(call)
+    await execution.commitResult([execution.event('timer_fired', call)], {})
+  }
+
+  async #begin<T>(call: Call): Promise<OpenStep<T>> {
+    const execution = this.#execution
+    const refuse = async (): Promise<never> => {
+      throw new HoldfastError('conflict', `Step "${call.path}" of run "${execution.runId}" is recorded already.`)
+    }
+    if (call.history?.outcome !== undefined) {
+      return { recorded: resultOf<T>(execution, call, await execution.recorded(call)), complete: refuse, fail: refuse }
+    }
+    if (!execution.isOpen) await execution.pass(call)
+    const attempt = (call.history?.failures ?? 0) + 1
+    const started = performance.now()
+    execution.ride(execution.event('step_started', call, { attempt }))
+    execution.begin(call)
+    let isOpen = true
+    const close = async (event: ReturnType<Execution['event']>): Promise<void> => {
+      if (!isOpen) await refuse()
+      isOpen = false
+      try {
+        await execution.commitResult([event], {})
+      } finally {
+        execution.end(call)
+      }
+    }
+    const elapsed = () => Math.round(performance.now() - started)
+    return {
+      complete: async (value) => {
+        const data = value === undefined ? {} : { data: { result: value } }
+        await close(execution.event('step_completed', call, { attempt, durationMs: elapsed(), ...data }))
+        return value
+      },
+      fail: (error) => close(failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, elapsed())),
+    }
+  }
+}
+
+function fireTime(duration: number | Date, now: number): number {
+  const fireAt = duration instanceof Date ? duration.getTime() : now + duration
+  if (!Number.isFinite(fireAt)) {
+    throw new HoldfastError('invalid_input', `ctx.sleep takes milliseconds or a valid Date, not ${String(duration)}`)
+  }
+  return Math.round(fireAt)
+}

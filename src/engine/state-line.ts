@@ -1,0 +1,141 @@
+import type { Codec } from '../model/codec.ts'
+import { applyPatch, diffUpdate, type Patch } from '../model/patch.ts'
+import type { Payload } from '../model/payload.ts'
+import { migrateState, type StateDefinition } from '../model/state.ts'
+import { isSnapshotDue, patchCost, type StateAt, wantsMeasuring } from './thread-state.ts'
+
+type Recipe = (draft: never) => unknown
+
+/**
+ * The state of a run's thread along its log: a line of patches, and the point up to which the function sees them.
+ *
+ *   L1  The order of patches on the line is the order in which they reach the log.
+ *   L2  A step's patch becomes visible when its result is handed out, live and on replay alike.
+ *   L3  ctx.update first shows everything on the line, then adds to its end; on replay it moves to where it stood then.
+ */
+export class StateLine {
+  readonly #codec: Codec
+  readonly #definition: StateDefinition<unknown> | undefined
+  #view: unknown
+  #viewVersion: number
+  /** Patches beyond the view: those of the tape wait undecoded, live ones bring the value after them. */
+  #ahead: { patch?: Payload; value?: unknown; version: number | null }[]
+  #next = 0
+  #position = 0
+  #shown: { of: unknown; value: unknown } | undefined
+  #loadCost: number
+  #knownBytes: number
+
+  constructor(options: {
+    codec: Codec
+    base: StateAt
+    patches: readonly { patch: Payload; version: number | null }[]
+    definition: StateDefinition<unknown> | undefined
+  }) {
+    this.#codec = options.codec
+    this.#definition = options.definition
+    this.#view = options.base.value
+    this.#viewVersion = options.base.version
+    this.#ahead = [...options.patches]
+    this.#loadCost = options.patches.reduce((sum, { patch }) => sum + patchCost(patch), options.base.loadCost)
+    this.#knownBytes = options.base.knownBytes
+  }
+
+  /** What ctx.state shows: under a newer definition, migrated in memory. */
+  get state(): unknown {
+    if (this.#definition === undefined || this.#viewVersion >= this.#definition.version) return this.#view ?? noState
+    if (this.#shown?.of !== this.#view || this.#shown === undefined) {
+      const { value } = migrateState(this.#definition, this.#view, this.#viewVersion)
+      this.#shown = { of: this.#view, value: this.#codec.decode(this.#codec.encode(value)) }
+    }
+    return this.#shown.value
+  }
+
+  get end(): number {
+    return this.#position + this.#ahead.length - this.#next
+  }
+
+  /** Shows the line up to `position`. Never goes back. */
+  advance(position: number): void {
+    while (this.#position < position) {
+      const entry = this.#ahead[this.#next]
+      if (entry === undefined) return
+      this.#next++
+      this.#view = entry.patch === undefined ? entry.value : applyPatch(this.#view ?? {}, this.#codec.decode(entry.patch) as Patch)
+      this.#viewVersion = entry.version ?? this.#viewVersion
+      this.#position++
+    }
+    if (this.#next === this.#ahead.length) {
+      this.#ahead = []
+      this.#next = 0
+    }
+  }
+
+  /** Live: the patch that brings an older (or no) state to the definition's version, if one is needed. */
+  migrate(): { patch: Payload; from: number; to: number } | null {
+    if (this.#definition === undefined || this.#viewVersion >= this.#definition.version) return null
+    const from = this.#viewVersion
+    const { value } = migrateState(this.#definition, this.#view, from)
+    const to = this.#definition.version
+    const patch = this.#codec.encode([['=', [], value]])
+    this.#append(patch, to)
+    this.advance(this.end)
+    return { patch, from, to }
+  }
+
+  /** Runs a recipe of ctx.update on everything there is. Null when it changed nothing. */
+  update(recipe: Recipe): Payload | null {
+    this.advance(this.end)
+    const patch = this.#change([recipe], this.#view)
+    if (patch !== null) this.advance(this.end)
+    return patch
+  }
+
+  /** Runs a step's recipes on the end of the line, without showing the result yet. */
+  stage(recipes: readonly Recipe[]): Payload | null {
+    return this.#change(recipes, this.#tip())
+  }
+
+  /** The snapshot to write with the patch that was just added, if it is time for one. */
+  snapshot(): Payload | undefined {
+    if (!wantsMeasuring(this.#loadCost, this.#knownBytes)) return undefined
+    const state = this.#codec.encode(this.#tip())
+    this.#knownBytes = state.length
+    if (!isSnapshotDue(this.#loadCost, state.length)) return undefined
+    this.#loadCost = state.length
+    return state
+  }
+
+  /** The whole line as a state at `seq`, for the cache and for the next tape. */
+  at(seq: number): StateAt {
+    this.advance(this.end)
+    return { seq, value: this.#view, version: this.#viewVersion, loadCost: this.#loadCost, knownBytes: this.#knownBytes }
+  }
+
+  #tip(): unknown {
+    return this.#next === this.#ahead.length ? this.#view : this.#ahead.at(-1)?.value
+  }
+
+  #change(recipes: readonly Recipe[], from: unknown): Payload | null {
+    let state: unknown = from ?? {}
+    const patch: unknown[] = []
+    for (const recipe of recipes) {
+      const part = diffUpdate(state, recipe as (draft: unknown) => unknown)
+      if (part === null) continue
+      patch.push(...part)
+      if (recipes.length > 1) state = applyPatch(state, this.#codec.decode(this.#codec.encode(part)) as Patch)
+    }
+    if (patch.length === 0) return null
+    const payload = this.#codec.encode(patch)
+    this.#append(payload, null, from)
+    return payload
+  }
+
+  /** What is applied is what a reader of the log will apply: the decoded patch, sharing nothing with the caller. */
+  #append(patch: Payload, version: number | null, from: unknown = this.#tip()): void {
+    this.#ahead.push({ value: applyPatch(from ?? {}, this.#codec.decode(patch) as Patch), version })
+    this.#loadCost += patchCost(patch)
+  }
+}
+
+const noState = Object.freeze({})

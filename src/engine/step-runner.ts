@@ -1,0 +1,240 @@
+import { HoldfastError } from '../model/errors.ts'
+import { fingerprint } from '../model/codec.ts'
+import type { Payload } from '../model/payload.ts'
+import { type RetryPolicy, defaultRetryPolicy, retryDelayMs, retryPolicy } from '../model/retry.ts'
+import { stepDeathLimit } from '../model/run.ts'
+import { validate } from '../model/schema.ts'
+import { reviveError, toStorableError } from '../model/stored-error.ts'
+import { blame } from './blame.ts'
+import type { StepHandle, StepOptions } from './context.ts'
+import type { Call, Execution } from './execution.ts'
+import type { FailureData, Outcome } from './tape.ts'
+import { withTimeout } from './with-timeout.ts'
+
+type Body<T> = (step: StepHandle<never>) => Promise<T> | T
+type Recipe = (draft: never) => unknown
+
+/** Returns the recorded result of a step, or runs its attempts until one is recorded. */
+export async function runStep<T>(execution: Execution, call: Call, body: Body<T>, options: StepOptions<T> = {}): Promise<T> {
+  checkInput(execution, call, options)
+  if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
+  const policy = policyOf(execution, options)
+  let failures = call.history?.failures ?? 0
+  const reopened = call.history?.reopenedFailures ?? 0
+
+  if (!execution.isOpen) await execution.pass(call)
+  if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
+  if (call.history?.next === 'fallback') return runFallback(execution, call, options, call.history.lastError, failures)
+  if ((call.history?.deaths ?? 0) >= stepDeathLimit) {
+    const error = new HoldfastError(
+      'worker_died',
+      `Step "${call.path}" of run "${execution.runId}" was running at ${stepDeathLimit} deaths of its worker and is not tried again. ` +
+        'Give it a fallback, or find out why it brings the process down (out of memory?).',
+      { details: { runId: execution.runId, step: call.path } },
+    )
+    return failed(execution, call, options, error, failures + 1, null)
+  }
+
+  for (;;) {
+    const attempt = failures + 1
+    const outcome = await runAttempt(execution, call, body, options, attempt)
+    if (outcome.ok) return outcome.value
+    execution.throwIfEnded()
+    failures++
+    const delayMs = retryDelayMs(policy, failures - reopened, outcome.error, Math.random())
+    if (delayMs === null) return failed(execution, call, options, outcome.error, attempt, outcome.durationMs)
+    const retryAt = execution.now() + delayMs
+    await recordFailure(execution, call, { error: outcome.error, final: false, next: 'retry', retryAt }, attempt, outcome.durationMs)
+    await waitForRetry(execution, call, retryAt)
+  }
+}
+
+/** The value of a recorded outcome, or the recorded failure thrown again. */
+export function resultOf<T>(execution: Execution, call: Call, outcome: Outcome): T {
+  const data = outcome.payload === null ? {} : (execution.codec.decode(outcome.payload) as { result?: T; error?: Error })
+  if (!outcome.isFailure) return data.result as T
+  throw blame(reviveError(data.error as Error), [call.key])
+}
+
+type Attempt<T> = { ok: true; value: T } | { ok: false; error: unknown; durationMs: number }
+
+async function runAttempt<T>(
+  execution: Execution,
+  call: Call,
+  body: Body<T>,
+  options: StepOptions<T>,
+  attempt: number,
+): Promise<Attempt<T>> {
+  const started = performance.now()
+  const startedAt = execution.now()
+  const input = options.input !== undefined || options.kind !== undefined ? inputData(options) : undefined
+  execution.ride(execution.event('step_started', call, { attempt, at: startedAt, ...(input && { data: input }) }))
+  execution.begin(call)
+  const recipes: Recipe[] = []
+  try {
+    // After a death it matters which step was running: its start is durable before the body begins.
+    if (execution.claim.run.claimsWithoutProgress > 1) await execution.commit([], {})
+    let value: T = await runBody(execution, call, body, options, attempt, recipes)
+    if (options.schema !== undefined) value = (await validate(options.schema, value, `The result of step "${call.path}"`)) as T
+    // A cancelled or fenced run takes no result; nobody waits for it any more.
+    execution.throwIfEnded()
+    const durationMs = Math.round(performance.now() - started)
+    return { ok: true, value: await recordResult(execution, call, value, { attempt, durationMs, recipes, options }) }
+  } catch (error) {
+    return { ok: false, error, durationMs: Math.round(performance.now() - started) }
+  } finally {
+    execution.end(call)
+  }
+}
+
+function runBody<T>(
+  execution: Execution,
+  call: Call,
+  body: Body<T>,
+  options: StepOptions<T>,
+  attempt: number,
+  recipes: Recipe[],
+): Promise<T> | T {
+  const limit = options.timeoutMs === undefined ? undefined : withTimeout(options.timeoutMs, `Step "${call.path}"`, execution.signal)
+  const handle: StepHandle<never> = {
+    attempt,
+    get key() {
+      return execution.defaultKey(call)
+    },
+    get signal() {
+      return limit?.signal ?? execution.signal
+    },
+    update: (recipe) => void recipes.push(recipe as Recipe),
+    log: (message, data) => execution.log.info(message, { runId: execution.runId, step: call.path, attempt, ...data }),
+  }
+  const run = () => execution.inBody(call.path, () => body(handle))
+  return limit === undefined ? untilCancelled(execution, run()) : limit.run(async () => run())
+}
+
+/** A cancelled run does not wait for a body that ignores its signal. Only promises that are still open need watching. */
+function untilCancelled<T>(execution: Execution, result: Promise<T> | T): Promise<T> | T {
+  return result instanceof Promise ? execution.orThrow(result) : result
+}
+
+async function recordResult<T>(
+  execution: Execution,
+  call: Call,
+  value: T,
+  made: { attempt: number; durationMs: number; recipes: readonly Recipe[]; options: StepOptions<T>; via?: 'fallback' },
+): Promise<T> {
+  const { attempt, durationMs, recipes, options, via } = made
+  const data = value === undefined && via === undefined ? undefined : { ...(via && { via }), result: value }
+  const patch: Payload | null = recipes.length === 0 ? null : execution.line.stage(recipes)
+  const event = execution.event('step_completed', call, { attempt, durationMs, patch, ...(data && { data }) })
+  if (options.checkpoint === false) {
+    execution.ride(event, true)
+    execution.line.advance(execution.line.end)
+  } else {
+    await execution.commitResult([event], {})
+  }
+  // The caller gets what a replay would give: a copy that shares nothing with the body.
+  return typeof value === 'object' && value !== null && event.payload !== null
+    ? (execution.codec.decode(event.payload) as { result: T }).result
+    : value
+}
+
+/** All attempts have failed, or another is of no use: fallback, skip, pause or throw. */
+async function failed<T>(
+  execution: Execution,
+  call: Call,
+  options: StepOptions<T>,
+  error: unknown,
+  attempt: number,
+  durationMs: number | null,
+): Promise<T> {
+  if (options.fallback !== undefined) {
+    await recordFailure(execution, call, { error, final: true, next: 'fallback' }, attempt, durationMs)
+    return runFallback(execution, call, options, toStorableError(error), attempt)
+  }
+  if (options.onFailure === 'skip') {
+    const event = failureEvent(execution, call, { error, final: true, next: 'skip' }, attempt, durationMs)
+    await execution.commitResult([event, execution.event('step_skipped', call, { attempt })], {})
+    return undefined as T
+  }
+  if (options.onFailure === 'pause') {
+    await recordFailure(execution, call, { error, final: true, next: 'pause' }, attempt, durationMs)
+    execution.pauseBecause('retries', toStorableError(error))
+    await execution.park({ dueAt: null, reason: 'retry', wakes: false })
+  }
+  const event = failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, durationMs)
+  await execution.commitResult([event], {})
+  throw blame(reviveError((execution.codec.decode(event.payload as Payload) as { error: Error }).error), [call.key])
+}
+
+async function runFallback<T>(
+  execution: Execution,
+  call: Call,
+  options: StepOptions<T>,
+  error: Error | undefined,
+  failures: number,
+): Promise<T> {
+  const { fallback } = options
+  if (fallback === undefined) return failed(execution, call, options, error, failures, null)
+  const started = performance.now()
+  execution.begin(call)
+  try {
+    const cause = reviveError(error ?? new Error('unknown failure'))
+    const value = await untilCancelled(execution, execution.inBody(call.path, async () => fallback(cause)))
+    const durationMs = Math.round(performance.now() - started)
+    return await recordResult(execution, call, value, { attempt: failures + 1, durationMs, recipes: [], options: {}, via: 'fallback' })
+  } catch (fallbackError) {
+    execution.throwIfEnded()
+    const { fallback: _, ...rest } = options
+    return await failed(execution, call, rest, fallbackError, failures + 1, Math.round(performance.now() - started))
+  } finally {
+    execution.end(call)
+  }
+}
+
+export async function recordFailure(
+  execution: Execution,
+  call: Call,
+  failure: Failure,
+  attempt: number,
+  durationMs: number | null,
+): Promise<void> {
+  await execution.commit([failureEvent(execution, call, failure, attempt, durationMs)], { hasProgress: true })
+}
+
+export type Failure = Omit<FailureData, 'error'> & { readonly error: unknown }
+
+export function failureEvent(execution: Execution, call: Call, failure: Failure, attempt: number, durationMs: number | null) {
+  const type = call.kind === 'effect' ? 'effect_failed' : 'step_failed'
+  const data = { ...failure, error: toStorableError(failure.error) }
+  return execution.event(type, call, { attempt, data, ...(durationMs !== null && { durationMs }) })
+}
+
+export async function waitForRetry(execution: Execution, call: Call, retryAt: number): Promise<void> {
+  if (retryAt > execution.now()) await execution.park({ dueAt: retryAt, reason: 'retry' })
+  if (!execution.isOpen) await execution.pass(call)
+}
+
+export function policyOf(execution: Execution, options: { readonly retry?: StepOptions<unknown>['retry'] }): RetryPolicy {
+  const ofWorkflow = execution.workflow.options.retry
+  return options.retry === undefined && ofWorkflow === undefined ? defaultRetryPolicy : retryPolicy(options.retry, ofWorkflow)
+}
+
+function inputData(options: StepOptions<unknown>): Record<string, unknown> {
+  const data: Record<string, unknown> = {}
+  if (options.kind !== undefined) data['kind'] = options.kind
+  if (options.input !== undefined) Object.assign(data, { input: options.input, inputFingerprint: fingerprint(options.input) })
+  return data
+}
+
+/** A recorded input that differs from the one given now means that the code no longer does what its log says. */
+function checkInput(execution: Execution, call: Call, options: StepOptions<never> | StepOptions<unknown>): void {
+  const recorded = call.history?.inputFingerprint
+  if (recorded === undefined || options.input === undefined || fingerprint(options.input) === recorded) return
+  const error = new HoldfastError(
+    'nondeterminism',
+    `Step "${call.path}" (call ${call.count}) of run "${execution.runId}" was recorded with another input than the function gives now. ` +
+      'Bring the code back, or give the changed workflow a higher version, then resume the run.',
+    { details: { runId: execution.runId, step: call.path } },
+  )
+  execution.mismatch(error)
+}

@@ -1,0 +1,215 @@
+import type { Codec } from '../model/codec.ts'
+import type { LogRecord } from '../model/event.ts'
+import type { Payload } from '../model/payload.ts'
+
+/**
+ * What a run has already done, read from its log: the tape that a replay follows.
+ *
+ *   T1  Outcomes come in log order; that is the order in which a replay hands them out.
+ *   T2  A call is known by kind, path and count, never by time or arrival.
+ *   T3  A failure that was reopened (retry, resume) is no outcome, but its attempts still count.
+ */
+export interface Tape {
+  readonly outcomes: readonly Outcome[]
+  readonly calls: ReadonlyMap<CallKey, CallHistory>
+  /** Values of ctx.now, ctx.random and ctx.uuid. */
+  readonly values: ReadonlyMap<CallKey, unknown>
+  /** All changes of the thread's state since the tape began, edits by hand included, in log order. */
+  readonly patches: readonly { readonly patch: Payload; readonly version: number | null }[]
+  /** For each recorded ctx.update, by its count: how many of `patches` it needs applied. */
+  readonly updates: ReadonlyMap<number, number>
+  /** Which continuation of the run this is, from 1. */
+  readonly number: number
+}
+
+/** `step:gather/fetch#2`: kind, path and count of a call. */
+export type CallKey = string
+export type CallKind = 'step' | 'effect' | 'timer' | 'value'
+
+/** A recorded result, waiting for the call that asks for it. */
+export interface Outcome {
+  readonly key: CallKey
+  readonly seq: number
+  readonly payload: Payload | null
+  readonly isFailure: boolean
+  /** How many of the tape's patches are applied once it is handed out. */
+  readonly patchCount: number
+}
+
+export interface CallHistory {
+  outcome?: Outcome
+  /** Recorded failures of all time: the next attempt is one more. */
+  failures: number
+  /** Of these, the ones before the call was last reopened: they no longer use up attempts. */
+  reopenedFailures: number
+  /** Deaths of the worker while it was running. */
+  deaths: number
+  /** Its last attempt began and has not ended. */
+  isRunning: boolean
+  /** Store time before which the next attempt must not begin. */
+  retryAt?: number
+  /** What was decided after the last failure, where it was not another attempt. */
+  next?: 'fallback' | 'pause'
+  lastError?: Error
+  inputFingerprint?: string
+  /** Effects: how far the operation got. */
+  effect?: 'intended' | 'unsure' | 'happened' | 'not_happened'
+  resolution?: unknown
+  /** Timers: when it fires, by the store's clock. */
+  fireAt?: number
+}
+
+export const emptyTape: Tape = {
+  outcomes: [],
+  calls: new Map(),
+  values: new Map(),
+  patches: [],
+  updates: new Map(),
+  number: 1,
+}
+
+export function callKey(kind: CallKind, path: string, count: number): CallKey {
+  return `${kind}:${path}#${count}`
+}
+
+export function readTape(records: readonly LogRecord[], codec: Codec, runId: string): Tape {
+  const calls = new Map<CallKey, CallHistory>()
+  const values = new Map<CallKey, unknown>()
+  const updates = new Map<number, number>()
+  const patches: { patch: Payload; version: number | null }[] = []
+  const outcomes = new Map<CallKey, Outcome>()
+  let number = 1
+
+  const call = (kind: CallKind, record: LogRecord): CallHistory => {
+    const key = callKey(kind, record.step ?? '', record.count)
+    let history = calls.get(key)
+    if (history === undefined) {
+      history = { failures: 0, reopenedFailures: 0, deaths: 0, isRunning: false }
+      calls.set(key, history)
+    }
+    return history
+  }
+  const data = <T>(record: LogRecord): T => (record.payload === null ? {} : codec.decode(record.payload)) as T
+  const settle = (kind: CallKind, record: LogRecord, isFailure = false): void => {
+    const key = callKey(kind, record.step ?? '', record.count)
+    const history = call(kind, record)
+    history.isRunning = false
+    history.outcome = { key, seq: record.seq, payload: record.payload, isFailure, patchCount: patches.length }
+    outcomes.delete(key)
+    outcomes.set(key, history.outcome)
+  }
+  const reopen = (key: CallKey): void => {
+    const history = calls.get(key)
+    if (history === undefined) return
+    delete history.outcome
+    delete history.next
+    delete history.retryAt
+    history.reopenedFailures = history.failures
+    history.deaths = 0
+    outcomes.delete(key)
+  }
+
+  for (const record of records) {
+    if (record.patch !== null) {
+      const version = record.type === 'state_migrated' ? data<{ to: number }>(record).to : null
+      patches.push({ patch: record.patch, version })
+    }
+    if (record.runId !== runId) continue
+    switch (record.type) {
+      case 'run_started':
+        number = record.count
+        break
+      case 'run_recovered':
+        for (const key of data<{ running?: CallKey[] }>(record).running ?? []) {
+          const history = calls.get(key)
+          if (history !== undefined) history.deaths++
+        }
+        break
+      case 'run_retried':
+        for (const key of data<{ reopened?: CallKey[] }>(record).reopened ?? []) reopen(key)
+        break
+      case 'run_resumed':
+        for (const [key, history] of calls) if (history.next === 'pause') reopen(key)
+        break
+      case 'state_updated':
+        updates.set(record.count, patches.length)
+        break
+      case 'value_recorded':
+        if (record.step?.endsWith('checkpoint')) settle('value', record)
+        else values.set(callKey('value', record.step ?? '', record.count), data<{ value: unknown }>(record).value)
+        break
+      case 'step_started': {
+        const history = call('step', record)
+        history.isRunning = true
+        const { inputFingerprint } = data<{ inputFingerprint?: string }>(record)
+        if (inputFingerprint !== undefined) history.inputFingerprint = inputFingerprint
+        break
+      }
+      case 'step_failed':
+      case 'effect_failed': {
+        const kind = record.type === 'step_failed' ? 'step' : 'effect'
+        const { next, retryAt, counts, error, open } = data<FailureData>(record)
+        const history = call(kind, record)
+        history.isRunning = false
+        if (counts !== false) history.failures++
+        if (error !== undefined) history.lastError = error
+        delete history.next
+        delete history.retryAt
+        if (next === 'fallback' || next === 'pause') history.next = next
+        if (retryAt !== undefined) history.retryAt = retryAt
+        if (kind === 'effect') history.effect = open === true ? 'intended' : 'not_happened'
+        if (next === 'throw') settle(kind, record, true)
+        break
+      }
+      case 'step_completed':
+      case 'step_skipped':
+        settle('step', record)
+        break
+      case 'effect_intended':
+        call('effect', record).effect = 'intended'
+        break
+      case 'effect_unsure':
+        call('effect', record).effect = 'unsure'
+        break
+      case 'effect_resolved': {
+        const { happened, result } = data<{ happened: boolean; result?: unknown }>(record)
+        const history = call('effect', record)
+        history.effect = happened ? 'happened' : 'not_happened'
+        history.resolution = result
+        break
+      }
+      case 'effect_completed':
+      case 'effect_skipped':
+        settle('effect', record)
+        break
+      case 'timer_set':
+        call('timer', record).fireAt = data<{ fireAt: number }>(record).fireAt
+        break
+      case 'timer_fired':
+        settle('timer', record)
+        break
+      default:
+        break
+    }
+  }
+  return { outcomes: [...outcomes.values()].sort((a, b) => a.seq - b.seq), calls, values, patches, updates, number }
+}
+
+/** What step_failed and effect_failed say. */
+export interface FailureData {
+  readonly error?: Error
+  /** No further attempt follows by itself. */
+  readonly final: boolean
+  /** What follows. Only `throw` reaches the function, now and at every replay. */
+  readonly next: 'retry' | 'fallback' | 'skip' | 'pause' | 'throw'
+  readonly retryAt?: number
+  /** False where the failure is no failed attempt: a look-up after a crash found that nothing had happened. */
+  readonly counts?: boolean
+  /** The operation stays open: the same key will be sent again. */
+  readonly open?: boolean
+}
+
+/** Calls that had begun and not ended where the tape stops: what was running when the worker died. */
+export function runningCalls(tape: Tape): CallKey[] {
+  return [...tape.calls].filter(([, history]) => history.isRunning && history.outcome === undefined).map(([key]) => key)
+}

@@ -1,0 +1,126 @@
+import type { Codec } from '../model/codec.ts'
+import { applyPatch, type Patch } from '../model/patch.ts'
+import type { Payload } from '../model/payload.ts'
+import type { Store, Thread, ThreadKey } from '../store/store.ts'
+
+/** A thread's state at one position of its log. */
+export interface StateAt {
+  readonly seq: number
+  /** Undefined before anything was written. */
+  readonly value: unknown
+  /** Version of the state definition, 0 where no definition has touched it. */
+  readonly version: number
+  /** What it takes to load it: bytes of the snapshot and the patches, with something for each row. */
+  readonly loadCost: number
+  /** Bytes of the state when it was last measured. */
+  readonly knownBytes: number
+}
+
+/** What reading a row costs besides its bytes, in bytes. */
+const rowCost = 32
+/** Below this a snapshot gains nothing. */
+const minSnapshotCost = 64 * 1024
+
+export const emptyState: StateAt = { seq: 0, value: undefined, version: 0, loadCost: 0, knownBytes: 0 }
+
+/** Rebuilds the state at `atSeq` from the nearest snapshot and the patches after it: two range reads. */
+export async function loadState(store: Store, codec: Codec, thread: Thread, atSeq: number): Promise<StateAt> {
+  if (atSeq <= thread.baseSeq) return { ...emptyState, seq: atSeq }
+  const snapshot = await store.readSnapshot({ owner: thread.owner, threadId: thread.threadId, atSeq })
+  const base: StateAt =
+    snapshot === null
+      ? { ...emptyState, seq: thread.baseSeq }
+      : {
+          seq: snapshot.seq,
+          value: codec.decode(snapshot.state),
+          version: snapshot.stateVersion,
+          loadCost: snapshot.state.length,
+          knownBytes: snapshot.state.length,
+        }
+  return catchUp(store, codec, thread, base, atSeq)
+}
+
+/** Brings a state that was right at `from.seq` to `atSeq`. */
+export async function catchUp(store: Store, codec: Codec, key: ThreadKey, from: StateAt, atSeq: number): Promise<StateAt> {
+  if (from.seq >= atSeq) return from
+  const records = await store.readLog({
+    owner: key.owner,
+    threadId: key.threadId,
+    afterSeq: from.seq,
+    toSeq: atSeq,
+    patchesOnly: true,
+  })
+  let { value, version, loadCost } = from
+  for (const record of records) {
+    if (record.patch === null) continue
+    value = applyPatch(value, codec.decode(record.patch) as Patch)
+    loadCost += patchCost(record.patch)
+    if (record.type === 'state_migrated' && record.payload !== null) version = migratedTo(codec, record.payload)
+  }
+  return { seq: atSeq, value, version, loadCost, knownBytes: from.knownBytes }
+}
+
+export function patchCost(patch: Payload): number {
+  return patch.length + rowCost
+}
+
+export function migratedTo(codec: Codec, payload: Payload): number {
+  return (codec.decode(payload) as { to: number }).to
+}
+
+/**
+ * Whether it is time to measure the state and perhaps write a snapshot: when loading has come to cost twice what the
+ * state was. Measuring costs O(state), so it happens only each time the cost has doubled.
+ */
+export function wantsMeasuring(loadCost: number, knownBytes: number): boolean {
+  return loadCost >= Math.max(minSnapshotCost, 2 * knownBytes)
+}
+
+/** A snapshot pays when the patches outweigh it. */
+export function isSnapshotDue(loadCost: number, stateBytes: number): boolean {
+  return loadCost > 2 * stateBytes
+}
+
+/** Head states of threads that this process has worked on lately, bounded in bytes. */
+export class HeadStateCache {
+  readonly #maxBytes: number
+  readonly #entries = new Map<string, { incarnation: number; state: StateAt; bytes: number }>()
+  #bytes = 0
+
+  constructor(maxBytes = 64 * 1024 * 1024) {
+    this.#maxBytes = maxBytes
+  }
+
+  get(thread: Thread): StateAt | undefined {
+    const key = cacheKey(thread)
+    const entry = this.#entries.get(key)
+    if (entry === undefined) return undefined
+    if (entry.incarnation === thread.incarnation && entry.state.seq <= thread.headSeq) return entry.state
+    this.#remove(key)
+    return undefined
+  }
+
+  set(thread: ThreadKey & { incarnation: number }, state: StateAt): void {
+    const key = cacheKey(thread)
+    this.#remove(key)
+    const bytes = 500 + Math.max(state.knownBytes, state.loadCost)
+    if (bytes > this.#maxBytes) return
+    this.#entries.set(key, { incarnation: thread.incarnation, state, bytes })
+    this.#bytes += bytes
+    for (const oldest of this.#entries.keys()) {
+      if (this.#bytes <= this.#maxBytes) break
+      this.#remove(oldest)
+    }
+  }
+
+  #remove(key: string): void {
+    const entry = this.#entries.get(key)
+    if (entry === undefined) return
+    this.#bytes -= entry.bytes
+    this.#entries.delete(key)
+  }
+}
+
+function cacheKey(key: ThreadKey): string {
+  return JSON.stringify([key.owner, key.threadId])
+}

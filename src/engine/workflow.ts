@@ -1,0 +1,99 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { HoldfastError } from '../model/errors.ts'
+import { checkId } from '../model/ids.ts'
+import type { RetryOptions } from '../model/retry.ts'
+import type { StateDefinition } from '../model/state.ts'
+import type { Context } from './context.ts'
+
+export type WorkflowFunction<Input, Output, State> = (ctx: Context<State>, input: Input) => Promise<Output> | Output
+
+export interface WorkflowOptions<Input, Output, State> {
+  readonly name: string
+  /** Versions live side by side: a run finishes on the version it began with. A whole number, default 1. */
+  readonly version?: number
+  /** Checked when a run is started: zod, valibot, arktype or any other Standard Schema. */
+  readonly input?: StandardSchemaV1<unknown, Input>
+  /** Checked when the function returns. */
+  readonly output?: StandardSchemaV1<unknown, Output>
+  readonly state?: StateDefinition<State>
+  /** Where its runs are queued. Default `default`. */
+  readonly queue?: string
+  /** Higher goes first. Default 0. */
+  readonly priority?: number
+  /** Longest time from the start of a run to its end, waiting included, in ms. Default none. */
+  readonly timeoutMs?: number
+  /** Retry policy of its steps, where they do not say otherwise. */
+  readonly retry?: RetryOptions
+}
+
+/** An async function with a name, whose steps survive the process. */
+export interface Workflow<Input = unknown, Output = unknown, State = unknown> {
+  readonly name: string
+  readonly version: number
+  readonly options: WorkflowOptions<Input, Output, State>
+  readonly fn: WorkflowFunction<Input, Output, State>
+}
+
+/** A workflow of any types, as lists of them hold it. */
+// biome-ignore lint/suspicious/noExplicitAny: the parameter positions make every concrete workflow assignable only this way
+export type AnyWorkflow = Workflow<any, any, any>
+
+export type UntypedState = Record<string, unknown>
+
+/** Names an async function so that its runs can be found again by any process that has it. */
+export function workflow<Input = undefined, Output = unknown>(
+  name: string,
+  fn: WorkflowFunction<Input, Output, UntypedState>,
+): Workflow<Input, Output, UntypedState>
+export function workflow<Input = undefined, Output = unknown, State = UntypedState>(
+  options: WorkflowOptions<Input, Output, State>,
+  fn: WorkflowFunction<Input, Output, State>,
+): Workflow<Input, Output, State>
+export function workflow<Input, Output, State>(
+  nameOrOptions: string | WorkflowOptions<Input, Output, State>,
+  fn: WorkflowFunction<Input, Output, State>,
+): Workflow<Input, Output, State> {
+  const options = typeof nameOrOptions === 'string' ? { name: nameOrOptions } : nameOrOptions
+  const name = checkId('workflow name', options.name)
+  const version = options.version ?? 1
+  if (!Number.isInteger(version) || version < 1) {
+    throw new HoldfastError('invalid_input', `Workflow "${name}" has version ${String(version)}; a version is a whole number of at least 1`)
+  }
+  if (typeof fn !== 'function') {
+    throw new HoldfastError('invalid_input', `Workflow "${name}" needs a function (ctx, input) => output`)
+  }
+  return Object.freeze({ name, version, options, fn })
+}
+
+/** The workflows that a process can execute, by name and version. */
+export class Registry {
+  readonly #workflows = new Map<string, Map<number, AnyWorkflow>>()
+
+  /** Adds a workflow. The same name and version with another function is a mistake; the same object again is not. */
+  add(added: AnyWorkflow): void {
+    const versions = this.#workflows.get(added.name) ?? new Map<number, AnyWorkflow>()
+    const known = versions.get(added.version)
+    if (known !== undefined && known.fn !== added.fn) {
+      throw new HoldfastError(
+        'conflict',
+        `Two different workflows are called "${added.name}" version ${added.version}. Give one another name or a higher version.`,
+      )
+    }
+    versions.set(added.version, added)
+    this.#workflows.set(added.name, versions)
+  }
+
+  get(name: string, version: number): AnyWorkflow | undefined {
+    return this.#workflows.get(name)?.get(version)
+  }
+
+  /** The highest version: what a new run takes. */
+  latest(name: string): AnyWorkflow | undefined {
+    const versions = this.#workflows.get(name)
+    return versions === undefined ? undefined : versions.get(Math.max(...versions.keys()))
+  }
+
+  all(): AnyWorkflow[] {
+    return [...this.#workflows.values()].flatMap((versions) => [...versions.values()])
+  }
+}

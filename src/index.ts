@@ -1,0 +1,26 @@
+export { Holdfast, type RunFilter } from './client/holdfast.ts'
+export type { MigrationCheck } from './client/check-migration.ts'
+export type { RunEvent } from './client/read-events.ts'
+export type { Resolution } from './client/resolve-effect.ts'
+export type { RunHandle, RunInfo } from './client/run-handle.ts'
+export type { StartOptions } from './client/start-run.ts'
+export type { Checkpoint, ThreadHandle } from './client/thread-handle.ts'
+export type {
+  Context,
+  EffectCheck,
+  EffectOptions,
+  MapOptions,
+  OpenStep,
+  StepHandle,
+  StepOptions,
+} from './engine/context.ts'
+export { type AnyWorkflow, type Workflow, type WorkflowOptions, workflow } from './engine/workflow.ts'
+export { type ErrorCode, HoldfastError, NotHappened } from './model/errors.ts'
+export type { EventType } from './model/event.ts'
+export type { Logger } from './model/logger.ts'
+export type { RetryOptions } from './model/retry.ts'
+export type { PauseReason, RunStatus, WaitReason } from './model/run.ts'
+export { type StateDefinition, state } from './model/state.ts'
+export { open, type OpenOptions, type SqliteHandle } from './open.ts'
+export type { SqlTransaction } from './store/store.ts'
+export type { WorkerOptions } from './worker/worker.ts'

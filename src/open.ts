@@ -1,0 +1,133 @@
+import { randomBytes } from 'node:crypto'
+import { hostname } from 'node:os'
+import { Holdfast } from './client/holdfast.ts'
+import type { Core } from './client/core.ts'
+import { RunWaiters } from './client/run-waiters.ts'
+import { Committer } from './engine/committer.ts'
+import { HeadStateCache } from './engine/thread-state.ts'
+import { type AnyWorkflow, Registry } from './engine/workflow.ts'
+import { createCodec } from './model/codec.ts'
+import { HoldfastError } from './model/errors.ts'
+import { type Logger, silentLogger } from './model/logger.ts'
+import { requireNode } from './node-version.ts'
+import type { Store } from './store/store.ts'
+import { Worker, type WorkerOptions } from './worker/worker.ts'
+
+export interface OpenOptions {
+  /** Workflows that this process can execute. Those given to `start` join them. */
+  readonly workflows?: readonly AnyWorkflow[]
+  /** False: start and read runs here, let other processes execute them. */
+  readonly worker?: false | WorkerOptions
+  /**
+   * `full` (default): what is acknowledged survives the machine. `relaxed`: it survives the process; the last moments may be
+   * lost with the machine. The intents of effects are always full.
+   */
+  readonly durability?: 'full' | 'relaxed'
+  readonly logger?: Logger
+  /** Ms added to the store's time, or a function that returns them: for tests. */
+  readonly clock?: number | (() => number)
+}
+
+/** A better-sqlite3 database that the caller opened and will close. */
+export interface SqliteHandle {
+  prepare(sql: string): unknown
+  exec(sql: string): unknown
+  readonly name: string
+}
+
+/**
+ * Opens a store and, unless told otherwise, a worker in this process.
+ * `memory:`, `sqlite:FILE`, or a better-sqlite3 handle; default `$HOLDFAST_URL`, else `sqlite:.holdfast/holdfast.db`.
+ */
+export async function open(url?: string | SqliteHandle, options: OpenOptions = {}): Promise<Holdfast> {
+  requireNode()
+  const { clock = 0 } = options
+  const clockOffsetMs = typeof clock === 'function' ? clock : () => clock
+  const durability = options.durability ?? 'full'
+  const store = await openStore(url ?? process.env['HOLDFAST_URL'] ?? 'sqlite:.holdfast/holdfast.db', { durability, clockOffsetMs })
+  try {
+    await store.migrate()
+    return assemble(store, options)
+  } catch (error) {
+    await store.close()
+    throw error
+  }
+}
+
+/** The one place where a URL picks a store. */
+async function openStore(
+  url: string | SqliteHandle,
+  options: { durability: 'full' | 'relaxed'; clockOffsetMs: () => number },
+): Promise<Store> {
+  if (typeof url !== 'string') {
+    if (typeof url?.prepare !== 'function' || typeof url.exec !== 'function') {
+      throw new HoldfastError('invalid_url', 'open() takes a URL or a better-sqlite3 database; it got something else.')
+    }
+    const { openSqliteStore } = await import('./stores/sqlite/sqlite-store.ts')
+    return openSqliteStore({ ...options, database: url as never })
+  }
+  if (url === 'memory:') {
+    const { createMemoryStore } = await import('./stores/memory/memory-store.ts')
+    return createMemoryStore(options)
+  }
+  if (url.startsWith('sqlite:')) {
+    const file = url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
+    if (file === '' || file.includes('\0') || file.includes('?')) {
+      throw new HoldfastError('invalid_url', `"${url}" names no file. Write sqlite:FILE, for example sqlite:holdfast.db.`)
+    }
+    const { openSqliteStore } = await import('./stores/sqlite/sqlite-store.ts')
+    return openSqliteStore({ ...options, file })
+  }
+  throw new HoldfastError('invalid_url', `"${shown(url)}" is not a store that Holdfast knows. Use memory: or sqlite:FILE.`)
+}
+
+function assemble(store: Store, options: OpenOptions): Holdfast {
+  const log = options.logger ?? silentLogger
+  const registry = new Registry()
+  for (const workflow of options.workflows ?? []) registry.add(workflow)
+  const committer = new Committer(store)
+  const codec = createCodec()
+  const waiters = new RunWaiters(store)
+  const workerOptions = options.worker === undefined ? {} : options.worker
+  const leaseMs = workerOptions === false ? 0 : (workerOptions.leaseMs ?? 10_000)
+  const worker =
+    workerOptions === false
+      ? undefined
+      : new Worker({
+          engine: { store, committer, codec, cache: new HeadStateCache(), log, leaseMs },
+          registry,
+          workerId: `${hostname()}:${process.pid}:${randomBytes(4).toString('hex')}`,
+          worker: workerOptions,
+          onRunEnded: (owner, runId) => waiters.runChanged(owner, runId),
+        })
+  const core: Core = {
+    store,
+    committer,
+    codec,
+    registry,
+    waiters,
+    log,
+    hasWorker: worker !== undefined,
+    now: () => store.now(),
+    wakeWorker: () => worker?.wake(),
+  }
+  let closing: Promise<void> | undefined
+  const close = (): Promise<void> => {
+    closing ??= closeAll(worker, committer, waiters, store)
+    return closing
+  }
+  worker?.start()
+  return new Holdfast(core, '', close)
+}
+
+async function closeAll(worker: Worker | undefined, committer: Committer, waiters: RunWaiters, store: Store): Promise<void> {
+  await worker?.stop()
+  waiters.close()
+  await committer.close()
+  await store.close()
+}
+
+/** A URL as it may be shown: without a password. */
+function shown(url: string): string {
+  return url.replace(/\/\/[^@/]*@/, '//…@')
+}

@@ -1,0 +1,20 @@
+import { isTerminal } from '../../model/run.ts'
+import type { Message, NewMessage, RunKey } from '../../store/store.ts'
+import { dueBy } from './operations.ts'
+import { copyPayload, findRun, type Tables, tellListeners } from './tables.ts'
+
+export function deliver(tables: Tables, message: NewMessage, now: number) {
+  const { owner, runId, kind, name } = message
+  const row = findRun(tables, owner, runId)
+  if (row === undefined) return { ok: false, refusal: 'run_not_found' } as const
+  if (isTerminal(row.run.status)) return { ok: false, refusal: 'conflict' } as const
+  row.inbox.push({ id: ++tables.lastNumber, owner, runId, kind, name, payload: copyPayload(message.payload), at: now })
+  const isClaimable = row.run.status === 'waiting'
+  if (isClaimable) row.run.dueAt = dueBy(row.run.dueAt, now)
+  tellListeners(tables, { owner, threadId: row.run.threadId, runId, hasMail: true, ...(isClaimable ? { isClaimable } : {}) })
+  return { ok: true } as const
+}
+
+export function readInbox(tables: Tables, { owner, runId }: RunKey): Message[] {
+  return (findRun(tables, owner, runId)?.inbox ?? []).map((message) => ({ ...message, payload: copyPayload(message.payload) }))
+}

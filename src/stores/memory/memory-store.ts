@@ -1,0 +1,74 @@
+import { HoldfastError } from '../../model/errors.ts'
+import type { Hint, Store } from '../../store/store.ts'
+import { claim, renew } from './claim.ts'
+import { commit } from './commit.ts'
+import { deliver, readInbox } from './inbox.ts'
+import { copyOperation } from './operations.ts'
+import { listCheckpoints, listRuns, listThreads, readLog, readSnapshot } from './reads.ts'
+import { createTables, findRun, findThread, keyOf } from './tables.ts'
+import { deleteThread, tag } from './threads.ts'
+
+export interface MemoryStoreOptions {
+  /** Milliseconds added to the host's clock, asked for at every use. Default 0. */
+  readonly clockOffsetMs?: () => number
+}
+
+/**
+ * A store in the memory of this process, and the reference for the others: nothing outlives the process.
+ * Each act is one synchronous function over the tables, which is all that makes it atomic.
+ */
+export function createMemoryStore(options: MemoryStoreOptions = {}): Store {
+  const tables = createTables()
+  const offsetMs = options.clockOffsetMs ?? (() => 0)
+  const now = () => Date.now() + offsetMs()
+  let isClosed = false
+
+  async function act<Answer>(body: () => Answer): Promise<Answer> {
+    if (isClosed) throw new HoldfastError('closed', 'The store is closed. Open a new one.')
+    return body()
+  }
+
+  return {
+    kind: 'memory',
+    durability: 'none',
+    migrate: () => act(() => undefined),
+    now: () => act(now),
+    commit: (changes) =>
+      act(() => {
+        const at = now()
+        return changes.map((change) => commit(tables, change, at))
+      }),
+    claim: (request) => act(() => claim(tables, request, now())),
+    renew: (request) => act(() => renew(tables, request, now())),
+    deliver: (message) => act(() => deliver(tables, message, now())),
+    readInbox: (key) => act(() => readInbox(tables, key)),
+    readRun: ({ owner, runId }) => act(() => copyRow(findRun(tables, owner, runId)?.run)),
+    listRuns: (query) => act(() => listRuns(tables, query)),
+    readThread: ({ owner, threadId }) => act(() => copyRow(findThread(tables, owner, threadId)?.thread)),
+    listThreads: (query) => act(() => listThreads(tables, query)),
+    readLog: (query) => act(() => readLog(tables, query)),
+    readSnapshot: (query) => act(() => readSnapshot(tables, query)),
+    listCheckpoints: (query) => act(() => listCheckpoints(tables, query)),
+    tag: (request) => act(() => tag(tables, request)),
+    readOperation: ({ owner, key }) =>
+      act(() => {
+        const operation = tables.operations.get(keyOf(owner, key))
+        return operation === undefined ? null : copyOperation(operation)
+      }),
+    deleteThread: (request) => act(() => deleteThread(tables, request)),
+    close: async () => {
+      isClosed = true
+      tables.listeners.clear()
+    },
+    subscribe: (listener: (hint: Hint) => void) => {
+      // A wrapper of its own, so that one function subscribed twice is two subscriptions.
+      const subscription = (hint: Hint) => listener(hint)
+      tables.listeners.add(subscription)
+      return () => tables.listeners.delete(subscription)
+    },
+  }
+}
+
+function copyRow<Row extends object>(row: Row | undefined): Row | null {
+  return row === undefined ? null : { ...row }
+}

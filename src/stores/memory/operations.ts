@@ -1,0 +1,86 @@
+import { isOpen, type Operation } from '../../model/operation.ts'
+import type { Change, Committed, OperationChange } from '../../store/change.ts'
+import { copyPayload, keyOf, type Mutable, type Tables } from './tables.ts'
+
+type Refused = Extract<Committed, { ok: false }>
+
+export function judgeOperation(tables: Tables, change: Change): Refused | null {
+  const to = change.operation
+  if (to === undefined) return null
+  const operation = tables.operations.get(keyOf(change.owner, to.key))
+  switch (to.kind) {
+    case 'intend':
+      if (operation === undefined || operation.status === 'failed' || operation.status === 'undone') return null
+      return { ok: false, refusal: 'operation_taken', operation: copyOperation(operation) }
+    case 'complete':
+    case 'fail':
+    case 'doubt':
+      if (operation !== undefined && operation.runId === change.runId && isOpen(operation.status)) return null
+      return { ok: false, refusal: 'conflict' }
+    case 'resolve':
+      if (operation === undefined) return { ok: false, refusal: 'already_answered' }
+      if (operation.status === 'unsure') return null
+      return { ok: false, refusal: 'already_answered', operation: copyOperation(operation) }
+    case 'note':
+      return null
+  }
+}
+
+/** Returns whether runs were woken. */
+export function changeOperation(tables: Tables, change: Change, now: number): boolean {
+  const to = change.operation
+  if (to === undefined) return false
+  const key = keyOf(change.owner, to.key)
+  if (to.kind === 'intend') {
+    tables.operations.set(key, {
+      ...{ owner: change.owner, key: to.key, name: to.name, runId: change.runId ?? '', threadId: change.threadId },
+      ...{ status: 'intended', result: null, evidence: null, resolvedBy: null, intendedAt: now, closedAt: null },
+    })
+    return false
+  }
+  const operation = tables.operations.get(key)
+  if (operation === undefined) return false
+  amend(operation, to, now)
+  if (to.kind === 'doubt' || to.kind === 'note') return false
+  return wakeWaiting(tables, operation, now)
+}
+
+function amend(operation: Mutable<Operation>, to: Exclude<OperationChange, { kind: 'intend' }>, now: number): void {
+  switch (to.kind) {
+    case 'complete':
+      Object.assign(operation, { status: 'completed', result: copyPayload(to.result), closedAt: now })
+      return
+    case 'fail':
+      Object.assign(operation, { status: 'failed', closedAt: now })
+      return
+    case 'doubt':
+      operation.status = 'unsure'
+      return
+    case 'resolve': {
+      const outcome = to.hasHappened ? { status: 'completed', result: copyPayload(to.result) } : { status: 'failed' }
+      Object.assign(operation, outcome, { resolvedBy: to.by, closedAt: now })
+      return
+    }
+    case 'note':
+      if (operation.status !== 'completed') operation.evidence = copyPayload(to.evidence)
+  }
+}
+
+function wakeWaiting(tables: Tables, { owner, key }: Operation, now: number): boolean {
+  let hasWoken = false
+  for (const { run, waitKey } of tables.waitingRuns) {
+    if (waitKey !== key || run.owner !== owner || run.status !== 'waiting') continue
+    run.dueAt = dueBy(run.dueAt, now)
+    hasWoken = true
+  }
+  return hasWoken
+}
+
+/** Due now; what was due already keeps its place in line. */
+export function dueBy(dueAt: number | null, now: number): number {
+  return dueAt === null ? now : Math.min(dueAt, now)
+}
+
+export function copyOperation(operation: Operation): Operation {
+  return { ...operation, result: copyPayload(operation.result), evidence: copyPayload(operation.evidence) }
+}

@@ -1,0 +1,32 @@
+import type { ThreadKey } from '../../store/store.ts'
+import { clearLabel } from './commit.ts'
+import { findThread, keyOf, type Tables, tellListeners } from './tables.ts'
+
+export function deleteThread(tables: Tables, { owner, threadId, at }: ThreadKey & { readonly at: number }): boolean {
+  const row = findThread(tables, owner, threadId)
+  if (row === undefined || row.thread.deletedAt !== null) return false
+  for (const deleted of row.runs) {
+    row.epochFloor = Math.max(row.epochFloor, deleted.run.epoch)
+    tables.runs.delete(keyOf(owner, deleted.run.id))
+    tables.waitingRuns.delete(deleted)
+  }
+  tables.busyThreads.delete(row)
+  row.runs = []
+  row.line = []
+  row.log = []
+  row.snapshots = []
+  row.checkpoints = []
+  row.thread.stateVersion = 0
+  row.thread.deletedAt = at
+  tellListeners(tables, { owner, threadId })
+  return true
+}
+
+export function tag(tables: Tables, { owner, threadId, seq, label }: ThreadKey & { readonly seq: number; readonly label: string }) {
+  const row = findThread(tables, owner, threadId)
+  const checkpoint = row?.checkpoints.find((one) => one.seq === seq)
+  if (row === undefined || checkpoint === undefined) return { ok: false }
+  clearLabel(row, label)
+  checkpoint.label = label
+  return { ok: true }
+}

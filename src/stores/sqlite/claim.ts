@@ -1,0 +1,244 @@
+import { randomBytes } from 'node:crypto'
+import { codeOf } from '../../model/errors.ts'
+import type { NewEvent } from '../../model/event.ts'
+import type { Payload } from '../../model/payload.ts'
+import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
+import type { Commit } from './commit.ts'
+import { type Database, prepare } from './connection.ts'
+import { describeHolder, isDead, parseHolder, thisProcess } from './holder.ts'
+import { type LogRow, type RunRow, selectRun, type ThreadRow, toRecord, toRun, toThread, type NamedRunRow } from './rows.ts'
+
+/** A run that can be claimed now. */
+interface Candidate {
+  readonly id: number
+  readonly priority: number
+  /** Since when it is due; of an abandoned run, when its lease ran out. */
+  readonly claim_at: number
+  readonly isOfTheDead: boolean
+}
+
+/**
+ * Finds runs that can be claimed; used on the reader, to see whether the write lock is worth taking, and again under it.
+ * The index keeps claimable runs in lanes of one workflow, version, queue and priority, each in order of time. A claim hops
+ * from lane to lane and never passes over runs that are not due.
+ */
+export function prepareCandidates(db: Database) {
+  const columns = 'workflow, version, queue, priority'
+  const firstLane = prepare(
+    db,
+    `SELECT ${columns}, claim_at FROM holdfast_runs INDEXED BY holdfast_runs_to_claim
+     WHERE claim_at IS NOT NULL ORDER BY ${columns}, claim_at LIMIT 1`,
+  )
+  const nextLane = prepare(
+    db,
+    `SELECT ${columns}, claim_at FROM holdfast_runs INDEXED BY holdfast_runs_to_claim
+     WHERE claim_at IS NOT NULL AND (${columns}) > (?, ?, ?, ?) ORDER BY ${columns}, claim_at LIMIT 1`,
+  )
+  const dueInLane = prepare(
+    db,
+    `SELECT r.id, r.priority, r.claim_at FROM holdfast_runs r INDEXED BY holdfast_runs_to_claim CROSS JOIN holdfast_threads t ON t.id = r.thread
+     WHERE r.workflow = ? AND r.version = ? AND r.queue = ? AND r.priority = ? AND r.claim_at <= ? AND t.state_version <= ?
+     ORDER BY r.claim_at, r.id LIMIT ?`,
+  )
+  const ofHolder = prepare(
+    db,
+    `SELECT r.id, r.priority, r.claim_at, r.workflow, r.version, r.queue, t.state_version
+     FROM holdfast_runs r INDEXED BY holdfast_runs_by_holder CROSS JOIN holdfast_threads t ON t.id = r.thread
+     WHERE r.lease_holder = ? AND r.claim_at > ?`,
+  )
+
+  /** In the order in which they are to be taken: higher priority first, then what was due first. */
+  function find(request: ClaimRequest, { now, limit, deadHolderIds }: Search): Candidate[] {
+    const stateVersionOf = readExecutables(request)
+    const found: Candidate[] = []
+    for (let lane = firstLane.get() as Lane | undefined; lane !== undefined; lane = nextLaneAfter(lane)) {
+      const stateVersion = lane.claim_at > now ? undefined : stateVersionOf(lane)
+      if (stateVersion === undefined) continue
+      const { workflow, version, queue, priority } = lane
+      const due = dueInLane.all(workflow, version, queue, priority, now, stateVersion, limit) as Omit<Candidate, 'isOfTheDead'>[]
+      for (const run of due) found.push({ ...run, isOfTheDead: false })
+    }
+    for (const holderId of deadHolderIds) {
+      for (const run of ofHolder.all(holderId, now) as (Lane & Candidate & { state_version: number })[]) {
+        const stateVersion = stateVersionOf(run)
+        if (stateVersion !== undefined && run.state_version <= stateVersion) found.push({ ...run, isOfTheDead: true })
+      }
+    }
+    found.sort((a, b) => b.priority - a.priority || a.claim_at - b.claim_at || a.id - b.id)
+    return found.slice(0, limit)
+  }
+
+  function nextLaneAfter({ workflow, version, queue, priority }: Lane): Lane | undefined {
+    return nextLane.get(workflow, version, queue, priority) as Lane | undefined
+  }
+
+  return { find }
+}
+
+export type Candidates = ReturnType<typeof prepareCandidates>
+
+export interface Search {
+  readonly now: number
+  readonly limit: number
+  readonly deadHolderIds: readonly number[]
+}
+
+/** Takes runs inside an open write transaction, and extends leases. */
+export function prepareClaim(db: Database, commit: Commit) {
+  const candidates = prepareCandidates(db)
+  const holders = prepareHolders(db)
+  const findNamed = prepare(db, `${selectRun} WHERE r.id = ?`)
+  const findThread = prepare(db, 'SELECT * FROM holdfast_threads WHERE id = ?')
+  const findInput = prepare(db, 'SELECT * FROM holdfast_log WHERE id = ? AND thread = ? AND seq = ?')
+  const take = prepare(
+    db,
+    `UPDATE holdfast_runs SET status = 'running', epoch = epoch + 1, lease_id = ?, lease_until = ?, claim_at = ?, lease_holder = ?,
+       claims_without_progress = claims_without_progress + 1, end_seq = NULL, wait_key = NULL
+     WHERE id = ?`,
+  )
+  const quarantine = prepare(
+    db,
+    `UPDATE holdfast_runs SET status = 'paused', reason = 'poisoned', lease_id = NULL, lease_until = NULL, lease_holder = NULL,
+       claim_at = NULL, wait_key = NULL, end_seq = ? WHERE id = ?`,
+  )
+  const extend = prepare(
+    db,
+    `UPDATE holdfast_runs SET lease_until = ?, claim_at = CASE WHEN claim_at IS NULL THEN NULL ELSE ? END
+     WHERE owner = ? AND run_id = ? AND epoch = ? AND lease_id = ? RETURNING has_mail`,
+  )
+
+  function claim(request: ClaimRequest, search: Search): Claim[] {
+    const claims: Claim[] = []
+    const found = candidates.find(request, search)
+    if (found.length === 0) return claims
+    const holderId = holders.register(request.workerId)
+    for (const candidate of found) {
+      const before = findNamed.get(candidate.id) as NamedRunRow
+      const thread = findThread.get(before.thread) as ThreadRow
+      const input = readInput(before, thread)
+      if (input === null) setAside(before, thread, search.now)
+      else claims.push(takeRun(before, { request, thread, input, holderId, now: search.now, isOfTheDead: candidate.isOfTheDead }))
+    }
+    holders.forget(search.deadHolderIds)
+    return claims
+  }
+
+  function takeRun(before: NamedRunRow, { request, thread, input, holderId, now, isOfTheDead }: Taking): Claim {
+    const leaseId = randomBytes(12).toString('base64url')
+    const leaseUntil = now + request.leaseMs
+    take.run(leaseId, leaseUntil, leaseUntil, holderId, before.id)
+    const why = isOfTheDead ? 'holder_died' : 'lease_expired'
+    const isAbandoned = before.status === 'running'
+    return {
+      run: toRun(findNamed.get(before.id) as NamedRunRow),
+      leaseId,
+      input,
+      thread: toThread(thread),
+      takenFrom: isAbandoned ? { holder: before.holder ?? '', why, leaseUntil: before.lease_until ?? now } : null,
+      hasMail: before.has_mail === 1,
+      now,
+    }
+  }
+
+  /** Null when the input is damaged: such a run cannot be executed, and must not keep others from being claimed. */
+  function readInput(run: RunRow & { readonly run_id: string }, thread: ThreadRow): Payload | null {
+    const row = findInput.get(run.input_id, run.thread, run.input_seq) as LogRow | undefined
+    if (row === undefined) return null
+    try {
+      return toRecord(row, thread, run.run_id).payload
+    } catch (error) {
+      if (codeOf(error) === 'corrupt_record') return null
+      throw error
+    }
+  }
+
+  function setAside(run: RunRow, thread: ThreadRow, now: number): void {
+    const { head_seq: seq } = commit.append(thread, { run: run.id, runId: run.run_id, events: [pausedEvent(now)], isCheckpoint: false })
+    quarantine.run(seq, run.id)
+  }
+
+  function renew({ leaseMs, leases }: RenewRequest, now: number): Renewed[] {
+    const leaseUntil = now + leaseMs
+    return leases.map(({ owner, runId, epoch, leaseId }) => {
+      const held = extend.get(leaseUntil, leaseUntil, owner, runId, epoch, leaseId) as { has_mail: number } | undefined
+      return { owner, runId, isHeld: held !== undefined, hasMail: held?.has_mail === 1 }
+    })
+  }
+
+  return { claim, renew }
+}
+
+/** Finds holders of leases whose process is gone, as far as this machine can tell. Verdicts on the living last a second. */
+export function prepareDeadHolders(db: Database) {
+  const all = prepare(db, 'SELECT id, holder FROM holdfast_holders')
+  const seenAlive = new Map<number, number>()
+
+  return function findDead(): number[] {
+    const here = thisProcess()
+    const dead: number[] = []
+    for (const { id, holder: text } of all.all() as { id: number; holder: string }[]) {
+      if (performance.now() - (seenAlive.get(id) ?? Number.NEGATIVE_INFINITY) < 1_000) continue
+      const holder = parseHolder(text)
+      if (holder !== null && isDead(holder, here)) dead.push(id)
+      else seenAlive.set(id, performance.now())
+    }
+    return dead
+  }
+}
+
+/** The names behind `lease_holder`, kept once instead of in every run. */
+function prepareHolders(db: Database) {
+  const find = prepare(db, 'SELECT id FROM holdfast_holders WHERE holder = ?').pluck()
+  const insert = prepare(db, 'INSERT INTO holdfast_holders (holder) VALUES (?)')
+  const removeIdle = prepare(
+    db,
+    'DELETE FROM holdfast_holders WHERE id <> ? AND NOT EXISTS (SELECT 1 FROM holdfast_runs WHERE lease_holder = holdfast_holders.id)',
+  )
+
+  return {
+    /** The number of this worker. A newcomer takes those away that hold nothing; one of them that claims again comes back. */
+    register(workerId: string): number {
+      const text = describeHolder(workerId, thisProcess())
+      const found = find.get(text) as number | undefined
+      if (found !== undefined) return found
+      const id = Number(insert.run(text).lastInsertRowid)
+      removeIdle.run(id)
+      return id
+    },
+    forget(ids: readonly number[]): void {
+      if (ids.length > 0) removeIdle.run(0)
+    },
+  }
+}
+
+interface Lane {
+  readonly workflow: string
+  readonly version: number
+  readonly queue: string
+  readonly priority: number
+  readonly claim_at: number
+}
+
+interface Taking {
+  readonly request: ClaimRequest
+  readonly thread: ThreadRow
+  readonly input: Payload
+  readonly holderId: number
+  readonly now: number
+  readonly isOfTheDead: boolean
+}
+
+/** For a lane that the worker can execute: the highest state version it understands there. */
+function readExecutables({ workflows, queues }: ClaimRequest): (lane: Pick<Lane, 'workflow' | 'version' | 'queue'>) => number | undefined {
+  const versions = new Map<string, Map<number, number>>()
+  for (const { name, version, stateVersion = Number.MAX_SAFE_INTEGER } of workflows) {
+    const known = versions.get(name) ?? new Map<number, number>()
+    known.set(version, Math.max(stateVersion, known.get(version) ?? 0))
+    versions.set(name, known)
+  }
+  return ({ workflow, version, queue }) => (queues !== undefined && !queues.includes(queue) ? undefined : versions.get(workflow)?.get(version))
+}
+
+function pausedEvent(at: number): NewEvent {
+  return { type: 'run_paused', step: null, count: 0, attempt: 0, at, durationMs: null, payload: null, patch: null }
+}

@@ -1,0 +1,369 @@
+import { isTerminal } from '../../model/run.ts'
+import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../store/change.ts'
+import type { Hint } from '../../store/store.ts'
+import { type Database, prepare } from './connection.ts'
+import { type Append, type Head, prepareAppend } from './log.ts'
+import { prepareLine } from './line.ts'
+import { prepareOperations } from './operations.ts'
+import { type Mutable, type NamedRunRow, type RunRow, runColumns, selectRun, snapshotChecksum, type ThreadRow, toRun } from './rows.ts'
+
+/**
+ * Applies one change inside an open write transaction. Everything is judged before anything is written, so that a refused
+ * change needs no rollback and does not hurt its neighbours in the batch.
+ */
+export function prepareCommit(db: Database) {
+  const line = prepareLine(db)
+  const operations = prepareOperations(db, line)
+  const log = prepareAppend(db)
+  const step = prepareStep(db, log.append)
+  const runs = prepareRuns(db)
+  const threads = prepareThreads(db)
+  const unread = prepareUnread(db)
+
+  /** `hints` collects what to tell subscribers after the flush. */
+  function apply(change: Change, now: number, hints: Hint[]): Committed {
+    if (isPlainStep(change)) return step(change, now, hints)
+
+    const thread = threads.find(change.owner, change.threadId)
+    const run = change.runId === null ? undefined : runs.find(change.owner, change.runId)
+    const refusal = judgeGuard(change, thread, run)
+    if (refusal !== null) return { ok: false, refusal }
+    const operationRefusal = operations.judge(change)
+    if (operationRefusal !== null) return operationRefusal
+    if (change.creates !== undefined && isBusy(change)) return { ok: false, refusal: 'conflict' }
+    return write(change, { thread, run, now, hints })
+  }
+
+  function judgeGuard(change: Change, thread: ThreadRow | undefined, found: RunRow | undefined): Refusal | null {
+    const { guard } = change
+    const run = thread !== undefined && found?.thread === thread.id ? found : undefined
+    switch (guard.kind) {
+      case 'lease':
+        return run !== undefined && run.epoch === guard.epoch && run.lease_id === guard.leaseId ? null : 'lease_lost'
+      case 'run':
+        if (run === undefined) return 'run_not_found'
+        if (run.epoch !== guard.epoch || run.status !== guard.status) return 'conflict'
+        return guard.undisturbed === true && runs.hasLaterStart(run) ? 'conflict' : null
+      case 'thread':
+        if (thread === undefined) return guard.headSeq === 0 ? null : 'conflict'
+        if (thread.deleted_at !== null) return 'thread_deleted'
+        return thread.head_seq !== guard.headSeq || runs.hasHolder(thread.id) ? 'conflict' : null
+      case 'none':
+        // Without a guard a late writer must still not bring a deleted thread back, nor write for a run that is gone.
+        if (change.events.length === 0 && change.run === undefined) return null
+        if (thread !== undefined && thread.deleted_at !== null) return 'thread_deleted'
+        return change.runId !== null && run === undefined ? 'run_not_found' : null
+    }
+  }
+
+  /** Whether a run to be created refuses to get in line and would have to. */
+  function isBusy(change: Change): boolean {
+    const created = new Set<string>()
+    const taken = new Set<string>()
+    for (const { owner, id, threadId, ifBusy } of change.creates ?? []) {
+      const key = JSON.stringify([owner, id])
+      if (created.has(key) || runs.find(owner, id) !== undefined) continue
+      const threadKey = JSON.stringify([owner, threadId])
+      if (ifBusy === 'reject' && (taken.has(threadKey) || isHeldAfter(change, owner, threadId))) return true
+      created.add(key)
+      taken.add(threadKey)
+    }
+    return false
+  }
+
+  function isHeldAfter(change: Change, owner: string, threadId: string): boolean {
+    const thread = threads.find(owner, threadId)
+    if (thread === undefined) return false
+    const endsRun = change.owner === owner && change.run?.status !== undefined && isTerminal(change.run.status)
+    return runs.holdsLine(thread.id, endsRun ? change.runId : null)
+  }
+
+  function write(change: Change, { thread: found, run, now, hints }: Found): Committed {
+    const { owner, threadId, events } = change
+    const opensThread = events.length > 0 || change.guard.kind === 'thread'
+    const thread = opensThread ? threads.open(found, { owner, threadId }, now) : found
+    const head = thread?.head_seq ?? 0
+    const positions = { firstSeq: events.length > 0 ? head + 1 : head, lastSeq: head + events.length }
+    const firstId = log.nextId()
+    if (thread !== undefined) {
+      log.append(thread, { run: run?.id ?? null, runId: change.runId, events, isCheckpoint: change.isCheckpoint })
+      writeState(change, thread, positions.lastSeq)
+    }
+    const hasWoken = operations.apply(change, now)
+    if (run !== undefined && change.run !== undefined) changeRun(run, { change, to: change.run, positions, firstId, now })
+    const hasMail = run === undefined ? false : unread.settle(run, change.readMessages)
+
+    const isClaimable = hasWoken || (run !== undefined && change.run?.status !== undefined)
+    hints.push({ owner, threadId, ...(change.runId === null ? {} : { runId: change.runId }), ...(isClaimable ? { isClaimable } : {}) })
+    const created = (change.creates ?? []).map((create) => createRun(create, now, hints))
+    // A run created on this thread has moved its head; a change with events answers with their positions.
+    const isHeadMoved = events.length === 0 && created.some(({ isNew }) => isNew)
+    const lastSeq = isHeadMoved ? (threads.find(owner, threadId)?.head_seq ?? 0) : positions.lastSeq
+    return { ok: true, firstSeq: events.length > 0 ? positions.firstSeq : lastSeq, lastSeq, now, created, hasMail }
+  }
+
+  function writeState(change: Change, thread: ThreadRow, seq: number): void {
+    const { stateVersion = thread.state_version, snapshot, label } = change
+    if (stateVersion !== thread.state_version) threads.setStateVersion(thread.id, stateVersion)
+    if (snapshot !== undefined) threads.saveSnapshot(thread, { seq, state: snapshot, stateVersion })
+    if (label !== undefined && change.isCheckpoint && change.events.length > 0) threads.saveLabel(thread.id, { seq, label })
+  }
+
+  function changeRun(before: RunRow, { change, to, positions, firstId, now }: RunWrite): void {
+    const run: Mutable<RunRow> = { ...before }
+    if (to.status !== undefined) {
+      run.status = to.status
+      run.finished_at = isTerminal(to.status) ? now : null
+      if (to.status !== 'waiting') run.wait_key = null
+    }
+    if (run.status !== 'running') run.lease_id = run.lease_until = run.lease_holder = null
+    else if (change.guard.kind === 'lease' && to.leaseMs !== undefined) run.lease_until = extendedLease(run, now, to.leaseMs)
+
+    if (to.reason !== undefined) run.reason = to.reason
+    if (to.currentStep !== undefined) run.current_step = to.currentStep
+    run.claims_without_progress = claimsAfter(run.claims_without_progress, to)
+    if (to.startsTape === true) {
+      run.tape_seq = positions.firstSeq
+      run.started_at ??= now
+      if (to.hasNewInput === true) {
+        run.input_seq = positions.firstSeq
+        run.input_id = firstId
+      }
+    }
+    if (to.setsEnd === true) run.end_seq = positions.lastSeq
+    if (to.due !== undefined) run.due_at = dueAtOf(to.due, now)
+    if (to.waitKey !== undefined) {
+      run.wait_key = to.waitKey
+      if (!operations.isOpen(run.owner, to.waitKey)) run.due_at = now
+    }
+    saveRun(before, run)
+  }
+
+  function saveRun(before: RunRow, run: Mutable<RunRow>): void {
+    run.claim_at = run.finished_at === null ? line.claimAtOf(run) : null
+    if (!hasMoved(before, run)) {
+      runs.saveProgress(run)
+      return
+    }
+    runs.saveAll(run)
+    if (run.finished_at !== null && before.finished_at === null) line.letNextGo(run.thread)
+    if (run.finished_at === null && before.finished_at !== null) line.holdOthersBack(run)
+  }
+
+  function createRun(create: NewRun, now: number, hints: Hint[]) {
+    const { owner, threadId } = create
+    const existing = runs.findNamed(owner, create.id)
+    if (existing !== undefined) return { run: toRun(existing), isNew: false }
+
+    const thread = threads.open(threads.find(owner, threadId), { owner, threadId }, now)
+    const seq = thread.head_seq + 1
+    const row = newRunRow(create, { thread, seq, logId: log.nextId(), now })
+    const isFirst = line.firstOf(thread.id) === undefined
+    const id = runs.insert({ ...row, claim_at: isFirst ? row.due_at : null })
+    log.append(thread, { run: id, runId: create.id, events: [create.queued], isCheckpoint: true })
+    hints.push({ owner, threadId, runId: create.id, isClaimable: true })
+    return { run: toRun({ ...row, thread_id: threadId, holder: null }), isNew: true }
+  }
+
+  return { apply, startTransaction: log.startTransaction, append: log.append, line }
+}
+
+export type Commit = ReturnType<typeof prepareCommit>
+
+interface Found {
+  readonly thread: ThreadRow | undefined
+  readonly run: RunRow | undefined
+  readonly now: number
+  readonly hints: Hint[]
+}
+
+interface RunWrite {
+  readonly change: Change
+  readonly to: RunChange
+  readonly positions: { readonly firstSeq: number; readonly lastSeq: number }
+  /** Id of the first event's record. */
+  readonly firstId: number
+  readonly now: number
+}
+
+/** A holder's step, the path that is taken a thousand times for every other: one look at the guard, one insert, one new head. */
+function prepareStep(db: Database, append: Append) {
+  const findHeld = prepare(
+    db,
+    `SELECT r.id AS run, r.lease_until, r.current_step, r.claims_without_progress, r.has_mail, t.id, t.head_seq, t.head_id, t.incarnation
+     FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
+     WHERE r.owner = ? AND r.run_id = ? AND r.epoch = ? AND r.lease_id = ? AND t.thread_id = ?`,
+  )
+  const saveStep = prepare(db, 'UPDATE holdfast_runs SET current_step = ?, claims_without_progress = ? WHERE id = ?')
+  // The one that touches an index; so a lease is extended only when a third of it has gone by.
+  const extendLease = prepare(
+    db,
+    'UPDATE holdfast_runs SET lease_until = ?, claim_at = CASE WHEN claim_at IS NULL THEN NULL ELSE ? END WHERE id = ?',
+  )
+
+  return function step(change: Change, now: number, hints: Hint[]): Committed {
+    const { owner, threadId, runId, guard, events, run: to } = change
+    if (guard.kind !== 'lease') return { ok: false, refusal: 'lease_lost' }
+    const held = findHeld.get(owner, runId, guard.epoch, guard.leaseId, threadId) as HeldRow | undefined
+    if (held === undefined) return { ok: false, refusal: 'lease_lost' }
+
+    const thread = { id: held.id, owner, thread_id: threadId, incarnation: held.incarnation, head_seq: held.head_seq, head_id: held.head_id }
+    const { head_seq: lastSeq } = append(thread, { run: held.run, runId, events, isCheckpoint: change.isCheckpoint })
+    if (to !== undefined) {
+      const currentStep = to.currentStep === undefined ? held.current_step : to.currentStep
+      const claims = claimsAfter(held.claims_without_progress, to)
+      if (currentStep !== held.current_step || claims !== held.claims_without_progress) saveStep.run(currentStep, claims, held.run)
+      if (to.leaseMs !== undefined) {
+        const leaseUntil = extendedLease(held, now, to.leaseMs)
+        if (leaseUntil !== held.lease_until) extendLease.run(leaseUntil, leaseUntil, held.run)
+      }
+    }
+    hints.push(runId === null ? { owner, threadId } : { owner, threadId, runId })
+    const firstSeq = events.length > 0 ? held.head_seq + 1 : lastSeq
+    return { ok: true, firstSeq, lastSeq, now, created: [], hasMail: held.has_mail === 1 }
+  }
+}
+
+interface HeldRow extends Head {
+  readonly run: number
+  readonly lease_until: number
+  readonly current_step: string | null
+  readonly claims_without_progress: number
+  readonly has_mail: number
+  readonly id: number
+  readonly incarnation: number
+}
+
+function isPlainStep({ guard, creates, operation, snapshot, stateVersion, label, readMessages, run }: Change): boolean {
+  if (guard.kind !== 'lease' || creates !== undefined || operation !== undefined || snapshot !== undefined) return false
+  if (stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
+  if (run === undefined) return true
+  const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined
+  return isStill && run.startsTape === undefined && run.setsEnd === undefined
+}
+
+function prepareRuns(db: Database) {
+  const find = prepare(db, 'SELECT * FROM holdfast_runs WHERE owner = ? AND run_id = ?')
+  const findNamed = prepare(db, `${selectRun} WHERE r.owner = ? AND r.run_id = ?`)
+  const laterStart = prepare(
+    db,
+    `SELECT 1 FROM holdfast_runs INDEXED BY holdfast_runs_by_thread WHERE thread = ? AND id > ? AND (started_at IS NOT NULL OR status = 'running') LIMIT 1`,
+  )
+  const holder = prepare(
+    db,
+    `SELECT 1 FROM holdfast_runs INDEXED BY holdfast_runs_in_line WHERE thread = ? AND finished_at IS NULL AND status = 'running' LIMIT 1`,
+  )
+  const inLine = prepare(
+    db,
+    'SELECT 1 FROM holdfast_runs INDEXED BY holdfast_runs_in_line WHERE thread = ? AND finished_at IS NULL AND run_id IS NOT ? LIMIT 1',
+  )
+  const newColumns = runColumns.filter((column) => column !== 'id')
+  const insert = prepare(db, `INSERT INTO holdfast_runs (${newColumns.join(', ')}) VALUES (${newColumns.map(() => '?').join(', ')})`)
+  const progressColumns = ['reason', 'current_step', 'claims_without_progress', 'input_seq', 'input_id', 'tape_seq', 'end_seq', 'started_at'] as const
+  const allColumns = [...progressColumns, ...movingColumns] as const
+  const saveProgress = prepare(db, updateSql(progressColumns))
+  const saveAll = prepare(db, updateSql(allColumns))
+
+  return {
+    find: (owner: string, runId: string) => find.get(owner, runId) as RunRow | undefined,
+    findNamed: (owner: string, runId: string) => findNamed.get(owner, runId) as NamedRunRow | undefined,
+    /** A later run that was claimed and wrote nothing yet counts too: it would run beside the earlier one. */
+    hasLaterStart: (run: RunRow) => laterStart.get(run.thread, run.id) !== undefined,
+    hasHolder: (thread: number) => holder.get(thread) !== undefined,
+    holdsLine: (thread: number, exceptRunId: string | null) => inLine.get(thread, exceptRunId) !== undefined,
+    insert: (row: RunRow) => Number(insert.run(newColumns.map((column) => row[column])).lastInsertRowid),
+    saveProgress: (row: RunRow) => saveProgress.run([...progressColumns.map((column) => row[column]), row.id]),
+    saveAll: (row: RunRow) => saveAll.run([...allColumns.map((column) => row[column]), row.id]),
+  }
+}
+
+/** Columns that indexes look at, or that move together with one that they do. */
+const movingColumns = ['status', 'lease_id', 'lease_until', 'lease_holder', 'due_at', 'claim_at', 'wait_key', 'finished_at'] as const
+
+function hasMoved(before: RunRow, after: RunRow): boolean {
+  return movingColumns.some((column) => before[column] !== after[column])
+}
+
+function updateSql(columns: readonly string[]): string {
+  return `UPDATE holdfast_runs SET ${columns.map((column) => `${column} = ?`).join(', ')} WHERE id = ?`
+}
+
+function prepareThreads(db: Database) {
+  const find = prepare(db, 'SELECT * FROM holdfast_threads WHERE owner = ? AND thread_id = ?')
+  const insert = prepare(
+    db,
+    `INSERT INTO holdfast_threads (owner, thread_id, head_seq, state_version, incarnation, base_seq, epoch_floor, created_at)
+     VALUES (?, ?, 0, 0, 1, 0, 0, ?) RETURNING *`,
+  )
+  const revive = prepare(
+    db,
+    'UPDATE holdfast_threads SET incarnation = incarnation + 1, base_seq = head_seq, deleted_at = NULL WHERE id = ? RETURNING *',
+  )
+  const setStateVersion = prepare(db, 'UPDATE holdfast_threads SET state_version = ? WHERE id = ?')
+  const saveSnapshot = prepare(
+    db,
+    'INSERT OR REPLACE INTO holdfast_snapshots (thread, seq, state, state_version, checksum) VALUES (?, ?, ?, ?, ?)',
+  )
+  const saveLabel = prepare(db, 'INSERT OR REPLACE INTO holdfast_labels (thread, label, seq) VALUES (?, ?, ?)')
+
+  return {
+    find: (owner: string, threadId: string) => find.get(owner, threadId) as ThreadRow | undefined,
+    /** The thread as it is; a new one where there is none; a new life where it was deleted. */
+    open(found: ThreadRow | undefined, { owner, threadId }: { owner: string; threadId: string }, now: number): ThreadRow {
+      if (found === undefined) return insert.get(owner, threadId, now) as ThreadRow
+      return found.deleted_at === null ? found : (revive.get(found.id) as ThreadRow)
+    },
+    setStateVersion: (id: number, stateVersion: number) => setStateVersion.run(stateVersion, id),
+    saveSnapshot(thread: ThreadRow, snapshot: { seq: number; state: string | Uint8Array; stateVersion: number }): void {
+      const { seq, state, stateVersion } = snapshot
+      saveSnapshot.run(thread.id, seq, state, stateVersion, snapshotChecksum(thread, snapshot))
+    },
+    saveLabel: (thread: number, { seq, label }: { seq: number; label: string }) => saveLabel.run(thread, label, seq),
+  }
+}
+
+/** Takes messages that were dealt with out of the inbox, and says whether others wait. */
+function prepareUnread(db: Database) {
+  const remove = prepare(db, 'DELETE FROM holdfast_inbox WHERE id = ? AND run = ?')
+  const any = prepare(db, 'SELECT 1 FROM holdfast_inbox WHERE run = ? LIMIT 1')
+  const setHasMail = prepare(db, 'UPDATE holdfast_runs SET has_mail = ? WHERE id = ?')
+
+  return {
+    settle(run: RunRow, read: readonly number[] = []): boolean {
+      if (read.length === 0) return run.has_mail === 1
+      for (const id of read) remove.run(id, run.id)
+      const hasMail = any.get(run.id) !== undefined
+      if (hasMail !== (run.has_mail === 1)) setHasMail.run(hasMail ? 1 : 0, run.id)
+      return hasMail
+    },
+  }
+}
+
+function newRunRow(create: NewRun, { thread, seq, logId, now }: { thread: ThreadRow; seq: number; logId: number; now: number }): RunRow {
+  const { owner, id, workflow, version, queue, priority, fingerprint } = create
+  return {
+    ...{ id: 0, owner, run_id: id, thread: thread.id, workflow, version, status: 'pending', reason: null, queue, priority, fingerprint },
+    ...{ epoch: thread.epoch_floor, lease_id: null, lease_until: null, lease_holder: null, due_at: dueAtOf(create.due, now), claim_at: null },
+    ...{ wait_key: null, claims_without_progress: 0, current_step: null, input_seq: seq, input_id: logId, tape_seq: null, end_seq: null },
+    ...{ created_at: now, started_at: null, finished_at: null, has_mail: 0 },
+  }
+}
+
+/**
+ * When a lease that is kept ends after this commit. One with two thirds left stays as it is: moving it would write an index
+ * at every step. A longer one than was asked for is shortened.
+ */
+function extendedLease({ lease_until }: { readonly lease_until: number | null }, now: number, leaseMs: number): number {
+  const left = (lease_until ?? 0) - now
+  return lease_until !== null && left >= (leaseMs * 2) / 3 && left <= leaseMs ? lease_until : now + leaseMs
+}
+
+function claimsAfter(claims: number, { hasProgress, uncountClaim }: RunChange): number {
+  if (hasProgress === true) return 0
+  return uncountClaim === true ? Math.max(0, claims - 1) : claims
+}
+
+function dueAtOf(due: Due, now: number): number | null {
+  if (due === 'never') return null
+  return 'at' in due ? due.at : now + due.inMs
+}

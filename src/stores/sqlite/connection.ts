@@ -1,0 +1,361 @@
+import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, type Stats, statSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
+import BetterSqlite3 from 'better-sqlite3'
+import { HoldfastError } from '../../model/errors.ts'
+import { closedError, type Doing, fileGoneError, isBusy, toHoldfastError } from './errors.ts'
+
+export type Database = BetterSqlite3.Database
+export type Statement = BetterSqlite3.Statement<unknown[], unknown>
+
+export interface ConnectionOptions {
+  readonly file?: string
+  /** The user's own handle: it stays open. */
+  readonly database?: Database
+  readonly durability: 'full' | 'relaxed'
+}
+
+/**
+ * The connections of one store: a writer and a reader on a file of our own, one for both on a user's handle or in memory.
+ *
+ *   1  Every connection has WAL and synchronous=FULL, or the store does not open; `relaxed` lowers only the writer, and
+ *      not for a write that must be flushed.
+ *   2  Writes of this process stand in line; each is one `BEGIN IMMEDIATE … COMMIT` without an await inside, `hold` excepted.
+ *   3  Another process's lock is waited for with timers, never inside the engine: the event loop goes on.
+ *   4  Nothing is written once the path names another file, or none.
+ */
+export class Connection {
+  readonly file: string
+  readonly writer: Database
+  readonly reader: Database
+  readonly durability: 'full' | 'relaxed' | 'none'
+  readonly #isOwn: boolean
+  readonly #identity: FileIdentity | null
+  readonly #userBusyTimeoutMs: number
+  readonly #sql: { readonly begin: Statement; readonly commit: Statement; readonly rollback: Statement; readonly dataVersion: Statement }
+  readonly #readSql: { readonly begin: Statement; readonly commit: Statement }
+  #line: Promise<void> = Promise.resolve()
+  #waiting = 0
+  /** While a `hold` is open: the promise of its end. */
+  #held: Promise<void> | null = null
+  #isClosed = false
+  #checkedAt = 0
+
+  private constructor(parts: Parts) {
+    this.file = parts.file
+    this.writer = parts.writer
+    this.reader = parts.reader
+    this.durability = parts.durability
+    this.#isOwn = parts.isOwn
+    this.#identity = parts.identity
+    this.#userBusyTimeoutMs = parts.userBusyTimeoutMs
+    this.#sql = {
+      begin: this.writer.prepare('BEGIN IMMEDIATE'),
+      commit: this.writer.prepare('COMMIT'),
+      rollback: this.writer.prepare('ROLLBACK'),
+      dataVersion: this.writer.prepare('PRAGMA data_version').pluck().safeIntegers(false),
+    }
+    this.#readSql = { begin: this.reader.prepare('BEGIN'), commit: this.reader.prepare('COMMIT') }
+  }
+
+  static async open(options: ConnectionOptions): Promise<Connection> {
+    return new Connection(options.database === undefined ? await openFile(options) : await adopt(options.database, options.durability))
+  }
+
+  /** Runs `act` as one durable write transaction. When it throws, nothing of it is kept. */
+  async write<Answer>(act: () => Answer, { mustSync = false } = {}): Promise<Answer> {
+    const leave = await this.#enter()
+    try {
+      await this.#begin(mustSync)
+      try {
+        const answer = this.#attempt('write', act)
+        this.#attempt('commit', () => this.#sql.commit.run())
+        return answer
+      } finally {
+        this.#end(mustSync)
+      }
+    } finally {
+      leave()
+    }
+  }
+
+  /** A write transaction that stays open while `act` awaits. Others of this process stand in line meanwhile. */
+  async hold<Answer>(act: (commit: () => void) => Promise<Answer>): Promise<Answer> {
+    const leave = await this.#enter()
+    let release = () => {}
+    try {
+      await this.#begin(true)
+      this.#held = new Promise((done) => {
+        release = done
+      })
+      try {
+        return await act(() => this.#attempt('commit', () => this.#sql.commit.run()))
+      } finally {
+        this.#held = null
+        this.#end(true)
+      }
+    } finally {
+      release()
+      leave()
+    }
+  }
+
+  /** Runs `act` over one consistent state of the tables, never over an open `hold`. */
+  async read<Answer>(act: () => Answer): Promise<Answer> {
+    for (let attempt = 0, startedAt = Date.now(); ; attempt++) {
+      this.refuseClosed()
+      while (this.reader === this.writer && this.#held !== null) await this.#held
+      this.#refuseLostFileNowAndThen()
+      try {
+        return this.#readOnce(act)
+      } catch (error) {
+        if (!isBusy(error) || Date.now() - startedAt > patienceMs) throw this.#translate('read', error)
+      }
+      await backOff(attempt)
+    }
+  }
+
+  /** Changes when another connection has written, this one's own writes aside; null while that cannot be asked. */
+  dataVersion(): number | null {
+    if (this.#isClosed || this.#held !== null || !this.writer.open) return null
+    try {
+      return this.#sql.dataVersion.get() as number
+    } catch {
+      return null
+    }
+  }
+
+  refuseClosed(): void {
+    if (this.#isClosed || !this.writer.open) throw closedError()
+  }
+
+  async close(): Promise<void> {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    while (this.#waiting > 0) await this.#line
+    if (!this.#isOwn) return
+    if (this.reader !== this.writer) this.reader.close()
+    this.writer.close()
+  }
+
+  async #enter(): Promise<() => void> {
+    this.refuseClosed()
+    const before = this.#line
+    let leave = () => {}
+    this.#line = new Promise((done) => {
+      leave = done
+    })
+    if (this.#waiting++ > 0) await before
+    return () => {
+      this.#waiting--
+      leave()
+    }
+  }
+
+  async #begin(mustSync: boolean): Promise<void> {
+    for (let attempt = 0, startedAt = Date.now(); ; attempt++) {
+      if (!this.writer.open) throw closedError()
+      this.#refuseLostFile()
+      // On a user's handle a transaction of the user may be open between two turns of the event loop.
+      if (!this.writer.inTransaction) {
+        try {
+          this.#prepareToWrite(mustSync)
+          this.#sql.begin.run()
+          return
+        } catch (error) {
+          this.#end(mustSync)
+          if (!isBusy(error)) throw this.#translate('write', error)
+        }
+      }
+      if (Date.now() - startedAt > patienceMs) throw lockedError(this.file)
+      await backOff(attempt)
+    }
+  }
+
+  #prepareToWrite(mustSync: boolean): void {
+    if (!this.#isOwn && this.#userBusyTimeoutMs > 0) this.writer.pragma('busy_timeout = 0')
+    if (mustSync && this.durability === 'relaxed') this.writer.pragma('synchronous = FULL')
+  }
+
+  #end(mustSync: boolean): void {
+    if (this.writer.inTransaction) this.#sql.rollback.run()
+    if (mustSync && this.durability === 'relaxed') this.writer.pragma('synchronous = NORMAL')
+    if (!this.#isOwn && this.#userBusyTimeoutMs > 0) this.writer.pragma(`busy_timeout = ${this.#userBusyTimeoutMs}`)
+  }
+
+  #readOnce<Answer>(act: () => Answer): Answer {
+    if (this.reader.inTransaction) return act()
+    this.#readSql.begin.run()
+    try {
+      return act()
+    } finally {
+      if (this.reader.inTransaction) this.#readSql.commit.run()
+    }
+  }
+
+  #attempt<Answer>(doing: Doing, act: () => Answer): Answer {
+    try {
+      return act()
+    } catch (error) {
+      throw this.#translate(doing, error)
+    }
+  }
+
+  #translate(doing: Doing, error: unknown): unknown {
+    return toHoldfastError(error, { doing, file: this.file })
+  }
+
+  #refuseLostFile(): void {
+    if (this.#identity === null) return
+    const found = identityOf(this.file)
+    if (found === null || found.inode !== this.#identity.inode || found.device !== this.#identity.device) throw fileGoneError(this.file)
+    this.#checkedAt = performance.now()
+  }
+
+  #refuseLostFileNowAndThen(): void {
+    if (performance.now() - this.#checkedAt > 250) this.#refuseLostFile()
+  }
+}
+
+/** Prepares a statement that returns plain numbers, whatever the user's handle is set to. */
+export function prepare(db: Database, sql: string): Statement {
+  const statement = db.prepare(sql)
+  return statement.reader ? statement.safeIntegers(false) : statement
+}
+
+/** How long a lock of another process is waited for. */
+const patienceMs = 10_000
+
+interface Parts {
+  readonly file: string
+  readonly writer: Database
+  readonly reader: Database
+  readonly durability: 'full' | 'relaxed' | 'none'
+  readonly isOwn: boolean
+  readonly identity: FileIdentity | null
+  readonly userBusyTimeoutMs: number
+}
+
+interface FileIdentity {
+  readonly inode: bigint
+  readonly device: bigint
+}
+
+async function openFile({ file = ':memory:', durability }: ConnectionOptions): Promise<Parts> {
+  if (file === ':memory:' || file === '') {
+    const db = new BetterSqlite3(':memory:', { timeout: 0 })
+    refuseOldEngine(db)
+    return { file: ':memory:', writer: db, reader: db, durability: 'none', isOwn: true, identity: null, userBusyTimeoutMs: 0 }
+  }
+  const path = resolve(file)
+  const opened: Database[] = []
+  try {
+    createFile(path)
+    const writer = new BetterSqlite3(path, { timeout: 0, fileMustExist: true })
+    opened.push(writer)
+    await configure(writer, path, durability)
+    const reader = new BetterSqlite3(path, { timeout: 0, fileMustExist: true })
+    opened.push(reader)
+    await configure(reader, path, 'full')
+    reader.pragma('query_only = ON')
+    return { file: path, writer, reader, durability, isOwn: true, identity: identityOf(path), userBusyTimeoutMs: 0 }
+  } catch (error) {
+    for (const db of opened.reverse()) db.close()
+    throw toHoldfastError(error, { doing: 'open', file: path })
+  }
+}
+
+async function adopt(db: Database, durability: 'full' | 'relaxed'): Promise<Parts> {
+  if (!db.open) throw new HoldfastError('closed', 'The SQLite handle that was passed is closed. Pass an open one.')
+  const file = db.memory ? ':memory:' : resolve(db.name)
+  if (db.readonly) {
+    throw new HoldfastError('store_unavailable', `The SQLite handle on ${file} was opened read-only. Pass one that can write.`, { details: { file } })
+  }
+  const shared = { file, writer: db, reader: db, isOwn: false, userBusyTimeoutMs: Number(db.pragma('busy_timeout', { simple: true })) }
+  if (db.memory) {
+    refuseOldEngine(db)
+    return { ...shared, durability: 'none', identity: null }
+  }
+  try {
+    await configure(db, file, durability)
+  } catch (error) {
+    throw toHoldfastError(error, { doing: 'open', file })
+  }
+  return { ...shared, durability, identity: identityOf(file) }
+}
+
+/** The engine's defaults are weaker than we claim, so every connection sets them, also on a file that has them already. */
+async function configure(db: Database, file: string, durability: 'full' | 'relaxed'): Promise<void> {
+  refuseOldEngine(db)
+  for (let attempt = 0, startedAt = Date.now(); ; attempt++) {
+    try {
+      const mode = db.pragma('journal_mode = WAL', { simple: true })
+      if (mode !== 'wal') throw new HoldfastError('durability_too_weak', noWalMessage(file, String(mode)), { details: { file, mode } })
+      break
+    } catch (error) {
+      if (!isBusy(error) || Date.now() - startedAt > patienceMs) throw error
+    }
+    await backOff(attempt)
+  }
+  const level = durability === 'full' ? 2 : 1
+  db.pragma(`synchronous = ${level}`)
+  const found = Number(db.pragma('synchronous', { simple: true }))
+  if (found !== level) {
+    throw new HoldfastError('durability_too_weak', `SQLite did not accept synchronous = ${level} for ${file}; it says ${found}.`, {
+      details: { file, found },
+    })
+  }
+}
+
+function noWalMessage(file: string, mode: string): string {
+  return `${file} cannot use a write-ahead log (SQLite says ${mode}). Keep the file on a local disk: network file systems have no shared memory.`
+}
+
+/** 3.51.3 is the first without the race at the reset of the WAL that can damage a database. */
+function refuseOldEngine(db: Database): void {
+  const { version } = db.prepare('SELECT sqlite_version() AS version').get() as { version: string }
+  const [major = 0, minor = 0, patch = 0] = version.split('.').map(Number)
+  if (major * 1_000_000 + minor * 1_000 + patch >= 3_051_003) return
+  throw new HoldfastError(
+    'durability_too_weak',
+    `SQLite ${version} can damage a database that several connections write; 3.51.3 is the first that does not. Install better-sqlite3 13 or later.`,
+    { details: { version } },
+  )
+}
+
+/** Creates the file readable by its user alone; SQLite gives the same mode to the files beside it. */
+function createFile(path: string): void {
+  createFolder(dirname(path))
+  closeSync(openSync(path, 'a', 0o600))
+}
+
+/** Like `mkdir -p`, and each new folder survives a power loss. */
+function createFolder(path: string): void {
+  if (existsSync(path)) return
+  createFolder(dirname(path))
+  mkdirSync(path, { recursive: true, mode: 0o700 })
+  if (process.platform === 'win32') return
+  const parent = openSync(dirname(path), 'r')
+  try {
+    fsyncSync(parent)
+  } finally {
+    closeSync(parent)
+  }
+}
+
+function identityOf(file: string): FileIdentity | null {
+  const stats = statSync(file, { bigint: true, throwIfNoEntry: false }) as (Omit<Stats, 'ino' | 'dev'> & { ino: bigint; dev: bigint }) | undefined
+  return stats === undefined ? null : { inode: stats.ino, device: stats.dev }
+}
+
+function lockedError(file: string): HoldfastError {
+  return new HoldfastError(
+    'store_unavailable',
+    `Another process kept ${file} locked for ${patienceMs / 1000} s; nothing was written. Try again, and look for a process stopped inside a write transaction.`,
+    { retryable: true, details: { file } },
+  )
+}
+
+function backOff(attempt: number): Promise<void> {
+  const ms = Math.min(25, 2 ** attempt) * (0.5 + Math.random() / 2)
+  return new Promise((done) => setTimeout(done, ms))
+}

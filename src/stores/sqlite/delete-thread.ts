@@ -1,0 +1,36 @@
+import type { Hint, ThreadKey } from '../../store/store.ts'
+import { type Database, prepare } from './connection.ts'
+import type { ThreadRow } from './rows.ts'
+
+/** Deletes a thread inside an open write transaction: what is left is its row, from which a new life would go on. */
+export function prepareDeleteThread(db: Database) {
+  const find = prepare(db, 'SELECT * FROM holdfast_threads WHERE owner = ? AND thread_id = ? AND deleted_at IS NULL')
+  const highestEpoch = prepare(db, 'SELECT max(epoch) FROM holdfast_runs WHERE thread = ?').pluck()
+  // The chain leads through all records of this life; those of earlier lives went with them.
+  const deleteLog = prepare(
+    db,
+    `WITH RECURSIVE back (id, prev) AS (
+       SELECT id, prev FROM holdfast_log WHERE id = ?
+       UNION ALL
+       SELECT l.id, l.prev FROM back JOIN holdfast_log l ON l.id = back.prev WHERE l.thread = ?
+     )
+     DELETE FROM holdfast_log WHERE id IN (SELECT id FROM back)`,
+  )
+  const deleteInbox = prepare(db, 'DELETE FROM holdfast_inbox WHERE run IN (SELECT id FROM holdfast_runs WHERE thread = ?)')
+  const deleteRest = ['holdfast_runs', 'holdfast_snapshots', 'holdfast_labels'].map((table) => prepare(db, `DELETE FROM ${table} WHERE thread = ?`))
+  const bury = prepare(
+    db,
+    'UPDATE holdfast_threads SET head_id = NULL, state_version = 0, epoch_floor = max(epoch_floor, ?), deleted_at = ? WHERE id = ?',
+  )
+
+  return function deleteThread({ owner, threadId, at }: ThreadKey & { readonly at: number }, hints: Hint[]): boolean {
+    const thread = find.get(owner, threadId) as ThreadRow | undefined
+    if (thread === undefined) return false
+    bury.run((highestEpoch.get(thread.id) as number | null) ?? 0, at, thread.id)
+    deleteLog.run(thread.head_id, thread.id)
+    deleteInbox.run(thread.id)
+    for (const statement of deleteRest) statement.run(thread.id)
+    hints.push({ owner, threadId })
+    return true
+  }
+}

@@ -1,0 +1,43 @@
+import { isTerminal } from '../../model/run.ts'
+import type { Hint, Message, NewMessage, RunKey } from '../../store/store.ts'
+import { type Database, prepare } from './connection.ts'
+import type { Line } from './line.ts'
+import { dueBy } from './operations.ts'
+import { type MessageRow, messageChecksum, type RunRow, toMessage } from './rows.ts'
+
+/** Takes a message in, inside an open write transaction. */
+export function prepareDeliver(db: Database, line: Line) {
+  const find = prepare(
+    db,
+    'SELECT r.*, t.thread_id FROM holdfast_runs r JOIN holdfast_threads t ON t.id = r.thread WHERE r.owner = ? AND r.run_id = ?',
+  )
+  const insert = prepare(db, 'INSERT INTO holdfast_inbox (run, kind, name, payload, at, checksum) VALUES (?, ?, ?, ?, ?, ?)')
+  const setHasMail = prepare(db, 'UPDATE holdfast_runs SET has_mail = 1 WHERE id = ?')
+  const makeDue = prepare(db, 'UPDATE holdfast_runs SET due_at = ?, claim_at = ? WHERE id = ?')
+
+  return function deliver(message: NewMessage, now: number, hints: Hint[]) {
+    const { owner, runId, kind, name, payload } = message
+    const run = find.get(owner, runId) as (RunRow & { readonly thread_id: string }) | undefined
+    if (run === undefined) return { ok: false, refusal: 'run_not_found' } as const
+    if (isTerminal(run.status)) return { ok: false, refusal: 'conflict' } as const
+    insert.run(run.id, kind, name, payload, now, messageChecksum({ owner, runId, kind, name, payload, at: now }))
+    if (run.has_mail === 0) setHasMail.run(run.id)
+    const isClaimable = run.status === 'waiting'
+    if (isClaimable) {
+      const due_at = dueBy(run.due_at, now)
+      makeDue.run(due_at, line.claimAtOf({ ...run, due_at }), run.id)
+    }
+    hints.push({ owner, threadId: run.thread_id, runId, hasMail: true, ...(isClaimable ? { isClaimable } : {}) })
+    return { ok: true } as const
+  }
+}
+
+export function prepareReadInbox(db: Database) {
+  const all = prepare(
+    db,
+    `SELECT m.* FROM holdfast_runs r JOIN holdfast_inbox m ON m.run = r.id WHERE r.owner = ? AND r.run_id = ? ORDER BY m.id`,
+  )
+  return function readInbox({ owner, runId }: RunKey): Message[] {
+    return (all.all(owner, runId) as MessageRow[]).map((row) => toMessage(row, { owner, runId }))
+  }
+}

@@ -1,0 +1,165 @@
+import { recordChecksum, sealChecksum } from '../../model/checksum.ts'
+import { HoldfastError } from '../../model/errors.ts'
+import type { NewEvent } from '../../model/event.ts'
+import type { Payload } from '../../model/payload.ts'
+import { type Database, prepare, type Statement } from './connection.ts'
+import { type BareLogRow, type LogRow, placeOf, type ThreadRow } from './rows.ts'
+
+/** Where a thread's log ends. */
+export interface Head {
+  readonly head_seq: number
+  readonly head_id: number | null
+}
+
+export interface Appending {
+  readonly run: number | null
+  readonly runId: string | null
+  readonly events: readonly NewEvent[]
+  /** The last of the events is a checkpoint. */
+  readonly isCheckpoint: boolean
+}
+
+/** Writes to the log. One per connection that writes; `startTransaction` before the first append of each transaction. */
+export function prepareAppend(db: Database) {
+  const lastId = prepare(db, 'SELECT max(id) FROM holdfast_log').pluck()
+  const setHead = prepare(db, 'UPDATE holdfast_threads SET head_seq = ?, head_id = ? WHERE id = ?')
+  const insert = [1, 2, 3, 4].map((rows) => prepare(db, insertSql(rows)))
+  let next: number | null = null
+
+  /** The id that the next record gets. */
+  function nextId(): number {
+    next ??= ((lastId.get() as number | null) ?? 0) + 1
+    return next
+  }
+
+  function append(thread: Pick<ThreadRow, 'id' | 'owner' | 'thread_id' | 'incarnation'> & Head, appending: Appending): Head {
+    const { events, run, runId } = appending
+    if (events.length === 0) return thread
+    let newId = nextId()
+    const place = placeOf(thread)
+    const bytes = appending.isCheckpoint ? bytesOf(events) : 0
+    let { head_seq: seq, head_id: id } = thread
+    for (let start = 0; start < events.length; start += insert.length) {
+      const end = Math.min(events.length, start + insert.length)
+      const values: unknown[] = []
+      for (let i = start; i < end; i++) {
+        const event = events[i] as NewEvent
+        const isCheckpoint = appending.isCheckpoint && i === events.length - 1
+        const { type, step, count, attempt, at, durationMs, payload, patch } = event
+        const checksum = recordChecksum(place, { runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint })
+        seq += 1
+        const sealed = sealChecksum(checksum, seq)
+        values.push(newId, thread.id, seq, id, run, type, step, count === 0 ? null : count, attempt === 0 ? null : attempt, at, durationMs)
+        values.push(payload, patch, isCheckpoint ? bytes : null, sealed)
+        id = newId++
+      }
+      ;(insert[end - start - 1] as Statement).run(values)
+    }
+    next = newId
+    setHead.run(seq, id, thread.id)
+    return { head_seq: seq, head_id: id }
+  }
+
+  return {
+    append,
+    nextId,
+    startTransaction: () => {
+      next = null
+    },
+  }
+}
+
+export type Append = ReturnType<typeof prepareAppend>['append']
+
+/** Reads stretches of the log. Gaps and wrong links are `corrupt_record`. */
+export function prepareStretches(db: Database) {
+  const nextMark = prepare(
+    db,
+    'SELECT id, seq FROM holdfast_log INDEXED BY holdfast_log_marks WHERE thread = ? AND seq >= ? AND (seq & 31) = 0 ORDER BY seq LIMIT 1',
+  )
+  const full = prepare(db, stretchSql(`${sharedColumns}, l.payload, l.patch, l.checksum`))
+  const patches = prepare(db, `${stretchSql(`${sharedColumns}, l.payload, l.patch, l.checksum`)} AND (l.patch IS NOT NULL OR l.seq = ?)`)
+  const bare = prepare(db, stretchSql(`${sharedColumns}, l.patch IS NOT NULL AS has_patch`))
+
+  /** The record from which to walk back: the last of the stretch or one soon after it. */
+  function startOf(thread: ThreadRow, lastSeq: number): { id: number | null; seq: number } {
+    const head = { id: thread.head_id, seq: thread.head_seq }
+    if (lastSeq === thread.head_seq) return head
+    return (nextMark.get(thread.id, lastSeq) as { id: number; seq: number } | undefined) ?? head
+  }
+
+  function walk<Row extends { readonly seq: number }>(statement: Statement, thread: ThreadRow, stretch: Stretch, ...more: number[]): Row[] {
+    const { firstSeq, lastSeq } = stretch
+    const start = startOf(thread, lastSeq)
+    const rows = (statement.all(start.id, thread.id, start.seq, thread.id, firstSeq, lastSeq, ...more) as Row[]).reverse()
+    if (rows[0]?.seq !== firstSeq) throw gapError(thread, stretch)
+    return rows
+  }
+
+  return {
+    /** All records of a stretch, oldest first. `firstSeq` ≤ `lastSeq`, both inside the log of this life. */
+    readFull(thread: ThreadRow, stretch: Stretch): LogRow[] {
+      const rows = walk<LogRow>(full, thread, stretch)
+      if (rows.length !== stretch.lastSeq - stretch.firstSeq + 1) throw gapError(thread, stretch)
+      return rows
+    },
+    /** Those with a patch. The walk still passes every record, so a gap is found. */
+    readPatches(thread: ThreadRow, stretch: Stretch): LogRow[] {
+      return walk<LogRow>(patches, thread, stretch, stretch.firstSeq).filter(({ patch }) => patch !== null)
+    },
+    readBare(thread: ThreadRow, stretch: Stretch): BareLogRow[] {
+      const rows = walk<BareLogRow>(bare, thread, stretch)
+      if (rows.length !== stretch.lastSeq - stretch.firstSeq + 1) throw gapError(thread, stretch)
+      return rows
+    },
+  }
+}
+
+export interface Stretch {
+  readonly firstSeq: number
+  readonly lastSeq: number
+}
+
+export function bytesOfPayload(payload: Payload | null): number {
+  return payload === null ? 0 : typeof payload === 'string' ? Buffer.byteLength(payload) : payload.byteLength
+}
+
+const logColumns = [
+  ...['id', 'thread', 'seq', 'prev', 'run', 'type', 'step', 'count', 'attempt', 'at', 'duration_ms'],
+  ...['payload', 'patch', 'checkpoint_bytes', 'checksum'],
+]
+
+const sharedColumns =
+  'l.id, l.thread, l.seq, l.run, l.type, l.step, l.count, l.attempt, l.at, l.duration_ms, l.checkpoint_bytes'
+
+function insertSql(rows: number): string {
+  const row = `(${logColumns.map(() => '?').join(', ')})`
+  return `INSERT INTO holdfast_log (${logColumns.join(', ')}) VALUES ${Array(rows).fill(row).join(', ')}`
+}
+
+/** Walks back along the chain, newest first; a link that leads to another place ends the walk, and is noticed by its end. */
+function stretchSql(columns: string): string {
+  return `
+    WITH RECURSIVE back (id, seq, prev) AS (
+      SELECT id, seq, prev FROM holdfast_log WHERE id = ? AND thread = ? AND seq = ?
+      UNION ALL
+      SELECT l.id, l.seq, l.prev FROM back JOIN holdfast_log l ON l.id = back.prev
+      WHERE l.seq = back.seq - 1 AND l.thread = ? AND l.seq >= ?
+    )
+    SELECT ${columns} FROM back CROSS JOIN holdfast_log l ON l.id = back.id WHERE back.seq <= ?`
+}
+
+function bytesOf(events: readonly NewEvent[]): number {
+  let bytes = 0
+  for (const { payload, patch } of events) bytes += bytesOfPayload(payload) + bytesOfPayload(patch)
+  return bytes
+}
+
+function gapError(thread: ThreadRow, { firstSeq, lastSeq }: Stretch): HoldfastError {
+  return new HoldfastError(
+    'corrupt_record',
+    `The log of thread ${thread.thread_id} is damaged: a record between ${firstSeq} and ${lastSeq} is missing. Restore it from a backup, or delete the thread.`,
+    { details: { threadId: thread.thread_id, firstSeq, lastSeq } },
+  )
+}
+

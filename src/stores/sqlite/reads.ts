@@ -1,0 +1,243 @@
+import { HoldfastError } from '../../model/errors.ts'
+import type { LogRecord } from '../../model/event.ts'
+import type { Operation } from '../../model/operation.ts'
+import type { Run } from '../../model/run.ts'
+import type { CheckpointQuery, CheckpointRow, LogQuery, RunKey, RunQuery, Snapshot, Thread, ThreadKey, ThreadQuery } from '../../store/store.ts'
+import { type Database, prepare } from './connection.ts'
+import { prepareStretches } from './log.ts'
+import {
+  type BareLogRow,
+  type LogRow,
+  type NamedRunRow,
+  type OperationRow,
+  type SnapshotRow,
+  selectRun,
+  type ThreadRow,
+  toBareRecord,
+  toOperation,
+  toRecord,
+  toRun,
+  toSnapshot,
+  toThread,
+} from './rows.ts'
+
+/** Everything that only reads. Each function sees one state of the tables: the caller has opened a read transaction. */
+export function prepareReads(db: Database) {
+  const findThread = prepare(db, 'SELECT * FROM holdfast_threads WHERE owner = ? AND thread_id = ?')
+  const findRun = prepare(db, `${selectRun} WHERE r.owner = ? AND r.run_id = ?`)
+  const threadsAfter = prepare(
+    db,
+    `SELECT * FROM holdfast_threads INDEXED BY holdfast_threads_by_owner
+     WHERE owner = ? AND deleted_at IS NULL AND id > ? ORDER BY id LIMIT ?`,
+  )
+  const snapshotAt = prepare(
+    db,
+    'SELECT seq, state, state_version, checksum FROM holdfast_snapshots WHERE thread = ? AND seq <= ? ORDER BY seq DESC LIMIT 1',
+  )
+  const findOperation = prepare(db, 'SELECT * FROM holdfast_operations WHERE owner = ? AND key = ?')
+  const log = prepareReadLog(db)
+  const checkpoints = prepareCheckpoints(db, log)
+  const runs = prepareListRuns(db)
+
+  const threadOf = ({ owner, threadId }: ThreadKey) => findThread.get(owner, threadId) as ThreadRow | undefined
+
+  return {
+    readRun({ owner, runId }: RunKey): Run | null {
+      const row = findRun.get(owner, runId) as NamedRunRow | undefined
+      return row === undefined ? null : toRun(row)
+    },
+    listRuns(query: RunQuery): { items: Run[]; cursor?: string } {
+      const thread = query.threadId === undefined ? undefined : threadOf({ owner: query.owner, threadId: query.threadId })
+      if (query.threadId !== undefined && thread === undefined) return { items: [] }
+      return runs(query, thread?.id)
+    },
+    readThread(key: ThreadKey): Thread | null {
+      const row = threadOf(key)
+      return row === undefined ? null : toThread(row)
+    },
+    listThreads({ owner, limit, cursor }: ThreadQuery): { items: Thread[]; cursor?: string } {
+      const rows = threadsAfter.all(owner, readCursor(cursor) ?? 0, Math.max(0, limit) + 1) as ThreadRow[]
+      return page(rows, limit, toThread)
+    },
+    readLog(query: LogQuery): LogRecord[] {
+      const thread = threadOf(query)
+      return thread === undefined ? [] : log.read(thread, query)
+    },
+    readSnapshot(query: ThreadKey & { readonly atSeq: number }): Snapshot | null {
+      const thread = threadOf(query)
+      const row = thread === undefined ? undefined : (snapshotAt.get(thread.id, query.atSeq) as SnapshotRow | undefined)
+      return thread === undefined || row === undefined ? null : toSnapshot(row, thread)
+    },
+    listCheckpoints(query: CheckpointQuery): CheckpointRow[] {
+      const thread = threadOf(query)
+      return thread === undefined ? [] : checkpoints(thread, query)
+    },
+    readOperation({ owner, key }: { readonly owner: string; readonly key: string }): Operation | null {
+      const row = findOperation.get(owner, key) as OperationRow | undefined
+      return row === undefined ? null : toOperation(row)
+    },
+  }
+}
+
+/** Labels a checkpoint, inside an open write transaction. */
+export function prepareTag(db: Database) {
+  const findThread = prepare(db, 'SELECT * FROM holdfast_threads WHERE owner = ? AND thread_id = ? AND deleted_at IS NULL')
+  const save = prepare(db, 'INSERT OR REPLACE INTO holdfast_labels (thread, label, seq) VALUES (?, ?, ?)')
+  const { readBare } = prepareStretches(db)
+
+  return function tag({ owner, threadId, seq, label }: ThreadKey & { readonly seq: number; readonly label: string }): { ok: boolean } {
+    const thread = findThread.get(owner, threadId) as ThreadRow | undefined
+    if (thread === undefined || !isInLog(thread, seq)) return { ok: false }
+    const record = readBare(thread, { firstSeq: seq, lastSeq: seq })[0]
+    if (record === undefined || record.checkpoint_bytes === null) return { ok: false }
+    save.run(thread.id, label, seq)
+    return { ok: true }
+  }
+}
+
+function prepareReadLog(db: Database) {
+  const stretches = prepareStretches(db)
+  const findRunId = prepare(db, 'SELECT run_id FROM holdfast_runs WHERE id = ?').pluck()
+
+  /** Names runs by their numbers; a thread has few of them in one read. */
+  function namer(): (run: number | null) => string | null {
+    const names = new Map<number, string | null>()
+    return (run) => {
+      if (run === null) return null
+      let name = names.get(run)
+      if (name === undefined) {
+        name = (findRunId.get(run) as string | undefined) ?? null
+        names.set(run, name)
+      }
+      return name
+    }
+  }
+
+  /** Records that pass the query's filters, in pieces, so that a small limit does not read a long log. */
+  function read(thread: ThreadRow, query: LogQuery): LogRecord[] {
+    const limit = Math.max(0, query.limit ?? Number.POSITIVE_INFINITY)
+    const nameOf = namer()
+    const records: LogRecord[] = []
+    for (const stretch of pieces(thread, { ...query, size: pieceSize(query, limit) })) {
+      if (records.length >= limit) break
+      for (const record of readPiece(thread, stretch, { query, nameOf })) {
+        if (records.length < limit) records.push(record)
+      }
+    }
+    return records
+  }
+
+  function readPiece(thread: ThreadRow, stretch: { firstSeq: number; lastSeq: number }, { query, nameOf }: Piece): LogRecord[] {
+    if (query.bare === true) {
+      const rows = stretches.readBare(thread, stretch)
+      return rows.filter((row) => isAskedFor(row, nameOf(row.run), query)).map((row) => toBareRecord(row, nameOf(row.run)))
+    }
+    const rows = query.patchesOnly === true ? stretches.readPatches(thread, stretch) : stretches.readFull(thread, stretch)
+    const records = rows.map((row) => ({ row, record: toRecord(row, thread, nameOf(row.run)) }))
+    return records.filter(({ row, record }) => isAskedFor(row, record.runId, query)).map(({ record }) => showRecord(record, query))
+  }
+
+  return { read, readBare: stretches.readBare, namer }
+}
+
+interface Piece {
+  readonly query: LogQuery
+  readonly nameOf: (run: number | null) => string | null
+}
+
+function prepareCheckpoints(db: Database, log: ReturnType<typeof prepareReadLog>) {
+  const labelsFrom = prepare(db, 'SELECT seq, label FROM holdfast_labels WHERE thread = ? AND seq > ?')
+  const seqOfLabel = prepare(db, 'SELECT seq FROM holdfast_labels WHERE thread = ? AND label = ?').pluck()
+
+  return function listCheckpoints(thread: ThreadRow, query: CheckpointQuery): CheckpointRow[] {
+    const { afterSeq = 0, limit = Number.POSITIVE_INFINITY } = query
+    const nameOf = log.namer()
+    const labels = new Map((labelsFrom.all(thread.id, afterSeq) as { seq: number; label: string }[]).map(({ seq, label }) => [seq, label]))
+    const found: CheckpointRow[] = []
+    for (const stretch of query.label === undefined ? pieces(thread, { afterSeq, size: 1_024 }) : stretchOfLabel(thread, query)) {
+      if (found.length >= limit) break
+      for (const row of log.readBare(thread, stretch)) {
+        if (row.checkpoint_bytes === null || found.length >= limit) continue
+        const { seq, at, run, step, checkpoint_bytes: bytes } = row
+        found.push({ seq, at, runId: nameOf(run), step, label: labels.get(seq) ?? null, bytes })
+      }
+    }
+    return found
+  }
+
+  function stretchOfLabel(thread: ThreadRow, { label, afterSeq = 0 }: CheckpointQuery) {
+    const seq = seqOfLabel.get(thread.id, label) as number | undefined
+    return seq === undefined || seq <= afterSeq || !isInLog(thread, seq) ? [] : [{ firstSeq: seq, lastSeq: seq }]
+  }
+}
+
+function prepareListRuns(db: Database) {
+  const statements = new Map<string, ReturnType<typeof prepare>>()
+
+  /** A statement for each set of filters that is used; names and values from callers are only ever bound. */
+  function statementFor(filters: readonly string[]) {
+    const where = filters.join(' AND ')
+    const found = statements.get(where) ?? prepare(db, `${selectRun} WHERE ${where} ORDER BY r.id DESC LIMIT ?`)
+    statements.set(where, found)
+    return found
+  }
+
+  return function listRuns(query: RunQuery, thread: number | undefined): { items: Run[]; cursor?: string } {
+    const { owner, workflow, queue, statuses } = query
+    const filters: [string, unknown][] = [
+      ['r.owner = ?', owner],
+      ['r.id < ?', readCursor(query.cursor) ?? Number.MAX_SAFE_INTEGER],
+    ]
+    if (thread !== undefined) filters.push(['r.thread = ?', thread])
+    if (workflow !== undefined) filters.push(['r.workflow = ?', workflow])
+    if (queue !== undefined) filters.push(['r.queue = ?', queue])
+    if (statuses !== undefined) filters.push(['r.status IN (SELECT value FROM json_each(?))', JSON.stringify(statuses)])
+    const statement = statementFor(filters.map(([filter]) => filter))
+    const rows = statement.all(...filters.map(([, value]) => value), Math.max(0, query.limit) + 1) as NamedRunRow[]
+    return page(rows, query.limit, toRun)
+  }
+}
+
+function isInLog(thread: ThreadRow, seq: number): boolean {
+  return thread.deleted_at === null && Number.isInteger(seq) && seq > thread.base_seq && seq <= thread.head_seq
+}
+
+/** Cuts what is asked of a log into pieces, oldest first. */
+function* pieces(thread: ThreadRow, { afterSeq = 0, toSeq = thread.head_seq, size }: { afterSeq?: number; toSeq?: number; size: number }) {
+  if (thread.deleted_at !== null) return
+  const end = Math.min(toSeq, thread.head_seq)
+  for (let firstSeq = Math.max(afterSeq, thread.base_seq) + 1; firstSeq <= end; firstSeq += size) {
+    yield { firstSeq, lastSeq: Math.min(end, firstSeq + size - 1) }
+  }
+}
+
+function pieceSize({ runId, types, patchesOnly }: LogQuery, limit: number): number {
+  const hasFilter = runId !== undefined || types !== undefined || patchesOnly === true
+  return hasFilter ? 1_024 : Math.min(limit === 0 ? 1 : limit, 1_024)
+}
+
+function isAskedFor(row: LogRow | BareLogRow, rowRunId: string | null, { runId, withEdits, types, patchesOnly }: LogQuery): boolean {
+  const hasPatch = 'has_patch' in row ? row.has_patch === 1 : row.patch !== null
+  if (runId !== undefined && rowRunId !== runId && !(withEdits === true && hasPatch)) return false
+  if (types !== undefined && !types.includes(row.type)) return false
+  return patchesOnly !== true || hasPatch
+}
+
+function showRecord(record: LogRecord, { runId, patchesOnly }: LogQuery): LogRecord {
+  const isForeign = runId !== undefined && record.runId !== runId
+  const isBarePatch = patchesOnly === true && record.type !== 'state_migrated'
+  return isForeign || isBarePatch ? { ...record, payload: null } : record
+}
+
+/** One row more than the limit was read: it says whether there is a next page. */
+function page<Row extends { readonly id: number }, Item>(rows: readonly Row[], limit: number, toItem: (row: Row) => Item) {
+  const shown = rows.slice(0, Math.max(0, limit))
+  const last = shown.at(-1)
+  return { items: shown.map(toItem), ...(last !== undefined && rows.length > shown.length ? { cursor: `n${last.id}` } : {}) }
+}
+
+function readCursor(cursor: string | undefined): number | undefined {
+  if (cursor === undefined) return undefined
+  if (/^n[0-9]{1,15}$/.test(cursor)) return Number(cursor.slice(1))
+  throw new HoldfastError('invalid_input', `${JSON.stringify(cursor)} is not a cursor of this store. Pass the one that came with the last page.`)
+}

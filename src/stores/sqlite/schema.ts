@@ -1,0 +1,171 @@
+import { HoldfastError } from '../../model/errors.ts'
+import type { Database } from './connection.ts'
+
+/**
+ * The tables, as numbered migrations. A published migration is never changed; a new one is added below it.
+ *
+ * The log is kept in the order of commits, not by thread: a batch of five hundred runs then writes a few pages at the
+ * end of one table instead of a page for each thread (measured: 15 µs a change against 40). A thread's records are a
+ * chain: its row knows the last one, each record knows the one before it, and every 32nd is marked in an index, so that
+ * any stretch is found by one seek and a walk back over at most 31 others.
+ *
+ * `claim_at` is the one instant from which a run can be claimed: `due_at` of a pending or waiting run that is first in
+ * its thread, `lease_until` of a running one, NULL otherwise. Ids are never used again (AUTOINCREMENT), so that what
+ * a process remembers of a deleted thread finds nothing.
+ */
+const migrations: readonly string[] = [
+  `
+  CREATE TABLE holdfast_threads (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL,
+    thread_id TEXT NOT NULL,
+    head_seq INTEGER NOT NULL,
+    head_id INTEGER,                 -- holdfast_log.id of the record at head_seq
+    state_version INTEGER NOT NULL,
+    incarnation INTEGER NOT NULL,
+    base_seq INTEGER NOT NULL,
+    epoch_floor INTEGER NOT NULL,    -- highest epoch of a deleted run
+    created_at INTEGER NOT NULL,
+    deleted_at INTEGER,
+    UNIQUE (owner, thread_id)
+  );
+  CREATE INDEX holdfast_threads_by_owner ON holdfast_threads (owner) WHERE deleted_at IS NULL;
+
+  CREATE TABLE holdfast_log (
+    id INTEGER PRIMARY KEY,
+    thread INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    prev INTEGER,                    -- id of the record at seq - 1
+    run INTEGER,                     -- holdfast_runs.id
+    type TEXT NOT NULL,
+    step TEXT,
+    count INTEGER,                   -- NULL for 0, as is attempt
+    attempt INTEGER,
+    at INTEGER NOT NULL,
+    duration_ms INTEGER,
+    payload,                         -- TEXT or BLOB, as it was given
+    patch,
+    checkpoint_bytes INTEGER,        -- at a checkpoint: bytes that its commit added
+    checksum INTEGER NOT NULL
+  );
+  CREATE INDEX holdfast_log_marks ON holdfast_log (thread, seq) WHERE (seq & 31) = 0;
+
+  CREATE TABLE holdfast_runs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    thread INTEGER NOT NULL,
+    workflow TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    reason TEXT,
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    fingerprint TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    lease_id TEXT,
+    lease_until INTEGER,
+    lease_holder INTEGER,            -- holdfast_holders.id
+    due_at INTEGER,
+    claim_at INTEGER,
+    wait_key TEXT,
+    claims_without_progress INTEGER NOT NULL,
+    current_step TEXT,
+    input_seq INTEGER NOT NULL,
+    input_id INTEGER NOT NULL,       -- holdfast_log.id of the record at input_seq
+    tape_seq INTEGER,
+    end_seq INTEGER,
+    created_at INTEGER NOT NULL,
+    started_at INTEGER,
+    finished_at INTEGER,
+    has_mail INTEGER NOT NULL,
+    UNIQUE (owner, run_id)
+  );
+  CREATE INDEX holdfast_runs_by_owner ON holdfast_runs (owner);
+  CREATE INDEX holdfast_runs_by_thread ON holdfast_runs (thread);
+  CREATE INDEX holdfast_runs_in_line ON holdfast_runs (thread) WHERE finished_at IS NULL;
+  CREATE INDEX holdfast_runs_to_claim ON holdfast_runs (workflow, version, queue, priority, claim_at) WHERE claim_at IS NOT NULL;
+  CREATE INDEX holdfast_runs_by_holder ON holdfast_runs (lease_holder) WHERE lease_holder IS NOT NULL;
+  CREATE INDEX holdfast_runs_by_wait_key ON holdfast_runs (wait_key) WHERE wait_key IS NOT NULL;
+
+  CREATE TABLE holdfast_holders (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    holder TEXT NOT NULL UNIQUE      -- JSON: the worker, and what tells whether its process lives
+  );
+
+  CREATE TABLE holdfast_snapshots (
+    id INTEGER PRIMARY KEY,
+    thread INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    state NOT NULL,
+    state_version INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    UNIQUE (thread, seq)
+  );
+
+  CREATE TABLE holdfast_operations (
+    id INTEGER PRIMARY KEY,
+    owner TEXT NOT NULL,
+    key TEXT NOT NULL,
+    name TEXT NOT NULL,
+    run_id TEXT NOT NULL,            -- ids, not row numbers: an operation outlives its run
+    thread_id TEXT NOT NULL,
+    status TEXT NOT NULL,
+    result,
+    evidence,
+    resolved_by TEXT,
+    intended_at INTEGER NOT NULL,
+    closed_at INTEGER,
+    checksum INTEGER NOT NULL,
+    UNIQUE (owner, key)
+  );
+
+  CREATE TABLE holdfast_inbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    run INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    name TEXT,
+    payload,
+    at INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
+  );
+  CREATE INDEX holdfast_inbox_by_run ON holdfast_inbox (run);
+
+  CREATE TABLE holdfast_labels (
+    thread INTEGER NOT NULL,
+    label TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (thread, label),
+    UNIQUE (thread, seq)
+  ) WITHOUT ROWID;
+  `,
+]
+
+/** Version of the tables that this library writes. */
+export const schemaVersion = migrations.length
+
+/** Brings the tables up to date. Inside one write transaction, so that of many processes one does it. */
+export function migrateSchema(db: Database, file: string): void {
+  const found = readSchemaVersion(db)
+  refuseLaterSchema(found, file)
+  if (found === schemaVersion) return
+  if (found === 0) db.exec('CREATE TABLE holdfast_schema (version INTEGER NOT NULL); INSERT INTO holdfast_schema VALUES (0)')
+  for (const migration of migrations.slice(found)) db.exec(migration)
+  db.prepare('UPDATE holdfast_schema SET version = ?').run(schemaVersion)
+}
+
+/** 0 where there are no tables of ours. */
+export function readSchemaVersion(db: Database): number {
+  const hasTable = db.prepare(`SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'holdfast_schema'`).get() !== undefined
+  if (!hasTable) return 0
+  return Number((db.prepare('SELECT version FROM holdfast_schema').safeIntegers(false).get() as { version: number } | undefined)?.version ?? 0)
+}
+
+export function refuseLaterSchema(found: number, file: string): void {
+  if (found <= schemaVersion) return
+  throw new HoldfastError(
+    'schema_too_new',
+    `The tables in ${file} have version ${found}; this library knows versions up to ${schemaVersion}. Upgrade holdfast; nothing was changed.`,
+    { details: { file, found, known: schemaVersion } },
+  )
+}

@@ -1,0 +1,3 @@
+export { type CompareOptions, type Comparison, compareStores } from './compare-stores.ts'
+export { type OpenedStore, type TestStoreOptions, testStore } from './store-suite/index.ts'
+export { createTestClock, type TestClock } from './test-clock.ts'

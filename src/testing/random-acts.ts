@@ -1,0 +1,511 @@
+import { type EventType, eventTypes, type NewEvent } from '../model/event.ts'
+import type { Payload } from '../model/payload.ts'
+import { isTerminal, type Run, type RunStatus, runStatuses } from '../model/run.ts'
+import type { Change, Committed, Due, Guard, NewRun, OperationChange, RunChange } from '../store/change.ts'
+import type { Claim, ClaimRequest, LogQuery, Message, RunKey, Store } from '../store/store.ts'
+import type { Random } from './random.ts'
+import { listAllRuns, listAllThreads } from './store-contents.ts'
+
+/** Which of the two stores a change is made for: lease ids and message ids differ. */
+export type Side = 'reference' | 'candidate'
+
+export type BySide<Value> = Readonly<Record<Side, Value>>
+
+/** One act of the contract, performed on both stores. */
+export interface Act {
+  readonly kind: string
+  /** For the trace of a failure. */
+  readonly what: unknown
+  perform(store: Store, side: Side): Promise<unknown>
+  /** Takes what was learnt from the answers into the world. */
+  settle?(answers: BySide<unknown>): void
+}
+
+interface Lease {
+  readonly owner: string
+  readonly runId: string
+  readonly threadId: string
+  readonly epoch: number
+  readonly leaseIds: BySide<string>
+  /** A commit has asked for a longer lease. */
+  isExtended: boolean
+}
+
+type SidedChange = (side: Side) => Change
+
+const owners = ['', 'ann', 'x:y']
+const queues = ['default', 'slow']
+const workflows = ['chat', 'report']
+const labels = ['start', 'good', "it's", '%']
+
+/** What acts are chosen from: the names in use, the leases ever granted, and the reference store to look things up in. */
+export class World {
+  readonly names = {
+    owners: new Set(owners),
+    threadIds: new Set(['t', 't/1', 't/10', '__proto__', '*']),
+    runIds: new Set<string>(),
+    operationKeys: new Set(['k', 'k:1', 'k:10', '%', "k'", 'é']),
+  }
+  private readonly random: Random
+  private readonly stores: BySide<Store>
+  private readonly clock: { now(): number }
+  private readonly leaseNames = new Map<string, string>()
+  private readonly runKeys: RunKey[] = []
+  private held: Lease[] = []
+  private stale: Lease[] = []
+  private lastNumber = 0
+
+  constructor(random: Random, stores: BySide<Store>, clock: { now(): number }) {
+    this.random = random
+    this.stores = stores
+    this.clock = clock
+  }
+
+  nameOf(leaseId: string): string {
+    return this.leaseNames.get(leaseId) ?? leaseId
+  }
+
+  async nextAct(): Promise<Act> {
+    // With few leases in hand most of what a holder does would be refused.
+    const leased = this.held.length === 0 ? 0.1 : 1
+    const make = this.random.pickWeighted<() => Promise<Act> | Act>([
+      [8, async () => this.commitAct('create', [this.createChange()])],
+      [14, () => this.claimAct()],
+      [22 * leased, async () => this.commitAct('step', [this.stepChange()])],
+      [9 * leased, async () => this.commitAct('leave', [this.leaveChange()])],
+      [12 * leased, async () => this.commitAct('operation', [await this.operationChange()])],
+      [3, async () => this.commitAct('decide', [await this.decisionChange()])],
+      [7, async () => this.commitAct('control', [await this.controlChange()])],
+      [5, async () => this.commitAct('edit', [await this.editChange()])],
+      [4 * leased, async () => this.commitAct('read-mail', [await this.readMailChange()])],
+      [5 * leased, () => this.batchAct()],
+      [6, () => this.deliverAct()],
+      [4, () => this.renewAct()],
+      [3, () => this.tagAct()],
+      [1, () => this.deleteAct()],
+      [7, () => this.readLogAct()],
+      [7, () => this.readAct()],
+      [4, () => this.listAct()],
+    ])
+    return make()
+  }
+
+  private commitAct(kind: string, changes: readonly SidedChange[]): Act {
+    return {
+      kind,
+      what: changes.map((change) => change('reference')),
+      perform: (store, side) => store.commit(changes.map((change) => change(side))),
+      settle: ({ reference }) => {
+        for (const [index, change] of changes.entries()) this.forgetLease(change('reference'), (reference as Committed[])[index])
+      },
+    }
+  }
+
+  private async batchAct(): Promise<Act> {
+    const changes: SidedChange[] = []
+    for (let count = this.random.integer(2, 5); count > 0; count--) {
+      const make = this.random.pick<() => Promise<SidedChange> | SidedChange>([
+        () => this.createChange(),
+        () => this.stepChange(),
+        () => this.stepChange(),
+        () => this.leaveChange(),
+        () => this.operationChange(),
+        () => this.editChange(),
+      ])
+      changes.push(await make())
+    }
+    return this.commitAct('batch', changes)
+  }
+
+  private createChange(): SidedChange {
+    const owner = this.owner()
+    const creates = Array.from({ length: this.random.pick([1, 1, 1, 2, 3]) }, () => this.newRun(this.random.chance(0.9) ? owner : this.owner()))
+    return always({ owner, threadId: creates[0]?.threadId ?? 't', runId: null, guard: { kind: 'none' }, events: [], isCheckpoint: false, creates })
+  }
+
+  private newRun(owner: string): NewRun {
+    const { random } = this
+    const isAgain = random.chance(0.1) && this.names.runIds.size > 0
+    const id = isAgain ? random.pick([...this.names.runIds]) : `r${++this.lastNumber}`
+    const threadId = random.chance(0.25) ? id : this.threadId()
+    this.names.runIds.add(id)
+    this.names.threadIds.add(threadId)
+    this.runKeys.push({ owner, runId: id })
+    return {
+      ...{ owner, id, threadId, workflow: random.pick(workflows), version: random.integer(1, 2), queue: random.pick(queues) },
+      ...{ priority: random.pick([0, 0, 0, 1, -1, 5]), fingerprint: `f${random.integer(1, 9)}`, due: this.due() },
+      ...{ ifBusy: random.chance(0.25) ? 'reject' : 'queue', queued: { ...this.event(), type: 'run_queued', payload: this.payload() } },
+    }
+  }
+
+  private claimAct(): Act {
+    const { random } = this
+    const entry = (name: string, version: number) => ({ name, version, ...(random.chance(0.1) ? { stateVersion: random.integer(0, 3) } : {}) })
+    const all = workflows.flatMap((name) => [entry(name, 1), entry(name, 2)])
+    const request: ClaimRequest = {
+      ...{ workerId: `w${random.integer(1, 3)}`, leaseMs: this.durationMs(5, 60), limit: random.pick([0, 1, 1, 2, 3, 10]) },
+      workflows: random.chance(0.8) ? all : all.slice(0, random.integer(0, 3)),
+      ...(random.chance(0.2) ? { queues: [random.pick(queues)] } : {}),
+    }
+    return {
+      kind: 'claim',
+      what: request,
+      perform: (store) => store.claim(request),
+      settle: ({ reference, candidate }) => this.takeLeases(reference as Claim[], candidate as Claim[]),
+    }
+  }
+
+  /** Called before the answers are compared, so that the lease ids in them have names. */
+  private takeLeases(reference: readonly Claim[], candidate: readonly Claim[]): void {
+    for (const [index, { run, leaseId }] of reference.entries()) {
+      const other = candidate[index]
+      if (other === undefined || other.run.id !== run.id) return
+      const name = `lease ${this.leaseNames.size / 2 + 1} of ${run.id}`
+      this.leaseNames.set(leaseId, name)
+      this.leaseNames.set(other.leaseId, name)
+      const { owner, id: runId, threadId, epoch } = run
+      const [taken, kept] = partition(this.held, (lease) => lease.owner === owner && lease.runId === runId)
+      this.stale.push(...taken)
+      this.held = [...kept, { owner, runId, threadId, epoch, leaseIds: { reference: leaseId, candidate: other.leaseId }, isExtended: false }]
+    }
+    this.stale = this.stale.slice(-20)
+  }
+
+  /** After a change that gave the lease up, or found it lost. */
+  private forgetLease({ guard, run }: Change, answer: Committed | undefined): void {
+    if (guard.kind !== 'lease' || answer === undefined) return
+    const isLeft = answer.ok && run?.status !== undefined && run.status !== 'running'
+    if (!isLeft && (answer.ok || answer.refusal !== 'lease_lost')) return
+    const [left, kept] = partition(this.held, ({ epoch, leaseIds }) => epoch === guard.epoch && leaseIds.reference === guard.leaseId)
+    this.stale.push(...left)
+    this.held = kept
+  }
+
+  private stepChange(): SidedChange {
+    const { random } = this
+    const lease = this.lease()
+    const run: RunChange = {
+      ...maybe(random.chance(0.4), { hasProgress: true }),
+      ...maybe(random.chance(0.1), { uncountClaim: true }),
+      ...maybe(random.chance(0.4), { currentStep: random.pick([null, 'a', 'a/b']) }),
+      ...this.extension(lease),
+      ...maybe(random.chance(0.2), { reason: random.pick([null, 'retry', 'asked'] as const) }),
+    }
+    const startsTape = random.chance(0.25)
+    const hasNewInput = startsTape && random.chance(0.4)
+    const content = this.content(random.integer(startsTape ? 1 : 0, 4))
+    const [first, ...rest] = content.events
+    const events = hasNewInput && first !== undefined ? [{ ...first, payload: this.payload() }, ...rest] : content.events
+    const fields = {
+      ...{ ...content, events },
+      ...maybe(random.chance(0.8) || startsTape, { run: { ...run, ...maybe(startsTape, { startsTape, hasNewInput }) } }),
+      ...maybe(random.chance(0.08), { creates: [this.newRun(this.owner())] }),
+    }
+    return this.leasedChange(fields, lease)
+  }
+
+  /** Once a lease, and by much: a store may leave a lease as it is that is nearly as long as asked for. */
+  private extension(lease: Lease | undefined): { leaseMs?: number } {
+    if (lease === undefined || lease.isExtended || !this.random.chance(0.2)) return {}
+    lease.isExtended = true
+    return { leaseMs: this.durationMs(200, 300) }
+  }
+
+  private leaveChange(): SidedChange {
+    const { random } = this
+    const status = random.pickWeighted<RunStatus>([[4, 'completed'], [2, 'failed'], [1, 'cancelled'], [4, 'waiting'], [2, 'paused'], [2, 'pending']])
+    const run: RunChange = {
+      ...{ status, setsEnd: isTerminal(status) || status === 'paused' },
+      ...maybe(status === 'waiting', { reason: random.pick(['timer', 'effect', 'signal'] as const), due: random.chance(0.5) ? 'never' : this.due() }),
+      ...maybe(status === 'waiting' && random.chance(0.6), { waitKey: this.operationKey() }),
+      ...maybe(status === 'pending', { reason: null, due: this.due(), uncountClaim: random.chance(0.5) }),
+      ...maybe(status === 'paused', { reason: random.pick(['asked', 'budget'] as const) }),
+    }
+    return this.leasedChange({ ...this.content(random.integer(1, 2)), run })
+  }
+
+  private async operationChange(): Promise<SidedChange> {
+    const { random } = this
+    const lease = this.lease()
+    const owner = lease?.owner ?? this.owner()
+    const key = this.operationKey()
+    const operation = await this.stores.reference.readOperation({ owner, key })
+    const isMine = operation !== null && operation.runId === lease?.runId
+    const kinds = isMine && operation.status !== 'completed' ? (['complete', 'fail', 'doubt'] as const) : (['intend'] as const)
+    const kind = random.chance(0.85) ? random.pick(kinds) : random.pick(['intend', 'complete', 'fail', 'doubt'] as const)
+    const waits = kind === 'doubt' && random.chance(0.5)
+    return this.leasedChange(
+      {
+        ...this.content(random.integer(0, 2)),
+        operation: this.operation(kind, key),
+        ...maybe(kind === 'intend', { mustSync: true, isCheckpoint: false }),
+        ...maybe(waits, { run: { status: 'waiting', reason: 'effect', due: 'never', waitKey: key } as const }),
+      },
+      lease,
+    )
+  }
+
+  /** A person resolves, or a fenced holder leaves evidence. */
+  private async decisionChange(): Promise<SidedChange> {
+    const { random } = this
+    const owner = this.owner()
+    const unsure = []
+    for (const key of this.names.operationKeys) {
+      const operation = await this.stores.reference.readOperation({ owner, key })
+      if (operation?.status === 'unsure') unsure.push(operation)
+    }
+    const known = unsure.length > 0 && random.chance(0.8) ? random.pick(unsure) : null
+    const key = known?.key ?? this.operationKey()
+    const operation = this.operation(random.chance(0.6) ? 'resolve' : 'note', key)
+    return always({ owner, threadId: known?.threadId ?? this.threadId(), runId: known?.runId ?? null, ...unguarded, operation })
+  }
+
+  private operation(kind: OperationChange['kind'], key: string): OperationChange {
+    const { random } = this
+    switch (kind) {
+      case 'intend':
+        return { kind, key, name: random.pick(['send', 'charge']) }
+      case 'complete':
+        return { kind, key, result: random.chance(0.2) ? null : this.payload() }
+      case 'fail':
+      case 'doubt':
+        return { kind, key }
+      case 'resolve':
+        return { kind, key, hasHappened: random.chance(0.5), result: this.payload(), by: random.pick([null, 'ann']) }
+      case 'note':
+        return { kind, key, evidence: this.payload() }
+    }
+  }
+
+  /** Pause, resume, retry or cancel by somebody who does not hold the run. */
+  private async controlChange(): Promise<SidedChange> {
+    const { random } = this
+    const run = await this.anyRun()
+    if (run === null) return this.createChange()
+    const status: RunStatus = random.chance(0.9) ? run.status : random.pick(runStatuses)
+    const epoch = random.chance(0.92) ? run.epoch : run.epoch + random.pick([-1, 1])
+    const guard: Guard = { kind: 'run', epoch, status, ...maybe(random.chance(0.4), { undisturbed: true }) }
+    const to: RunStatus = isTerminal(run.status) || run.status === 'paused' ? 'pending' : random.pick(['paused', 'cancelled', 'paused'] as const)
+    const runId = random.chance(0.95) ? run.id : 'nobody'
+    const { owner, threadId } = run
+    const change: RunChange =
+      to === 'pending' ? { status: to, reason: null, due: this.due(), hasProgress: true } : { status: to, reason: 'asked', setsEnd: true }
+    return always({ owner, threadId, runId, guard, ...this.content(1), run: change })
+  }
+
+  private async editChange(): Promise<SidedChange> {
+    const { random } = this
+    const [owner, threadId] = [this.owner(), this.threadId()]
+    const head = (await this.stores.reference.readThread({ owner, threadId }))?.headSeq ?? 0
+    const headSeq = random.chance(0.85) ? head : Math.max(0, head + random.pick([-1, 1]))
+    return always({ owner, threadId, runId: null, guard: { kind: 'thread', headSeq }, ...this.content(random.integer(1, 2)) })
+  }
+
+  private async readMailChange(): Promise<SidedChange> {
+    const lease = this.lease()
+    if (lease === undefined) return this.createChange()
+    const { owner, runId } = lease
+    const inboxes: BySide<readonly Message[]> = {
+      reference: await this.stores.reference.readInbox({ owner, runId }),
+      candidate: await this.stores.candidate.readInbox({ owner, runId }),
+    }
+    const taken = inboxes.reference.map(() => this.random.chance(0.7))
+    const change = this.leasedChange(this.content(1), lease)
+    return (side) => ({
+      ...change(side),
+      readMessages: inboxes[side].filter((_, index) => taken[index] === true).map(({ id }) => id),
+    })
+  }
+
+  private async deliverAct(): Promise<Act> {
+    const { random } = this
+    const run = random.chance(0.9) ? await this.anyRun() : null
+    const [owner, runId] = run === null ? [this.owner(), 'nobody'] : [run.owner, run.id]
+    const message = { owner, runId, kind: random.pick(['signal', 'cancel', 'pause']), name: random.pick([null, 'go']), payload: random.pick([null, this.payload()]) }
+    return { kind: 'deliver', what: message, perform: (store) => store.deliver(message) }
+  }
+
+  private renewAct(): Act {
+    const { random } = this
+    const chosen = [...this.held, ...this.stale].filter(() => random.chance(0.5))
+    const leaseMs = this.durationMs(5, 90)
+    const request = (side: Side) => ({
+      leaseMs,
+      leases: chosen.map(({ owner, runId, epoch, leaseIds }) => ({ owner, runId, epoch, leaseId: leaseIds[side] })),
+    })
+    return { kind: 'renew', what: request('reference'), perform: (store, side) => store.renew(request(side)) }
+  }
+
+  private async tagAct(): Promise<Act> {
+    const { random } = this
+    const [owner, threadId] = [this.owner(), this.threadId()]
+    const checkpoints = await this.stores.reference.listCheckpoints({ owner, threadId })
+    const isKnown = checkpoints.length > 0 && random.chance(0.8)
+    const seq = isKnown ? random.pick(checkpoints).seq : random.integer(0, 40)
+    const request = { owner, threadId, seq, label: random.pick(labels) }
+    return { kind: 'tag', what: request, perform: async (store) => ({ ok: (await store.tag(request)).ok }) }
+  }
+
+  private deleteAct(): Act {
+    const request = { owner: this.owner(), threadId: this.threadId(), at: this.clock.now() }
+    return { kind: 'delete', what: request, perform: (store) => store.deleteThread(request) }
+  }
+
+  private readLogAct(): Act {
+    const { random } = this
+    const runIds = [...this.names.runIds].slice(-40)
+    const query: LogQuery = {
+      ...{ owner: this.owner(), threadId: this.threadId() },
+      ...maybe(random.chance(0.4), { afterSeq: random.integer(0, 60) }),
+      ...maybe(random.chance(0.3), { toSeq: random.integer(0, 90) }),
+      ...maybe(random.chance(0.3), { limit: random.integer(0, 12) }),
+      ...maybe(random.chance(0.4) && runIds.length > 0, { runId: random.pick([...runIds, 'nobody']), withEdits: random.chance(0.5) }),
+      ...maybe(random.chance(0.2), { types: [random.pick(eventTypes), 'run_queued', 'step_completed'] as EventType[] }),
+      ...maybe(random.chance(0.2), { patchesOnly: true }),
+      ...maybe(random.chance(0.2), { bare: true }),
+    }
+    return { kind: 'read-log', what: query, perform: (store) => store.readLog(query) }
+  }
+
+  private async readAct(): Promise<Act> {
+    const { random } = this
+    const threadId = this.threadId()
+    const { owner, runId } = this.runKeys.length > 0 ? random.pick(this.runKeys.slice(-40)) : { owner: '', runId: 'nobody' }
+    const key = this.operationKey()
+    const snapshotQuery = { owner, threadId, atSeq: random.integer(0, 100) }
+    const checkpointQuery = {
+      ...{ owner, threadId },
+      ...maybe(random.chance(0.3), { afterSeq: random.integer(0, 40) }),
+      ...maybe(random.chance(0.3), { limit: random.integer(0, 9) }),
+      ...maybe(random.chance(0.3), { label: random.pick(labels) }),
+    }
+    return random.pick<Act>([
+      { kind: 'read-run', what: { owner, runId }, perform: (store) => store.readRun({ owner, runId }) },
+      { kind: 'read-thread', what: { owner, threadId }, perform: (store) => store.readThread({ owner, threadId }) },
+      { kind: 'read-inbox', what: { owner, runId }, perform: (store) => store.readInbox({ owner, runId }) },
+      { kind: 'read-operation', what: { owner, key }, perform: (store) => store.readOperation({ owner, key }) },
+      { kind: 'read-snapshot', what: snapshotQuery, perform: (store) => store.readSnapshot(snapshotQuery) },
+      { kind: 'list-checkpoints', what: checkpointQuery, perform: (store) => store.listCheckpoints(checkpointQuery) },
+    ])
+  }
+
+  private listAct(): Act {
+    const { random } = this
+    const owner = this.owner()
+    const limit = random.integer(1, 20)
+    const query = {
+      ...{ owner, limit },
+      ...maybe(random.chance(0.3), { threadId: this.threadId() }),
+      ...maybe(random.chance(0.3), { workflow: random.pick(workflows) }),
+      ...maybe(random.chance(0.3), { queue: random.pick(queues) }),
+      ...maybe(random.chance(0.3), { statuses: runStatuses.filter(() => random.chance(0.5)) }),
+    }
+    return random.pickWeighted<Act>([
+      [5, { kind: 'list-runs', what: query, perform: (store) => listAllRuns(store, query) }],
+      [1, { kind: 'list-runs', what: 'limit 0', perform: (store) => store.listRuns({ ...query, limit: 0 }) }],
+      [1, { kind: 'list-runs', what: 'bad cursor', perform: (store) => store.listRuns({ owner, limit, cursor: 'no cursor!' }) }],
+      [3, { kind: 'list-threads', what: { owner, limit }, perform: (store) => listLiveThreads(store, owner, limit) }],
+    ])
+  }
+
+  /** Under a lease that is held, now and then one that is stale or never was. */
+  private leasedChange(fields: Omit<Change, 'owner' | 'threadId' | 'runId' | 'guard'>, lease = this.lease()): SidedChange {
+    if (lease === undefined) return always({ owner: '', threadId: 't', runId: 'nobody', guard: { kind: 'lease', epoch: 1, leaseId: 'none' }, ...fields })
+    const { owner, threadId, runId } = lease
+    const epoch = this.random.chance(0.97) ? lease.epoch : lease.epoch + this.random.pick([-1, 1])
+    return (side) => ({ owner, threadId, runId, guard: { kind: 'lease', epoch, leaseId: lease.leaseIds[side] }, ...fields })
+  }
+
+  private lease(): Lease | undefined {
+    const from = this.stale.length > 0 && this.random.chance(0.08) ? this.stale : this.held
+    return from.length === 0 ? undefined : this.random.pick(from)
+  }
+
+  private content(eventCount: number): Pick<Change, 'events' | 'isCheckpoint' | 'snapshot' | 'stateVersion' | 'label'> {
+    const { random } = this
+    const events = Array.from({ length: eventCount }, () => this.event())
+    if (eventCount === 0) return { events, isCheckpoint: false }
+    const isCheckpoint = random.chance(0.85)
+    return {
+      ...{ events, isCheckpoint },
+      ...maybe(random.chance(0.15), { snapshot: this.payload() }),
+      ...maybe(random.chance(0.05), { stateVersion: random.integer(1, 3) }),
+      ...maybe(isCheckpoint && random.chance(0.1), { label: random.pick(labels) }),
+    }
+  }
+
+  private event(): NewEvent {
+    const { random } = this
+    return {
+      ...{ type: random.pick(eventTypes), step: random.pick([null, 'a', 'a/b']), count: random.integer(0, 3), attempt: random.integer(0, 2) },
+      ...{ at: this.clock.now(), durationMs: random.pick([null, 0, 12]) },
+      ...{ payload: random.chance(0.6) ? this.payload() : null, patch: random.chance(0.4) ? this.payload() : null },
+    }
+  }
+
+  private payload(): Payload {
+    const { random } = this
+    const number = random.integer(0, 1_000)
+    return random.pick<() => Payload>([
+      () => `{"n":${number}}`,
+      () => `"é日🦞 ${number}"`,
+      () => '',
+      () => Uint8Array.from({ length: number % 40 }, (_, index) => (number * 7 + index * 31) & 255),
+    ])()
+  }
+
+  private async anyRun(): Promise<Run | null> {
+    for (let tries = 0; tries < 6 && this.runKeys.length > 0; tries++) {
+      const run = await this.stores.reference.readRun(this.random.pick(this.runKeys.slice(-40)))
+      if (run !== null && (!isTerminal(run.status) || this.random.chance(0.3))) return run
+    }
+    return null
+  }
+
+  /**
+   * Instants end in other digits than those of the clock, and seldom meet: the few ms by which the stores' clocks
+   * differ must not decide what is due, or who is first.
+   */
+  private durationMs(minSeconds: number, maxSeconds: number): number {
+    this.lastNumber += 1
+    return this.random.integer(minSeconds, maxSeconds) * 1_000 + 200 + (this.lastNumber % 20) * 10
+  }
+
+  private due(): Exclude<Due, 'never'> {
+    const { random } = this
+    if (random.chance(0.4)) return { inMs: 0 }
+    if (random.chance(0.5)) return { inMs: this.durationMs(0, 40) }
+    return { at: this.clock.now() - 60_000 + this.durationMs(0, 90) }
+  }
+
+  private owner(): string {
+    return this.random.pickWeighted([[6, ''], [2, 'ann'], [1, 'x:y']])
+  }
+
+  private threadId(): string {
+    const threadIds = [...this.names.threadIds]
+    return this.random.pick([...threadIds.slice(0, 5), ...threadIds.slice(-8)])
+  }
+
+  private operationKey(): string {
+    if (this.random.chance(0.15)) this.names.operationKeys.add(`k:${++this.lastNumber}`)
+    return this.random.pick([...this.names.operationKeys].slice(-8))
+  }
+}
+
+const unguarded = { guard: { kind: 'none' }, events: [], isCheckpoint: false } as const
+
+const always = (change: Change): SidedChange => () => change
+
+/** Tombstones may be listed or not. */
+async function listLiveThreads(store: Store, owner: string, limit: number) {
+  return (await listAllThreads(store, { owner, limit })).filter(({ deletedAt }) => deletedAt === null)
+}
+
+function maybe<Fields extends object>(isWanted: boolean, fields: Fields): Fields | Record<never, never> {
+  return isWanted ? fields : {}
+}
+
+function partition<Item>(items: readonly Item[], belongs: (item: Item) => boolean): [Item[], Item[]] {
+  return [items.filter(belongs), items.filter((item) => !belongs(item))]
+}

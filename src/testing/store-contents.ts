@@ -1,0 +1,102 @@
+import type { LogRecord } from '../model/event.ts'
+import type { Operation } from '../model/operation.ts'
+import type { Payload } from '../model/payload.ts'
+import type { Run } from '../model/run.ts'
+import type { CheckpointRow, Message, Snapshot, Store, Thread } from '../store/store.ts'
+
+/** Names under which a store may hold something: what cannot be listed is looked up by these. */
+export interface KnownNames {
+  readonly owners: ReadonlySet<string>
+  readonly threadIds: ReadonlySet<string>
+  readonly runIds: ReadonlySet<string>
+  readonly operationKeys: ReadonlySet<string>
+}
+
+/** All that can be read of one owner. */
+export interface OwnerContents {
+  readonly owner: string
+  readonly runs: readonly Run[]
+  readonly listedThreadIds: readonly string[]
+  readonly threads: readonly ThreadContents[]
+  readonly inboxes: readonly { readonly runId: string; readonly messages: readonly Message[] }[]
+  readonly operations: readonly Operation[]
+}
+
+export interface ThreadContents {
+  readonly thread: Thread
+  readonly log: readonly LogRecord[]
+  readonly checkpoints: readonly CheckpointRow[]
+  readonly snapshots: readonly Snapshot[]
+}
+
+/** Reads everything that the store shows under the given names. */
+export async function readContents(store: Store, names: KnownNames): Promise<OwnerContents[]> {
+  const contents: OwnerContents[] = []
+  for (const owner of names.owners) contents.push(await readOwner(store, owner, names))
+  return contents
+}
+
+/** Every run of an owner, newest first, page by page. */
+export async function listAllRuns(store: Store, query: Omit<Parameters<Store['listRuns']>[0], 'cursor'>): Promise<Run[]> {
+  return listAll((cursor) => store.listRuns({ ...query, ...cursor }))
+}
+
+export async function listAllThreads(store: Store, query: { readonly owner: string; readonly limit: number }): Promise<Thread[]> {
+  return listAll((cursor) => store.listThreads({ ...query, ...cursor }))
+}
+
+/** A payload in a form that compares by content, whatever kind of bytes a driver returns. */
+export function plainPayload(payload: Payload | null): string | null {
+  if (payload === null) return null
+  return typeof payload === 'string' ? `text:${payload}` : `bytes:${Buffer.from(payload).toString('hex')}`
+}
+
+async function readOwner(store: Store, owner: string, names: KnownNames): Promise<OwnerContents> {
+  const threads: ThreadContents[] = []
+  for (const threadId of names.threadIds) {
+    const thread = await store.readThread({ owner, threadId })
+    if (thread !== null) threads.push(await readThreadContents(store, thread))
+  }
+  const inboxes = []
+  for (const runId of names.runIds) {
+    const messages = await store.readInbox({ owner, runId })
+    if (messages.length > 0) inboxes.push({ runId, messages })
+  }
+  const operations: Operation[] = []
+  for (const key of names.operationKeys) {
+    const operation = await store.readOperation({ owner, key })
+    if (operation !== null) operations.push(operation)
+  }
+  const runs = await listAllRuns(store, { owner, limit: 50 })
+  const listed = await listAllThreads(store, { owner, limit: 50 })
+  const listedThreadIds = listed.filter(({ deletedAt }) => deletedAt === null).map(({ threadId }) => threadId)
+  return { owner, runs, listedThreadIds, threads, inboxes, operations }
+}
+
+async function readThreadContents(store: Store, thread: Thread): Promise<ThreadContents> {
+  const { owner, threadId } = thread
+  const snapshots: Snapshot[] = []
+  let atSeq = thread.headSeq
+  while (atSeq >= 0) {
+    const snapshot = await store.readSnapshot({ owner, threadId, atSeq })
+    if (snapshot === null) break
+    snapshots.push(snapshot)
+    atSeq = snapshot.seq - 1
+  }
+  const log = await store.readLog({ owner, threadId })
+  const checkpoints = await store.listCheckpoints({ owner, threadId })
+  return { thread, log, checkpoints, snapshots }
+}
+
+async function listAll<Item>(
+  readPage: (cursor: { cursor?: string }) => Promise<{ readonly items: readonly Item[]; readonly cursor?: string }>,
+): Promise<Item[]> {
+  const items: Item[] = []
+  let cursor: string | undefined
+  do {
+    const page = await readPage(cursor === undefined ? {} : { cursor })
+    items.push(...page.items)
+    cursor = page.cursor
+  } while (cursor !== undefined)
+  return items
+}

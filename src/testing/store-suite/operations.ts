@@ -1,0 +1,263 @@
+import { expect } from 'vitest'
+import type { OperationChange } from '../../store/change.ts'
+import type { Claim } from '../../store/store.ts'
+import { change, leased, newRun, ok, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
+
+const intend = (key: string, name = 'send'): OperationChange => ({ kind: 'intend', key, name })
+const complete = (key: string, result = '1'): OperationChange => ({ kind: 'complete', key, result })
+const fail = (key: string): OperationChange => ({ kind: 'fail', key })
+const doubt = (key: string): OperationChange => ({ kind: 'doubt', key })
+const resolve = (key: string, hasHappened: boolean, result: string | null = null): OperationChange => ({
+  ...{ kind: 'resolve', key, hasHappened, result, by: 'ann' },
+})
+const note = (key: string, evidence: string): OperationChange => ({ kind: 'note', key, evidence })
+
+async function claimTwo(scene: Scene): Promise<{ a: Claim; b: Claim }> {
+  ok(await scene.commit(change({ threadId: 'a', creates: [newRun({ id: 'a' }), newRun({ id: 'b' })] })))
+  const claims = await scene.claim()
+  const [a, b] = ['a', 'b'].map((id) => claims.find(({ run }) => run.id === id)) as [Claim, Claim]
+  return { a, b }
+}
+
+/** A person or a bystander: no lease, no events. */
+const unguarded = (operation: OperationChange, runId = 'a') => change({ threadId: runId, runId, operation })
+
+export function testOperations(test: StoreTest): void {
+  test('an intent opens the operation for its run', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    const answer = await scene.write(claim, { operation: intend('k', 'charge'), mustSync: true })
+    expect(await scene.operation('k')).toEqual({
+      ...{ owner: '', key: 'k', name: 'charge', runId: 'r', threadId: 'r', status: 'intended' },
+      ...{ result: null, evidence: null, resolvedBy: null, intendedAt: answer.now, closedAt: null },
+    })
+    expect(await scene.store.readOperation({ owner: '', key: 'K' })).toBeNull()
+  })
+
+  test('S7: one key is one operation: a second intent is refused and shows the first', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    await scene.write(a, { operation: intend('k') })
+    const taken = await scene.operation('k')
+    for (const claim of [a, b]) {
+      const refused = leased(claim, { events: [stepCompleted('s')], operation: intend('k', 'other name') })
+      expect(await scene.commit(refused)).toEqual({ ok: false, refusal: 'operation_taken', operation: taken })
+    }
+    expect(await scene.operation('k')).toEqual(taken)
+    expect((await scene.thread('b')).headSeq).toBe(1)
+  })
+
+  test('S7: of two intents in one batch the first wins', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    const answers = await scene.commitAll([leased(b, { operation: intend('k') }), leased(a, { operation: intend('k') })])
+    expect(answers.map(refusalOf)).toEqual(['none', 'operation_taken'])
+    expect((await scene.operation('k')).runId).toBe('b')
+  })
+
+  test('a completed operation keeps its result and its key', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    await scene.write(a, { operation: intend('k') })
+    const answer = await scene.write(a, { operation: complete('k', '{"id":7}') })
+    const completed = await scene.operation('k')
+    expect(completed).toMatchObject({ status: 'completed', result: '{"id":7}', closedAt: answer.now, runId: 'a' })
+    expect(await scene.commit(leased(b, { operation: intend('k') }))).toEqual({ ok: false, refusal: 'operation_taken', operation: completed })
+  })
+
+  test('a result may be absent', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.write(claim, { operation: intend('k') })
+    await scene.write(claim, { operation: { kind: 'complete', key: 'k', result: null } })
+    expect(await scene.operation('k')).toMatchObject({ status: 'completed', result: null })
+  })
+
+  test('a failed operation frees its key, and the next intent starts clean', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    await scene.write(a, { operation: intend('k', 'send') })
+    ok(await scene.commit(unguarded(note('k', '"late"'))))
+    await scene.write(a, { operation: fail('k') })
+    expect((await scene.operation('k')).status).toBe('failed')
+    const answer = await scene.write(b, { operation: intend('k', 'post') })
+    expect(await scene.operation('k')).toMatchObject({
+      ...{ name: 'post', runId: 'b', threadId: 'b', status: 'intended' },
+      ...{ result: null, evidence: null, resolvedBy: null, intendedAt: answer.now, closedAt: null },
+    })
+  })
+
+  test('only the run that opened an operation closes it or doubts it', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    await scene.write(a, { operation: intend('k') })
+    const open = await scene.operation('k')
+    for (const operation of [complete('k'), fail('k'), doubt('k')]) {
+      expect(refusalOf(await scene.commit(leased(b, { events: [stepCompleted('s')], operation })))).toBe('conflict')
+    }
+    expect(await scene.operation('k')).toEqual(open)
+    expect((await scene.thread('b')).headSeq).toBe(1)
+  })
+
+  test('an operation that was never opened is not closed', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    for (const operation of [complete('k'), fail('k'), doubt('k')]) {
+      expect(refusalOf(await scene.commit(leased(claim, { operation })))).toBe('conflict')
+    }
+    expect(await scene.store.readOperation({ owner: '', key: 'k' })).toBeNull()
+  })
+
+  test('a closed operation is not closed again', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    for (const close of [complete, fail]) {
+      await scene.write(claim, { operation: intend(close.name) })
+      await scene.write(claim, { operation: close(close.name) })
+      const closed = await scene.operation(close.name)
+      for (const operation of [complete(close.name, '2'), fail(close.name), doubt(close.name)]) {
+        expect(refusalOf(await scene.commit(leased(claim, { operation })))).toBe('conflict')
+      }
+      expect(await scene.operation(close.name)).toEqual(closed)
+    }
+  })
+
+  test('a later holder of the same run closes what the earlier one opened', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.write(claim, { operation: intend('k') })
+    const holder = await scene.takeOver(claim)
+    expect(refusalOf(await scene.commit(leased(claim, { operation: complete('k', '"zombie"') })))).toBe('lease_lost')
+    await scene.write(holder, { operation: complete('k', '"good"') })
+    expect(await scene.operation('k')).toMatchObject({ status: 'completed', result: '"good"' })
+  })
+
+  test('a doubted operation stays open: its key is taken and its run may still close it', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    await scene.write(a, { operation: intend('k') })
+    await scene.write(a, { operation: doubt('k') })
+    expect(await scene.operation('k')).toMatchObject({ status: 'unsure', closedAt: null })
+    expect(refusalOf(await scene.commit(leased(b, { operation: intend('k') })))).toBe('operation_taken')
+    await scene.write(a, { operation: complete('k') })
+    expect((await scene.operation('k')).status).toBe('completed')
+  })
+
+  test('a person resolves a doubt: it happened', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'a' })
+    await scene.write(claim, { operation: intend('k') })
+    await scene.write(claim, { operation: doubt('k') })
+    const answer = ok(await scene.commit(unguarded(resolve('k', true, '"receipt"'))))
+    expect(await scene.operation('k')).toMatchObject({ status: 'completed', result: '"receipt"', resolvedBy: 'ann', closedAt: answer.now })
+  })
+
+  test('a person resolves a doubt: it did not happen, and the key is free', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'a' })
+    await scene.write(claim, { operation: intend('k') })
+    await scene.write(claim, { operation: doubt('k') })
+    const answer = ok(await scene.commit(unguarded(resolve('k', false))))
+    expect(await scene.operation('k')).toMatchObject({ status: 'failed', resolvedBy: 'ann', closedAt: answer.now })
+    await scene.write(claim, { operation: intend('k') })
+    expect(await scene.operation('k')).toMatchObject({ status: 'intended', resolvedBy: null, closedAt: null })
+  })
+
+  test('only a doubt can be resolved, once; otherwise the answer shows the operation', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'a' })
+    expect(refusalOf(await scene.commit(unguarded(resolve('k', true))))).toBe('already_answered')
+    await scene.write(claim, { operation: intend('k') })
+    const intended = await scene.operation('k')
+    const early = await scene.commit(unguarded(resolve('k', true)))
+    expect(early).toEqual({ ok: false, refusal: 'already_answered', operation: intended })
+    await scene.write(claim, { operation: doubt('k') })
+    ok(await scene.commit(unguarded(resolve('k', true, '"first"'))))
+    const resolved = await scene.operation('k')
+    const late = await scene.commit(unguarded(resolve('k', false)))
+    expect(late).toEqual({ ok: false, refusal: 'already_answered', operation: resolved })
+    expect(await scene.operation('k')).toEqual(resolved)
+  })
+
+  test('the late answer of a fenced holder is kept as evidence', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'a' })
+    await scene.write(claim, { operation: intend('k') })
+    const holder = await scene.takeOver(claim)
+    ok(await scene.commit(unguarded(note('k', '"sent at 12:01"'))))
+    expect(await scene.operation('k')).toMatchObject({ status: 'intended', evidence: '"sent at 12:01"', result: null, closedAt: null })
+    await scene.write(holder, { operation: doubt('k') })
+    expect(await scene.operation('k')).toMatchObject({ status: 'unsure', evidence: '"sent at 12:01"' })
+  })
+
+  test('evidence that comes after completion is ignored, and for an unknown key too', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'a' })
+    await scene.write(claim, { operation: intend('k') })
+    await scene.write(claim, { operation: complete('k') })
+    const completed = await scene.operation('k')
+    ok(await scene.commit(unguarded(note('k', '"late"'))))
+    ok(await scene.commit(unguarded(note('unknown', '"late"'))))
+    expect(await scene.operation('k')).toEqual(completed)
+    expect(await scene.store.readOperation({ owner: '', key: 'unknown' })).toBeNull()
+  })
+
+  const closings: Record<string, (scene: Scene, holder: Claim) => Promise<unknown>> = {
+    completing: (scene, holder) => scene.write(holder, { operation: complete('k') }),
+    failing: (scene, holder) => scene.write(holder, { operation: fail('k') }),
+    resolving: async (scene, holder) => {
+      await scene.write(holder, { operation: doubt('k') })
+      expect(await scene.claim()).toEqual([])
+      return ok(await scene.commit(unguarded(resolve('k', true))))
+    },
+  }
+  for (const [closing, close] of Object.entries(closings)) {
+    test(`${closing} an operation wakes the run that waits for its key`, async (scene) => {
+      const { a, b } = await claimTwo(scene)
+      await scene.write(a, { operation: intend('k') })
+      await scene.write(a, { operation: intend('other'), run: { leaseMs: 99_000_000 } })
+      await scene.leave(b, 'waiting', { reason: 'effect', due: 'never', waitKey: 'k' })
+      expect((await scene.run('b')).dueAt).toBeNull()
+      ok(await scene.commit(unguarded(note('k', '"late"'))))
+      await scene.write(a, { operation: complete('other') })
+      expect(await scene.claim()).toEqual([])
+      await close(scene, a)
+      expect((await scene.claimOne()).run).toMatchObject({ id: 'b', epoch: 2 })
+    })
+  }
+
+  test('closing an operation wakes all who wait for it, and nobody who is paused', async (scene) => {
+    const ids = ['opener', 'w1', 'w2', 'asleep', 'stopped']
+    ok(await scene.commit(change({ threadId: 'opener', creates: ids.map((id) => newRun({ id })) })))
+    const claims = new Map((await scene.claim({ leaseMs: 99_000_000 })).map((claim) => [claim.run.id, claim]))
+    const claimOf = (id: string) => claims.get(id) as Claim
+    await scene.write(claimOf('opener'), { operation: intend('k') })
+    await scene.leave(claimOf('w1'), 'waiting', { reason: 'effect', due: 'never', waitKey: 'k' })
+    await scene.leave(claimOf('w2'), 'waiting', { reason: 'effect', due: { inMs: 3_600_000 }, waitKey: 'k' })
+    await scene.leave(claimOf('asleep'), 'waiting', { reason: 'signal', due: 'never' })
+    await scene.leave(claimOf('stopped'), 'paused', { reason: 'asked', due: 'never' })
+    await scene.write(claimOf('opener'), { operation: complete('k') })
+    expect((await scene.claimedIds()).sort()).toEqual(['w1', 'w2'])
+  })
+
+  test('a run that begins to wait for a closed operation is due at once', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    await scene.write(a, { operation: intend('k'), run: { leaseMs: 99_000_000 } })
+    await scene.write(a, { operation: complete('k') })
+    await scene.leave(b, 'waiting', { reason: 'effect', due: 'never', waitKey: 'k' })
+    expect((await scene.claimOne()).run.id).toBe('b')
+  })
+
+  test('a run that doubts its own effect waits for it until a person resolves', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'a' })
+    await scene.write(claim, { operation: intend('k') })
+    await scene.write(claim, { operation: doubt('k'), run: { status: 'waiting', reason: 'effect', due: 'never', waitKey: 'k' } })
+    scene.advance(10_000_000)
+    expect(await scene.claim()).toEqual([])
+    ok(await scene.commit(unguarded(resolve('k', true, '1'))))
+    expect(await scene.claimedIds()).toEqual(['a'])
+  })
+
+  test('operations outlive their thread', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'a' })
+    await scene.write(claim, { operation: intend('done') })
+    await scene.write(claim, { operation: complete('done', '"paid"') })
+    await scene.store.deleteThread({ owner: '', threadId: 'a', at: await scene.store.now() })
+    expect(await scene.operation('done')).toMatchObject({ status: 'completed', result: '"paid"' })
+    const again = await scene.createAndClaim({ id: 'a' })
+    expect(refusalOf(await scene.commit(leased(again, { operation: intend('done') })))).toBe('operation_taken')
+  })
+
+  test('evidence can be noted even when the thread is gone', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'a' })
+    await scene.write(claim, { operation: intend('k') })
+    await scene.store.deleteThread({ owner: '', threadId: 'a', at: await scene.store.now() })
+    ok(await scene.commit(unguarded(note('k', '"sent"'))))
+    expect(await scene.operation('k')).toMatchObject({ status: 'intended', evidence: '"sent"' })
+    expect((await scene.thread('a')).deletedAt).not.toBeNull()
+  })
+}

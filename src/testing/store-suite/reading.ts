@@ -1,0 +1,239 @@
+import { expect } from 'vitest'
+import type { LogQuery } from '../../store/store.ts'
+import { listAllRuns, listAllThreads, plainPayload } from '../store-contents.ts'
+import { codeThrownBy, edit, event, ok, type Scene, type StoreTest, stepCompleted } from './scene.ts'
+
+/**
+ * A thread `t` with two runs and an edit by hand:
+ *   1 run_queued a   2 run_started a   3 step_completed a + patch   4 state_migrated a + patch   5 run_completed a
+ *   6 state_updated by hand + patch    7 run_queued b               8 step_completed b + patch
+ */
+async function history(scene: Scene): Promise<void> {
+  const a = await scene.createAndClaim({ id: 'a', threadId: 't' })
+  await scene.write(a, { events: [event('run_started')], isCheckpoint: false })
+  await scene.write(a, { events: [event('step_completed', { step: 's', payload: '"p3"', patch: '"d3"' })] })
+  const rest = [event('state_migrated', { payload: '"p4"', patch: '"d4"' }), event('run_completed', { payload: '"p5"' })]
+  await scene.write(a, { events: rest, run: { status: 'completed', setsEnd: true }, stateVersion: 2 })
+  const byHand = event('state_updated', { payload: '"p6"', patch: '"d6"' })
+  ok(await scene.commit(edit('t', 5, { events: [byHand], isCheckpoint: true })))
+  const b = await scene.createAndClaim({ id: 'b', threadId: 't' })
+  await scene.write(b, { events: [event('step_completed', { step: 'x', payload: '"p8"', patch: '"d8"' })] })
+}
+
+export function testReading(test: StoreTest): void {
+  const queries: [string, Partial<LogQuery>, string[]][] = [
+    ['without conditions is all of it', {}, ['1 in -', '2 - -', '3 p3 d3', '4 p4 d4', '5 p5 -', '6 p6 d6', '7 in -', '8 p8 d8']],
+    ['after a position leaves that position out', { afterSeq: 6 }, ['7 in -', '8 p8 d8']],
+    ['up to a position includes it', { toSeq: 2 }, ['1 in -', '2 - -']],
+    ['between positions', { afterSeq: 2, toSeq: 4 }, ['3 p3 d3', '4 p4 d4']],
+    ['before its beginning is empty', { toSeq: 0 }, []],
+    ['after its end is empty', { afterSeq: 8 }, []],
+    ['with a limit is its beginning', { limit: 2 }, ['1 in -', '2 - -']],
+    ['with limit 0 is empty', { limit: 0 }, []],
+    ['of a run', { runId: 'b' }, ['7 in -', '8 p8 d8']],
+    ['of a run that is not there is empty', { runId: 'c' }, []],
+    ['of a run with edits shows the patches of others without their payloads', { runId: 'b', withEdits: true }, [
+      ...['3 - d3', '4 - d4', '6 - d6', '7 in -', '8 p8 d8'],
+    ]],
+    ['of types', { types: ['run_queued', 'state_updated'] }, ['1 in -', '6 p6 d6', '7 in -']],
+    ['of no types is empty', { types: [] }, []],
+    ['of types of a run', { types: ['run_queued'], runId: 'a' }, ['1 in -']],
+    ['of patches has payloads only where the state was migrated', { patchesOnly: true }, ['3 - d3', '4 p4 d4', '6 - d6', '8 - d8']],
+    ['of patches after a position with a limit', { patchesOnly: true, afterSeq: 3, limit: 2 }, ['4 p4 d4', '6 - d6']],
+    ['bare has neither payloads nor patches', { bare: true, afterSeq: 5 }, ['6 - -', '7 - -', '8 - -']],
+    ['bare of patches still knows which records have one', { bare: true, patchesOnly: true }, ['3 - -', '4 - -', '6 - -', '8 - -']],
+    ['bare of a run with edits', { bare: true, runId: 'b', withEdits: true, afterSeq: 3 }, ['4 - -', '6 - -', '7 - -', '8 - -']],
+    ['with a limit counts what matches, not what was passed over', { types: ['run_queued'], limit: 2 }, ['1 in -', '7 in -']],
+  ]
+  for (const [name, query, expected] of queries) {
+    test(`the log ${name}`, async (scene) => {
+      await history(scene)
+      const log = await scene.store.readLog({ owner: '', threadId: 't', ...query })
+      const plain = (payload: (typeof log)[number]['payload']) =>
+        payload === null ? '-' : (plainPayload(payload) ?? '').replace(/^text:"(p\d|d\d|in)?.*"$/, (_, short) => short ?? 'in')
+      expect(log.map(({ seq, payload, patch }) => `${seq} ${plain(payload)} ${plain(patch)}`)).toEqual(expected)
+    })
+  }
+
+  test('a record comes back with all its fields', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    const full = event('step_failed', { step: 'a/b', count: 4, attempt: 3, at: 99, durationMs: 1_234, payload: '"p"', patch: '[]' })
+    const empty = event('run_paused')
+    await scene.write(claim, { events: [full, empty], isCheckpoint: false })
+    const log = await scene.store.readLog({ owner: '', threadId: 'r', afterSeq: 1 })
+    expect(log).toEqual([
+      { ...full, seq: 2, runId: 'r', isCheckpoint: false },
+      { ...empty, seq: 3, runId: 'r', isCheckpoint: false },
+    ])
+  })
+
+  test('the log of a thread that does not exist is empty', async (scene) => {
+    expect(await scene.store.readLog({ owner: '', threadId: 'nothing' })).toEqual([])
+    expect(await scene.store.readThread({ owner: '', threadId: 'nothing' })).toBeNull()
+    expect(await scene.store.listCheckpoints({ owner: '', threadId: 'nothing' })).toEqual([])
+    expect(await scene.store.readSnapshot({ owner: '', threadId: 'nothing', atSeq: 10 })).toBeNull()
+    expect(await scene.store.readRun({ owner: '', runId: 'nothing' })).toBeNull()
+    expect(await scene.store.readOperation({ owner: '', key: 'nothing' })).toBeNull()
+  })
+
+  test('checkpoints are the positions where commits ended that left one, with what they added', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r', queued: event('run_queued', { payload: '12345' }) })
+    await scene.write(claim, { events: [stepCompleted('a', 'ä'), event('step_completed', { step: 'b', at: 77, payload: null, patch: '123' })] })
+    await scene.write(claim, { events: [event('effect_intended', { payload: '1234567' })], isCheckpoint: false })
+    await scene.write(claim, { events: [event('run_completed', { payload: new Uint8Array(9) })], label: 'end' })
+    expect(await scene.store.listCheckpoints({ owner: '', threadId: 'r' })).toEqual([
+      { seq: 1, at: 1_700_000_000_000, runId: 'r', step: null, label: null, bytes: 5 },
+      { seq: 3, at: 77, runId: 'r', step: 'b', label: null, bytes: 5 },
+      { seq: 5, at: 1_700_000_000_000, runId: 'r', step: null, label: 'end', bytes: 9 },
+    ])
+    const log = await scene.store.readLog({ owner: '', threadId: 'r' })
+    expect(log.map(({ isCheckpoint }) => isCheckpoint)).toEqual([true, false, true, false, true])
+  })
+
+  test('checkpoints can be asked for after a position, with a limit, by label', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    for (const label of ['a', 'b', 'c']) await scene.write(claim, { events: [stepCompleted(label)], label })
+    const seqs = async (query: object) =>
+      (await scene.store.listCheckpoints({ owner: '', threadId: 'r', ...query })).map(({ seq }) => seq)
+    expect(await seqs({})).toEqual([1, 2, 3, 4])
+    expect(await seqs({ afterSeq: 2 })).toEqual([3, 4])
+    expect(await seqs({ limit: 2 })).toEqual([1, 2])
+    expect(await seqs({ limit: 0 })).toEqual([])
+    expect(await seqs({ label: 'b' })).toEqual([3])
+    expect(await seqs({ label: 'b', afterSeq: 3 })).toEqual([])
+    expect(await seqs({ label: 'B' })).toEqual([])
+  })
+
+  test('a tag labels a checkpoint, and only a checkpoint', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.write(claim, { events: [stepCompleted('a'), stepCompleted('b')] })
+    expect(await scene.store.tag({ owner: '', threadId: 'r', seq: 3, label: 'good' })).toEqual({ ok: true })
+    for (const seq of [0, 2, 4, -1]) {
+      expect(await scene.store.tag({ owner: '', threadId: 'r', seq, label: 'good' })).toMatchObject({ ok: false })
+    }
+    expect(await scene.store.tag({ owner: '', threadId: 'nothing', seq: 1, label: 'good' })).toMatchObject({ ok: false })
+    expect(await scene.store.listCheckpoints({ owner: '', threadId: 'r', label: 'good' })).toMatchObject([{ seq: 3 }])
+  })
+
+  test('a label names one position of a thread: the latest wins, by tag or by commit', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.write(claim, { events: [stepCompleted('a')], label: 'here' })
+    await scene.write(claim, { events: [stepCompleted('b')], label: 'here' })
+    const labels = async () => (await scene.store.listCheckpoints({ owner: '', threadId: 'r' })).map(({ label }) => label)
+    expect(await labels()).toEqual([null, null, 'here'])
+    await scene.store.tag({ owner: '', threadId: 'r', seq: 1, label: 'here' })
+    expect(await labels()).toEqual(['here', null, null])
+    await scene.store.tag({ owner: '', threadId: 'r', seq: 1, label: 'there' })
+    expect(await labels()).toEqual(['there', null, null])
+    expect(await scene.store.listCheckpoints({ owner: '', threadId: 'r', label: 'here' })).toEqual([])
+  })
+
+  test('the same label on two threads names a position of each', async (scene) => {
+    await scene.create({ id: 'a' })
+    await scene.create({ id: 'b' })
+    for (const threadId of ['a', 'b']) await scene.store.tag({ owner: '', threadId, seq: 1, label: 'start' })
+    for (const threadId of ['a', 'b']) {
+      expect(await scene.store.listCheckpoints({ owner: '', threadId, label: 'start' })).toHaveLength(1)
+    }
+  })
+
+  test('the snapshot at or before a position is found', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.write(claim, { events: [stepCompleted('a'), stepCompleted('b')], snapshot: '{"at":3}', stateVersion: 1 })
+    await scene.write(claim, { events: [stepCompleted('c')] })
+    await scene.write(claim, { events: [stepCompleted('d')], snapshot: new Uint8Array([5]), stateVersion: 2 })
+    const at = (atSeq: number) => scene.store.readSnapshot({ owner: '', threadId: 'r', atSeq })
+    expect(await at(2)).toBeNull()
+    expect(await at(3)).toEqual({ seq: 3, state: '{"at":3}', stateVersion: 1 })
+    expect(await at(4)).toMatchObject({ seq: 3, stateVersion: 1 })
+    const latest = await at(1_000_000)
+    expect(latest).toMatchObject({ seq: 5, stateVersion: 2 })
+    expect(plainPayload(latest?.state ?? null)).toBe('bytes:05')
+  })
+
+  test('a snapshot without a new state version has the version of the thread', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.write(claim, { events: [stepCompleted('a')], stateVersion: 4 })
+    await scene.write(claim, { events: [stepCompleted('b')], snapshot: '{}' })
+    expect(await scene.store.readSnapshot({ owner: '', threadId: 'r', atSeq: 3 })).toEqual({ seq: 3, state: '{}', stateVersion: 4 })
+  })
+
+  test('runs are listed newest first, page by page, none twice and none missed', async (scene) => {
+    const ids = Array.from({ length: 25 }, (_, index) => `r-${index}`)
+    for (const id of ids) await scene.create({ id })
+    for (const limit of [1, 4, 5, 24, 25, 26, 1_000]) {
+      const runs = await listAllRuns(scene.store, { owner: '', limit })
+      expect(runs.map(({ id }) => id)).toEqual(ids.toReversed())
+    }
+    const page = await scene.store.listRuns({ owner: '', limit: 4 })
+    expect(page.items).toHaveLength(4)
+    expect(page.items[0]).toEqual(await scene.run('r-24'))
+  })
+
+  test('a page goes on where the last one ended, whatever was created or deleted meanwhile', async (scene) => {
+    for (let index = 0; index < 6; index++) await scene.create({ id: `r-${index}` })
+    const first = await scene.store.listRuns({ owner: '', limit: 2 })
+    await scene.create({ id: 'new' })
+    await scene.store.deleteThread({ owner: '', threadId: 'r-4', at: 1 })
+    await scene.store.deleteThread({ owner: '', threadId: 'r-3', at: 1 })
+    const second = await scene.store.listRuns({ owner: '', limit: 10, cursor: first.cursor ?? '' })
+    expect(first.items.map(({ id }) => id)).toEqual(['r-5', 'r-4'])
+    expect(second.items.map(({ id }) => id)).toEqual(['r-2', 'r-1', 'r-0'])
+    expect(second.cursor).toBeUndefined()
+  })
+
+  test('runs can be asked for by thread, workflow, queue and status, together', async (scene) => {
+    await scene.create({ id: 'a', threadId: 't', workflow: 'chat', queue: 'fast' })
+    await scene.create({ id: 'b', threadId: 't', workflow: 'report', queue: 'slow' })
+    await scene.create({ id: 'c', threadId: 'u', workflow: 'report', queue: 'fast' })
+    await scene.create({ id: 'd', threadId: 'v', workflow: 'report', queue: 'fast' })
+    const claims = await scene.claim()
+    await scene.leave(claims.find(({ run }) => run.id === 'd') as never, 'failed')
+    const ids = async (query: object) => (await scene.store.listRuns({ owner: '', limit: 10, ...query })).items.map(({ id }) => id)
+    expect(await ids({ threadId: 't' })).toEqual(['b', 'a'])
+    expect(await ids({ workflow: 'report' })).toEqual(['d', 'c', 'b'])
+    expect(await ids({ queue: 'fast' })).toEqual(['d', 'c', 'a'])
+    expect(await ids({ statuses: ['failed', 'pending'] })).toEqual(['d', 'b', 'a'])
+    expect(await ids({ statuses: ['running'] })).toEqual(['c'])
+    expect(await ids({ statuses: [] })).toEqual([])
+    expect(await ids({ workflow: 'report', queue: 'fast', statuses: ['failed'] })).toEqual(['d'])
+    expect(await ids({ threadId: 't', workflow: 'report', queue: 'fast' })).toEqual([])
+    expect(await ids({ workflow: 'REPORT' })).toEqual([])
+  })
+
+  test('a filtered list is paged as well', async (scene) => {
+    for (let index = 0; index < 20; index++) await scene.create({ id: `r-${index}`, queue: index % 3 === 0 ? 'x' : 'y' })
+    const runs = await listAllRuns(scene.store, { owner: '', limit: 2, queue: 'x' })
+    expect(runs.map(({ id }) => id)).toEqual(['r-18', 'r-15', 'r-12', 'r-9', 'r-6', 'r-3', 'r-0'])
+  })
+
+  test('a list with limit 0 is empty and does not go on', async (scene) => {
+    await scene.create({ id: 'r' })
+    expect(await scene.store.listRuns({ owner: '', limit: 0 })).toEqual({ items: [] })
+    expect(await scene.store.listThreads({ owner: '', limit: 0 })).toEqual({ items: [] })
+  })
+
+  test('a list of nothing is empty', async (scene) => {
+    expect(await scene.store.listRuns({ owner: '', limit: 10 })).toEqual({ items: [] })
+    expect(await scene.store.listThreads({ owner: '', limit: 10 })).toEqual({ items: [] })
+  })
+
+  for (const cursor of ['', 'nonsense', '-1', '1; drop table runs', '\u0000', '{"a":1}', 'n1e9', '9'.repeat(400)]) {
+    test(`the cursor ${JSON.stringify(cursor.slice(0, 24))} is refused with invalid_input`, async (scene) => {
+      await scene.create({ id: 'r' })
+      expect(await codeThrownBy(() => scene.store.listRuns({ owner: '', limit: 10, cursor }))).toBe('invalid_input')
+      expect(await codeThrownBy(() => scene.store.listThreads({ owner: '', limit: 10, cursor }))).toBe('invalid_input')
+    })
+  }
+
+  test('threads are listed in order of creation, page by page', async (scene) => {
+    const ids = Array.from({ length: 12 }, (_, index) => `t-${index}`)
+    for (const id of ids) await scene.create({ id })
+    for (const limit of [1, 5, 12, 100]) {
+      const threads = await listAllThreads(scene.store, { owner: '', limit })
+      expect(threads.map(({ threadId }) => threadId)).toEqual(ids)
+    }
+    const { items } = await scene.store.listThreads({ owner: '', limit: 1 })
+    expect(items[0]).toEqual(await scene.thread('t-0'))
+  })
+}

@@ -1,0 +1,175 @@
+import { executeRun, type Engine } from '../engine/execute-run.ts'
+import type { Execution } from '../engine/execution.ts'
+import type { Registry } from '../engine/workflow.ts'
+import type { Claim, ClaimRequest } from '../store/store.ts'
+import { LeaseKeeper } from './lease-keeper.ts'
+
+export interface WorkerOptions {
+  /** Runs executed at a time. Default 100. */
+  readonly concurrency?: number
+  /** Only these queues. Default all. */
+  readonly queues?: readonly string[]
+  /** How long a claim lasts without a sign of life, in ms. Default 10,000. */
+  readonly leaseMs?: number
+  /** How often to look for due runs when nothing was notified, in ms. Default 200. */
+  readonly pollMs?: number
+  /** How long `close` waits for steps that are running, in ms. Default 5,000. */
+  readonly closeGraceMs?: number
+}
+
+/**
+ * Claims runs and executes them. Recovery has no door of its own: the claim takes abandoned runs as it takes due ones.
+ *
+ *   W1  An error in a round is reported and backs off; it never ends the loop and never spins.
+ *   W2  Stopping: stop claiming, wait, abort, release.
+ */
+export class Worker {
+  readonly #engine: Engine
+  readonly #registry: Registry
+  readonly #workerId: string
+  readonly #concurrency: number
+  readonly #pollMs: number
+  readonly #closeGraceMs: number
+  readonly #queues: readonly string[] | undefined
+  readonly #onRunEnded: (owner: string, runId: string) => void
+  readonly #executions = new Set<Execution>()
+  readonly #keeper: LeaseKeeper
+  #held = 0
+  #isStopping = false
+  #wake: (() => void) | undefined
+  #isWoken = false
+  #errorCount = 0
+  #loop: Promise<void> | undefined
+  #unsubscribe: (() => void) | undefined
+
+  constructor(options: {
+    engine: Engine
+    registry: Registry
+    workerId: string
+    worker: WorkerOptions
+    onRunEnded: (owner: string, runId: string) => void
+  }) {
+    this.#engine = options.engine
+    this.#registry = options.registry
+    this.#workerId = options.workerId
+    this.#concurrency = options.worker.concurrency ?? 100
+    this.#pollMs = options.worker.pollMs ?? 200
+    this.#closeGraceMs = options.worker.closeGraceMs ?? 5_000
+    this.#queues = options.worker.queues
+    this.#onRunEnded = options.onRunEnded
+    this.#keeper = new LeaseKeeper(options.engine, this.#executions)
+  }
+
+  start(): void {
+    this.#unsubscribe = this.#engine.store.subscribe?.((hint) => {
+      if (hint.isClaimable === true) this.wake()
+      this.#keeper.heed(hint)
+    })
+    this.#keeper.start()
+    this.#loop = this.#run()
+  }
+
+  /** Ends the current sleep: something may be due. */
+  wake(): void {
+    this.#isWoken = true
+    this.#wake?.()
+  }
+
+  /** Stops claiming, lets running steps finish within the grace period, then hands every run back. */
+  async stop(): Promise<void> {
+    this.#isStopping = true
+    this.#unsubscribe?.()
+    this.wake()
+    await this.#loop
+    for (const execution of this.#executions) execution.requestRelease()
+    await this.#untilIdle(this.#closeGraceMs)
+    await Promise.all([...this.#executions].map((execution) => execution.forceStop()))
+    this.#keeper.stop()
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#isStopping) {
+      const delayMs = await this.tick()
+      await this.#sleep(delayMs)
+    }
+  }
+
+  /** One round: claim for the free places, start each run, say when to look again. */
+  async tick(): Promise<number> {
+    const limit = this.#concurrency - this.#held
+    const workflows = this.#claimable()
+    if (limit <= 0 || workflows.length === 0) return this.#pollMs
+    try {
+      const claims = await this.#engine.store.claim({
+        workerId: this.#workerId,
+        leaseMs: this.#engine.leaseMs,
+        limit,
+        workflows,
+        ...(this.#queues !== undefined && { queues: this.#queues }),
+      })
+      this.#errorCount = 0
+      for (const claim of claims) void this.#execute(claim)
+      return claims.length > 0 && claims.length === limit ? 0 : this.#pollMs
+    } catch (error) {
+      this.#errorCount++
+      this.#engine.log.error('claiming failed', { error, errorCount: this.#errorCount })
+      return Math.min(5_000, this.#pollMs * 2 ** this.#errorCount)
+    }
+  }
+
+  async #execute(claim: Claim): Promise<void> {
+    this.#held++
+    let current: Execution | undefined
+    try {
+      const workflow = this.#registry.get(claim.run.workflow, claim.run.version)
+      if (workflow === undefined) return
+      await executeRun(this.#engine, workflow, claim, (execution) => {
+        if (current !== undefined) this.#executions.delete(current)
+        current = execution
+        this.#executions.add(execution)
+        if (this.#isStopping) execution.requestRelease()
+      })
+    } catch (error) {
+      this.#engine.log.error('a run stopped unexpectedly; it will be taken up again when its lease is over', { runId: claim.run.id, error })
+    } finally {
+      if (current !== undefined) this.#executions.delete(current)
+      this.#held--
+      this.#onRunEnded(claim.run.owner, claim.run.id)
+      this.wake()
+    }
+  }
+
+  #claimable(): ClaimRequest['workflows'] {
+    return this.#registry.all().map(({ name, version, options }) => ({
+      name,
+      version,
+      ...(options.state !== undefined && { stateVersion: options.state.version }),
+    }))
+  }
+
+  async #sleep(delayMs: number): Promise<void> {
+    if (!this.#isWoken && !this.#isStopping) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, delayMs)
+        this.#wake = () => {
+          clearTimeout(timer)
+          resolve()
+        }
+      })
+    }
+    this.#wake = undefined
+    this.#isWoken = false
+  }
+
+  async #untilIdle(graceMs: number): Promise<void> {
+    const deadline = performance.now() + graceMs
+    while (this.#executions.size > 0 && performance.now() < deadline) {
+      await Promise.race([
+        Promise.allSettled([...this.#executions].map((execution) => execution.ended)),
+        new Promise((resolve) => setTimeout(resolve, Math.min(100, Math.max(1, deadline - performance.now())))),
+      ])
+      // A finished execution leaves the set in a later microtask.
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+  }
+}

@@ -1,0 +1,93 @@
+import { execFile } from 'node:child_process'
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+
+// The package as a user gets it: built and packed beside the repository, so that its own dist is left alone.
+
+const root = resolve(import.meta.dirname, '../..')
+const bin = join(root, 'node_modules/.bin')
+let folder: string
+let tarball: string
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'holdfast-pack-'))
+  tarball = await buildAndPack(join(folder, 'package'))
+}, 60_000)
+
+afterAll(() => rm(folder, { recursive: true, force: true }))
+
+test('the package holds what was built and its papers, and nothing else', async () => {
+  const packed = (await run('tar', ['-tzf', tarball])).trim().split('\n')
+  expect(packed).toEqual(
+    expect.arrayContaining(['package/README.md', 'package/LICENSE', 'package/dist/index.js', 'package/dist/index.d.ts']),
+  )
+  const strangers = packed.filter(
+    (path) => !/^package\/(dist\/.+\.(js|d\.ts|d\.ts\.map)|package\.json|README\.md|LICENSE|CHANGELOG\.md)$/.test(path),
+  )
+  expect(strangers).toEqual([])
+  expect(packed.filter((path) => path.includes('.test.'))).toEqual([])
+})
+
+test('declarations and code import each other by the names that were built', async () => {
+  const dist = join(folder, 'package/dist')
+  for (const file of await readdir(dist, { recursive: true })) {
+    if (!/\.(js|d\.ts)$/.test(file)) continue
+    const text = await readFile(join(dist, file), 'utf8')
+    expect(text, file).not.toMatch(/(from|import\() ?['"]\.[^'"]*\.ts['"]/)
+  }
+})
+
+test('publint finds nothing', async () => {
+  await run(join(bin, 'publint'), ['run', '--strict', tarball])
+})
+
+test('attw finds nothing for ESM', async () => {
+  await run(join(bin, 'attw'), ['--profile', 'esm-only', '--no-color', tarball])
+})
+
+test("README's first snippet compiles strictly and runs in an empty project that installed the package", async () => {
+  const project = join(folder, 'project')
+  const { devDependencies } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+  const tools = ['typescript', '@types/node'].map((name) => `${name}@${devDependencies[name]}`)
+  const compilerOptions = { strict: true, module: 'nodenext', target: 'es2023', types: ['node'], outDir: 'out', rootDir: '.' }
+  await mkdir(project)
+  await writeFile(join(project, 'package.json'), JSON.stringify({ name: 'project', private: true, type: 'module' }))
+  await writeFile(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['snippet.ts'] }))
+  await writeFile(join(project, 'snippet.ts'), firstSnippet(await readFile(join(root, 'README.md'), 'utf8')))
+
+  await run('npm', ['install', tarball, ...tools, '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'], project)
+  await run(join(project, 'node_modules/.bin/tsc'), [], project)
+  await run(process.execPath, ['out/snippet.js'], project)
+}, 60_000)
+
+async function buildAndPack(target: string): Promise<string> {
+  await mkdir(target)
+  for (const name of ['package.json', 'README.md', 'LICENSE', 'CHANGELOG.md']) await cp(join(root, name), join(target, name))
+  await run(process.execPath, ['scripts/build.mjs', join(target, 'dist')])
+  const [packed] = JSON.parse(await run('npm', ['pack', '--json', '--loglevel=error'], target))
+  return join(target, packed.filename)
+}
+
+function firstSnippet(markdown: string): string {
+  const snippet = /^```ts\n(.*?)^```/ms.exec(markdown)?.[1]
+  if (snippet === undefined) throw new Error('README.md has no ```ts block to try.')
+  return snippet
+}
+
+/** What the command printed; if it fails, an error with all it said. */
+async function run(command: string, args: string[], cwd = root): Promise<string> {
+  // Not as a part of this repository: no condition that finds its sources, no settings of the npm that started the tests.
+  const inherited = Object.entries(process.env).filter(([name]) => !/^(npm_|NODE_OPTIONS$|NODE_ENV$|VITEST)/i.test(name))
+  try {
+    const { stdout } = await promisify(execFile)(command, args, { cwd, env: Object.fromEntries(inherited), timeout: 50_000 })
+    return stdout
+  } catch (error) {
+    const { stdout, stderr, signal } = error as { stdout?: string; stderr?: string; signal?: string }
+    throw new Error([`${command} ${args.join(' ')} failed${signal ? ` (${signal})` : ''}`, stdout, stderr].join('\n'), {
+      cause: error,
+    })
+  }
+}
