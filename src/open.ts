@@ -37,21 +37,30 @@ export interface SqliteHandle {
 
 /**
  * Opens a store and, unless told otherwise, a worker in this process.
- * `memory:`, `sqlite:FILE`, or a better-sqlite3 handle; default `$HOLDFAST_URL`, else `sqlite:.holdfast/holdfast.db`.
+ * `memory:`, `sqlite:FILE`, a better-sqlite3 handle, or a store of your own; default `$HOLDFAST_URL`, else
+ * `sqlite:.holdfast/holdfast.db`.
  */
-export async function open(url?: string | SqliteHandle, options: OpenOptions = {}): Promise<Holdfast> {
+export async function open(url?: string | SqliteHandle | Store, options: OpenOptions = {}): Promise<Holdfast> {
   requireNode()
   const { clock = 0 } = options
   const clockOffsetMs = typeof clock === 'function' ? clock : () => clock
   const durability = options.durability ?? 'full'
+  if (isStore(url)) {
+    await url.migrate()
+    return assemble(url, options, async () => {})
+  }
   const store = await openStore(url ?? process.env['HOLDFAST_URL'] ?? 'sqlite:.holdfast/holdfast.db', { durability, clockOffsetMs })
   try {
     await store.migrate()
-    return assemble(store, options)
+    return assemble(store, options, () => store.close())
   } catch (error) {
     await store.close()
     throw error
   }
+}
+
+function isStore(given: unknown): given is Store {
+  return typeof given === 'object' && given !== null && 'commit' in given && 'claim' in given
 }
 
 /** The one place where a URL picks a store. */
@@ -81,7 +90,7 @@ async function openStore(
   throw new HoldfastError('invalid_url', `"${shown(url)}" is not a store that Holdfast knows. Use memory: or sqlite:FILE.`)
 }
 
-function assemble(store: Store, options: OpenOptions): Holdfast {
+function assemble(store: Store, options: OpenOptions, closeStore: () => Promise<void>): Holdfast {
   const log = options.logger ?? silentLogger
   const registry = new Registry()
   for (const workflow of options.workflows ?? []) registry.add(workflow)
@@ -113,18 +122,18 @@ function assemble(store: Store, options: OpenOptions): Holdfast {
   }
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {
-    closing ??= closeAll(worker, committer, waiters, store)
+    closing ??= closeAll(worker, committer, waiters, closeStore)
     return closing
   }
   worker?.start()
   return new Holdfast(core, '', close)
 }
 
-async function closeAll(worker: Worker | undefined, committer: Committer, waiters: RunWaiters, store: Store): Promise<void> {
+async function closeAll(worker: Worker | undefined, committer: Committer, waiters: RunWaiters, closeStore: () => Promise<void>): Promise<void> {
   await worker?.stop()
   waiters.close()
   await committer.close()
-  await store.close()
+  await closeStore()
 }
 
 /** A URL as it may be shown: without a password. */

@@ -49,14 +49,15 @@ export class Committer {
     while (this.#queue.length >= this.#maxQueue) await new Promise<void>((resolve) => this.#whenRoom.push(resolve))
   }
 
-  /** Writes what was handed in, then refuses more. */
-  async close(): Promise<void> {
+  /** Writes what was handed in, then refuses more. What the store does not take within `limitMs` is refused too. */
+  async close(limitMs = 5_000): Promise<void> {
+    const timer = setTimeout(() => this.#abandon(), limitMs)
     while (this.#queue.length > 0 || this.#isFlushing) await new Promise<void>((resolve) => this.#whenIdle.push(resolve))
+    clearTimeout(timer)
     this.#isClosed = true
   }
 
-  /** Gives up on patient changes: the store is unreachable and the process wants to end. */
-  abandon(): void {
+  #abandon(): void {
     this.#isClosed = true
     for (const entry of this.#queue.splice(0)) entry.reject(closedError())
   }

@@ -67,6 +67,7 @@ export class Execution {
   #stop: Stop | null = null
   #hasEnded = false
   #isCheckingMail = false
+  #hasProgress = false
   #lastSeq: number
   #settle!: (end: ExecutionEnd) => void
   /** How the execution ended. Never rejects. */
@@ -202,6 +203,11 @@ export class Execution {
     if (this.#stop?.kind === 'cancel' || this.#stop?.kind === 'lost') throw this.#endError()
   }
 
+  /** After a death it matters which step was running: until something is recorded, starts are durable before bodies begin. */
+  get mustRecordStarts(): boolean {
+    return this.claim.run.claimsWithoutProgress > 1 && !this.#hasProgress
+  }
+
   // ── work ─────────────────────────────────────────────────────────────────
 
   /** Marks a body as running: it shows as the current step, and the run does not stop to wait under it. */
@@ -290,6 +296,7 @@ export class Execution {
   async commitResult(events: readonly NewEvent[], options: CommitOptions): Promise<void> {
     const position = this.line.end
     await this.commit(events, { hasProgress: true, ...options })
+    this.#hasProgress = true
     await this.#turn()
     this.line.advance(position)
   }
@@ -585,12 +592,15 @@ export class Execution {
     const dueAsRow = (wait: Wait) => wait.rowDueAt ?? wait.dueAt ?? Number.POSITIVE_INFINITY
     const soonest = Math.min(...waits.map(dueAsRow))
     if (soonest - this.now() <= longWaitMs) return
+    const { timeoutMs } = this.workflow.options
+    const overAt = timeoutMs === undefined ? Number.POSITIVE_INFINITY : (this.claim.run.startedAt ?? this.#clockBase.now) + timeoutMs
+    const dueAt = Math.min(soonest, overAt)
     const keys = new Set(waits.flatMap((wait) => wait.waitKey ?? []))
     const first = waits.find((wait) => dueAsRow(wait) === soonest)
     const run: Mutable<RunChange> = {
       status: 'waiting',
       reason: first?.reason ?? 'timer',
-      due: Number.isFinite(soonest) ? { at: soonest } : 'never',
+      due: Number.isFinite(dueAt) ? { at: dueAt } : 'never',
       uncountClaim: true,
     }
     const [key] = keys
@@ -655,6 +665,7 @@ export class Execution {
     this.#abort?.abort(error)
     for (const parked of [...this.#parked]) parked.throw(error)
     for (const reject of [...this.#throwers]) reject(error)
+    this.playback.throw(error)
   }
 
   #pauseOnMismatch(recorded: CallKey[], asked: CallKey[]): void {

@@ -15,8 +15,8 @@ export class Playback {
   readonly #onResult: (outcome: Outcome) => void
   readonly #onLive: () => void
   readonly #onMismatch: (recorded: CallKey[], asked: CallKey[]) => void
-  readonly #waiters = new Map<CallKey, (outcome: Outcome) => void>()
-  #blocked: { key: CallKey; go: () => void }[] = []
+  readonly #waiters = new Map<CallKey, Waiting<Outcome>>()
+  #blocked: ({ key: CallKey } & Waiting<void>)[] = []
   #next = 0
   #isScheduled = false
   #isStopped = false
@@ -45,16 +45,16 @@ export class Playback {
 
   /** The recorded result of a call, in its turn. */
   take(key: CallKey): Promise<Outcome> {
-    return new Promise((resolve) => {
-      this.#waiters.set(key, resolve)
+    return new Promise((resolve, reject) => {
+      this.#waiters.set(key, { resolve, reject })
       this.#schedule()
     })
   }
 
   /** For a call with no recorded result: resolves when the run is live. */
   untilLive(key: CallKey): Promise<void> {
-    return new Promise((resolve) => {
-      this.#blocked.push({ key, go: resolve })
+    return new Promise((resolve, reject) => {
+      this.#blocked.push({ key, resolve, reject })
       this.#watchForMismatch()
     })
   }
@@ -65,6 +65,12 @@ export class Playback {
     if (this.#next >= this.#outcomes.length) return true
     this.#mismatch()
     return false
+  }
+
+  /** The run was cancelled or fenced: every call that waits for its turn throws. */
+  throw(error: Error): void {
+    for (const { reject } of [...this.#waiters.values(), ...this.#blocked]) reject(error)
+    this.stop()
   }
 
   stop(): void {
@@ -92,7 +98,7 @@ export class Playback {
     clearTimeout(this.#grace)
     this.#grace = undefined
     this.#onResult(outcome)
-    waiter(outcome)
+    waiter.resolve(outcome)
     if (this.#next < this.#outcomes.length) this.#schedule()
     else setImmediate(this.#goLive)
   }
@@ -101,7 +107,7 @@ export class Playback {
     if (this.#next < this.#outcomes.length || this.isLive || this.#isStopped) return
     this.isLive = true
     this.#onLive()
-    for (const { go } of this.#blocked.splice(0)) go()
+    for (const { resolve } of this.#blocked.splice(0)) resolve()
   }
 
   /** Results are left over and somebody waits for new work: unless a call for the next result comes soon, they differ. */
@@ -120,4 +126,9 @@ export class Playback {
       this.#blocked.map((blocked) => blocked.key),
     )
   }
+}
+
+interface Waiting<T> {
+  readonly resolve: (value: T) => void
+  readonly reject: (error: Error) => void
 }

@@ -129,9 +129,17 @@ export class RunContext implements Context<never> {
     if (this.#execution.playback.isLive) this.#execution.log.info(message, { runId: this.runId, ...data })
   }
 
-  async #enter<T>(kind: Call['kind'], name: string, isOurName: boolean, carryOut: (call: Call) => Promise<T>): Promise<T> {
+  #enter<T>(kind: Call['kind'], name: string, isOurName: boolean, carryOut: (call: Call) => Promise<T>): Promise<T> {
     if (this.#execution.isDetached) return never()
-    return carryOut(this.#execution.enter(kind, name, isOurName))
+    let result: Promise<T>
+    try {
+      result = carryOut(this.#execution.enter(kind, name, isOurName))
+    } catch (error) {
+      result = Promise.reject(error)
+    }
+    // Failures are in the log; a call that nobody awaits must not bring the process down.
+    result.catch(() => {})
+    return result
   }
 
   /** Values ride with the next commit: a value nothing durable depends on yet may differ after a crash. */

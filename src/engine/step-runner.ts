@@ -72,8 +72,7 @@ async function runAttempt<T>(
   execution.begin(call)
   const recipes: Recipe[] = []
   try {
-    // After a death it matters which step was running: its start is durable before the body begins.
-    if (execution.claim.run.claimsWithoutProgress > 1) await execution.commit([], {})
+    if (execution.mustRecordStarts) await execution.commit([], {})
     let value: T = await runBody(execution, call, body, options, attempt, recipes)
     if (options.schema !== undefined) value = (await validate(options.schema, value, `The result of step "${call.path}"`)) as T
     // A cancelled or fenced run takes no result; nobody waits for it any more.

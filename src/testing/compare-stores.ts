@@ -1,7 +1,7 @@
 import { codeOf } from '../model/errors.ts'
 import type { Store } from '../store/store.ts'
-import { type Act, type BySide, type Side, World } from './random-acts.ts'
 import { createRandom } from './random.ts'
+import { type Act, type BySide, type Side, World } from './random-acts.ts'
 import { readContents } from './store-contents.ts'
 import { type Difference, differenceOf } from './store-difference.ts'
 import type { TestClock } from './test-clock.ts'
@@ -40,8 +40,14 @@ export async function compareStores(reference: Store, candidate: Store, options:
   }
 
   async function compareContents(): Promise<void> {
-    const contents = { reference: await readContents(reference, world.names), candidate: await readContents(candidate, world.names) }
-    check(differenceOf(contents.reference, contents.candidate, (leaseId) => world.nameOf(leaseId)), 'comparing all contents')
+    const contents = {
+      reference: await readContents(reference, world.names),
+      candidate: await readContents(candidate, world.names),
+    }
+    check(
+      differenceOf(contents.reference, contents.candidate, (leaseId) => world.nameOf(leaseId)),
+      'comparing all contents',
+    )
   }
 
   for (let number = 1; number <= operations; number++) {
@@ -50,8 +56,12 @@ export async function compareStores(reference: Store, candidate: Store, options:
     trace.push(act)
     const answers = { reference: await answerOf(act, stores, 'reference'), candidate: await answerOf(act, stores, 'candidate') }
     if (!isError(answers.reference) && !isError(answers.candidate)) act.settle?.(answers)
-    check(differenceOf(answers.reference, answers.candidate, (leaseId) => world.nameOf(leaseId)), `act ${number}, ${act.kind}`)
-    for (const outcome of outcomesOf(answers.reference)) kinds[`${act.kind} ${outcome}`] = (kinds[`${act.kind} ${outcome}`] ?? 0) + 1
+    check(
+      differenceOf(answers.reference, answers.candidate, (leaseId) => world.nameOf(leaseId)),
+      `act ${number}, ${act.kind}`,
+    )
+    for (const outcome of outcomesOf(answers.reference))
+      kinds[`${act.kind} ${outcome}`] = (kinds[`${act.kind} ${outcome}`] ?? 0) + 1
     if (number % checkEvery === 0) await compareContents()
   }
   await compareContents()
@@ -85,7 +95,10 @@ function outcomesOf(answer: unknown): string[] {
   return [answer === null || answer === false ? 'none' : 'some']
 }
 
-function describeDifference({ path, reference, candidate }: Difference, where: { seed: number; doing: string; trace: readonly Act[] }): string {
+function describeDifference(
+  { path, reference, candidate }: Difference,
+  where: { seed: number; doing: string; trace: readonly Act[] },
+): string {
   const tail = where.trace.slice(-12).map(({ kind, what }) => `  ${kind} ${show(what)}`)
   return [
     `The stores differ at ${path || 'the answer'} while ${where.doing}, seed ${where.seed}.`,
@@ -97,6 +110,8 @@ function describeDifference({ path, reference, candidate }: Difference, where: {
 }
 
 function show(value: unknown): string {
-  const text = JSON.stringify(value, (_, part) => (part instanceof Uint8Array ? `bytes:${Buffer.from(part).toString('hex')}` : part))
+  const text = JSON.stringify(value, (_, part) =>
+    part instanceof Uint8Array ? `bytes:${Buffer.from(part).toString('hex')}` : part,
+  )
   return text === undefined ? 'undefined' : text.length > 1_500 ? `${text.slice(0, 1_500)}…` : text
 }

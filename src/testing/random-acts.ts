@@ -119,8 +119,18 @@ export class World {
 
   private createChange(): SidedChange {
     const owner = this.owner()
-    const creates = Array.from({ length: this.random.pick([1, 1, 1, 2, 3]) }, () => this.newRun(this.random.chance(0.9) ? owner : this.owner()))
-    return always({ owner, threadId: creates[0]?.threadId ?? 't', runId: null, guard: { kind: 'none' }, events: [], isCheckpoint: false, creates })
+    const creates = Array.from({ length: this.random.pick([1, 1, 1, 2, 3]) }, () =>
+      this.newRun(this.random.chance(0.9) ? owner : this.owner()),
+    )
+    return always({
+      owner,
+      threadId: creates[0]?.threadId ?? 't',
+      runId: null,
+      guard: { kind: 'none' },
+      events: [],
+      isCheckpoint: false,
+      creates,
+    })
   }
 
   private newRun(owner: string): NewRun {
@@ -134,13 +144,20 @@ export class World {
     return {
       ...{ owner, id, threadId, workflow: random.pick(workflows), version: random.integer(1, 2), queue: random.pick(queues) },
       ...{ priority: random.pick([0, 0, 0, 1, -1, 5]), fingerprint: `f${random.integer(1, 9)}`, due: this.due() },
-      ...{ ifBusy: random.chance(0.25) ? 'reject' : 'queue', queued: { ...this.event(), type: 'run_queued', payload: this.payload() } },
+      ...{
+        ifBusy: random.chance(0.25) ? 'reject' : 'queue',
+        queued: { ...this.event(), type: 'run_queued', payload: this.payload() },
+      },
     }
   }
 
   private claimAct(): Act {
     const { random } = this
-    const entry = (name: string, version: number) => ({ name, version, ...(random.chance(0.1) ? { stateVersion: random.integer(0, 3) } : {}) })
+    const entry = (name: string, version: number) => ({
+      name,
+      version,
+      ...(random.chance(0.1) ? { stateVersion: random.integer(0, 3) } : {}),
+    })
     const all = workflows.flatMap((name) => [entry(name, 1), entry(name, 2)])
     const request: ClaimRequest = {
       ...{ workerId: `w${random.integer(1, 3)}`, leaseMs: this.durationMs(5, 60), limit: random.pick([0, 1, 1, 2, 3, 10]) },
@@ -166,7 +183,10 @@ export class World {
       const { owner, id: runId, threadId, epoch } = run
       const [taken, kept] = partition(this.held, (lease) => lease.owner === owner && lease.runId === runId)
       this.stale.push(...taken)
-      this.held = [...kept, { owner, runId, threadId, epoch, leaseIds: { reference: leaseId, candidate: other.leaseId }, isExtended: false }]
+      this.held = [
+        ...kept,
+        { owner, runId, threadId, epoch, leaseIds: { reference: leaseId, candidate: other.leaseId }, isExtended: false },
+      ]
     }
     this.stale = this.stale.slice(-20)
   }
@@ -176,7 +196,10 @@ export class World {
     if (guard.kind !== 'lease' || answer === undefined) return
     const isLeft = answer.ok && run?.status !== undefined && run.status !== 'running'
     if (!isLeft && (answer.ok || answer.refusal !== 'lease_lost')) return
-    const [left, kept] = partition(this.held, ({ epoch, leaseIds }) => epoch === guard.epoch && leaseIds.reference === guard.leaseId)
+    const [left, kept] = partition(
+      this.held,
+      ({ epoch, leaseIds }) => epoch === guard.epoch && leaseIds.reference === guard.leaseId,
+    )
     this.stale.push(...left)
     this.held = kept
   }
@@ -213,10 +236,20 @@ export class World {
 
   private leaveChange(): SidedChange {
     const { random } = this
-    const status = random.pickWeighted<RunStatus>([[4, 'completed'], [2, 'failed'], [1, 'cancelled'], [4, 'waiting'], [2, 'paused'], [2, 'pending']])
+    const status = random.pickWeighted<RunStatus>([
+      [4, 'completed'],
+      [2, 'failed'],
+      [1, 'cancelled'],
+      [4, 'waiting'],
+      [2, 'paused'],
+      [2, 'pending'],
+    ])
     const run: RunChange = {
       ...{ status, setsEnd: isTerminal(status) || status === 'paused' },
-      ...maybe(status === 'waiting', { reason: random.pick(['timer', 'effect', 'signal'] as const), due: random.chance(0.5) ? 'never' : this.due() }),
+      ...maybe(status === 'waiting', {
+        reason: random.pick(['timer', 'effect', 'signal'] as const),
+        due: random.chance(0.5) ? 'never' : this.due(),
+      }),
       ...maybe(status === 'waiting' && random.chance(0.6), { waitKey: this.operationKey() }),
       ...maybe(status === 'pending', { reason: null, due: this.due(), uncountClaim: random.chance(0.5) }),
       ...maybe(status === 'paused', { reason: random.pick(['asked', 'budget'] as const) }),
@@ -285,11 +318,14 @@ export class World {
     const status: RunStatus = random.chance(0.9) ? run.status : random.pick(runStatuses)
     const epoch = random.chance(0.92) ? run.epoch : run.epoch + random.pick([-1, 1])
     const guard: Guard = { kind: 'run', epoch, status, ...maybe(random.chance(0.4), { undisturbed: true }) }
-    const to: RunStatus = isTerminal(run.status) || run.status === 'paused' ? 'pending' : random.pick(['paused', 'cancelled', 'paused'] as const)
+    const to: RunStatus =
+      isTerminal(run.status) || run.status === 'paused' ? 'pending' : random.pick(['paused', 'cancelled', 'paused'] as const)
     const runId = random.chance(0.95) ? run.id : 'nobody'
     const { owner, threadId } = run
     const change: RunChange =
-      to === 'pending' ? { status: to, reason: null, due: this.due(), hasProgress: true } : { status: to, reason: 'asked', setsEnd: true }
+      to === 'pending'
+        ? { status: to, reason: null, due: this.due(), hasProgress: true }
+        : { status: to, reason: 'asked', setsEnd: true }
     return always({ owner, threadId, runId, guard, ...this.content(1), run: change })
   }
 
@@ -321,7 +357,13 @@ export class World {
     const { random } = this
     const run = random.chance(0.9) ? await this.anyRun() : null
     const [owner, runId] = run === null ? [this.owner(), 'nobody'] : [run.owner, run.id]
-    const message = { owner, runId, kind: random.pick(['signal', 'cancel', 'pause']), name: random.pick([null, 'go']), payload: random.pick([null, this.payload()]) }
+    const message = {
+      owner,
+      runId,
+      kind: random.pick(['signal', 'cancel', 'pause']),
+      name: random.pick([null, 'go']),
+      payload: random.pick([null, this.payload()]),
+    }
     return { kind: 'deliver', what: message, perform: (store) => store.deliver(message) }
   }
 
@@ -359,7 +401,10 @@ export class World {
       ...maybe(random.chance(0.4), { afterSeq: random.integer(0, 60) }),
       ...maybe(random.chance(0.3), { toSeq: random.integer(0, 90) }),
       ...maybe(random.chance(0.3), { limit: random.integer(0, 12) }),
-      ...maybe(random.chance(0.4) && runIds.length > 0, { runId: random.pick([...runIds, 'nobody']), withEdits: random.chance(0.5) }),
+      ...maybe(random.chance(0.4) && runIds.length > 0, {
+        runId: random.pick([...runIds, 'nobody']),
+        withEdits: random.chance(0.5),
+      }),
       ...maybe(random.chance(0.2), { types: [random.pick(eventTypes), 'run_queued', 'step_completed'] as EventType[] }),
       ...maybe(random.chance(0.2), { patchesOnly: true }),
       ...maybe(random.chance(0.2), { bare: true }),
@@ -410,7 +455,8 @@ export class World {
 
   /** Under a lease that is held, now and then one that is stale or never was. */
   private leasedChange(fields: Omit<Change, 'owner' | 'threadId' | 'runId' | 'guard'>, lease = this.lease()): SidedChange {
-    if (lease === undefined) return always({ owner: '', threadId: 't', runId: 'nobody', guard: { kind: 'lease', epoch: 1, leaseId: 'none' }, ...fields })
+    if (lease === undefined)
+      return always({ owner: '', threadId: 't', runId: 'nobody', guard: { kind: 'lease', epoch: 1, leaseId: 'none' }, ...fields })
     const { owner, threadId, runId } = lease
     const epoch = this.random.chance(0.97) ? lease.epoch : lease.epoch + this.random.pick([-1, 1])
     return (side) => ({ owner, threadId, runId, guard: { kind: 'lease', epoch, leaseId: lease.leaseIds[side] }, ...fields })
@@ -437,7 +483,12 @@ export class World {
   private event(): NewEvent {
     const { random } = this
     return {
-      ...{ type: random.pick(eventTypes), step: random.pick([null, 'a', 'a/b']), count: random.integer(0, 3), attempt: random.integer(0, 2) },
+      ...{
+        type: random.pick(eventTypes),
+        step: random.pick([null, 'a', 'a/b']),
+        count: random.integer(0, 3),
+        attempt: random.integer(0, 2),
+      },
       ...{ at: this.clock.now(), durationMs: random.pick([null, 0, 12]) },
       ...{ payload: random.chance(0.6) ? this.payload() : null, patch: random.chance(0.4) ? this.payload() : null },
     }
@@ -479,7 +530,11 @@ export class World {
   }
 
   private owner(): string {
-    return this.random.pickWeighted([[6, ''], [2, 'ann'], [1, 'x:y']])
+    return this.random.pickWeighted([
+      [6, ''],
+      [2, 'ann'],
+      [1, 'x:y'],
+    ])
   }
 
   private threadId(): string {
@@ -495,7 +550,10 @@ export class World {
 
 const unguarded = { guard: { kind: 'none' }, events: [], isCheckpoint: false } as const
 
-const always = (change: Change): SidedChange => () => change
+const always =
+  (change: Change): SidedChange =>
+  () =>
+    change
 
 /** Tombstones may be listed or not. */
 async function listLiveThreads(store: Store, owner: string, limit: number) {

@@ -17,7 +17,18 @@ import { isTerminal, type Run } from '../model/run.ts'
  */
 export const timeToleranceMs = 50
 
-const timeFields = new Set(['at', 'now', 'createdAt', 'startedAt', 'finishedAt', 'dueAt', 'leaseUntil', 'intendedAt', 'closedAt', 'deletedAt'])
+const timeFields = new Set([
+  'at',
+  'now',
+  'createdAt',
+  'startedAt',
+  'finishedAt',
+  'dueAt',
+  'leaseUntil',
+  'intendedAt',
+  'closedAt',
+  'deletedAt',
+])
 const unseenFields = new Set(['cursor', 'leaseHolder', 'holder', 'messageId'])
 
 /** Gives both stores' lease ids one name. */

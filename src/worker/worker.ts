@@ -83,7 +83,9 @@ export class Worker {
     await this.#loop
     for (const execution of this.#executions) execution.requestRelease()
     await this.#untilIdle(this.#closeGraceMs)
-    await Promise.all([...this.#executions].map((execution) => execution.forceStop()))
+    const handedBack = Promise.all([...this.#executions].map((execution) => execution.forceStop()))
+    // With the store out of reach they stay claimed until their leases are over.
+    await Promise.race([handedBack, new Promise((resolve) => setTimeout(resolve, this.#closeGraceMs).unref())])
     this.#keeper.stop()
   }
 

@@ -42,7 +42,9 @@ function judgeGuard(tables: Tables, change: Change): Refusal | null {
     case 'thread':
       if (thread === undefined) return guard.headSeq === 0 ? null : 'conflict'
       if (thread.thread.deletedAt !== null) return 'thread_deleted'
-      return thread.thread.headSeq !== guard.headSeq || thread.line.some(({ run }) => run.status === 'running') ? 'conflict' : null
+      return thread.thread.headSeq !== guard.headSeq || thread.line.some(({ run }) => run.status === 'running')
+        ? 'conflict'
+        : null
     case 'none':
       // Without a guard a late writer must still not bring a deleted thread back, nor write for a run that is gone.
       if (change.events.length === 0 && change.run === undefined) return null
@@ -123,7 +125,16 @@ function openThread(tables: Tables, key: { owner: string; threadId: string }, no
   const existing = findThread(tables, key.owner, key.threadId)
   if (existing === undefined) {
     const thread = { ...key, headSeq: 0, stateVersion: 0, incarnation: 1, baseSeq: 0, createdAt: now, deletedAt: null }
-    const row = { number: ++tables.lastNumber, thread, log: [], snapshots: [], checkpoints: [], runs: [], line: [], epochFloor: 0 }
+    const row = {
+      number: ++tables.lastNumber,
+      thread,
+      log: [],
+      snapshots: [],
+      checkpoints: [],
+      runs: [],
+      line: [],
+      epochFloor: 0,
+    }
     tables.threads.set(keyOf(key.owner, key.threadId), row)
     return row
   }
@@ -149,7 +160,17 @@ function append(thread: ThreadRow, change: Change, lastSeq: number): void {
 
 function recordOf(event: NewEvent, place: Pick<LogRecord, 'seq' | 'runId' | 'isCheckpoint'>): LogRecord {
   const { type, step, count, attempt, at, durationMs } = event
-  return { ...place, type, step, count, attempt, at, durationMs, payload: copyPayload(event.payload), patch: copyPayload(event.patch) }
+  return {
+    ...place,
+    type,
+    step,
+    count,
+    attempt,
+    at,
+    durationMs,
+    payload: copyPayload(event.payload),
+    patch: copyPayload(event.patch),
+  }
 }
 
 function addCheckpoint(thread: ThreadRow, checkpoint: { seq: number; bytes: number; label: string | null }): void {

@@ -1,7 +1,16 @@
 import { HoldfastError } from '../../model/errors.ts'
 import type { LogRecord } from '../../model/event.ts'
 import type { Run } from '../../model/run.ts'
-import type { CheckpointQuery, CheckpointRow, LogQuery, RunQuery, Snapshot, Thread, ThreadKey, ThreadQuery } from '../../store/store.ts'
+import type {
+  CheckpointQuery,
+  CheckpointRow,
+  LogQuery,
+  RunQuery,
+  Snapshot,
+  Thread,
+  ThreadKey,
+  ThreadQuery,
+} from '../../store/store.ts'
 import { copyPayload, findThread, type Tables } from './tables.ts'
 
 export function listRuns(tables: Tables, query: RunQuery): { items: Run[]; cursor?: string } {
@@ -80,7 +89,10 @@ function page<Row extends { readonly number: number }>(
 ): Page<Row> {
   const { cursor } = query
   if (cursor !== undefined && !/^n[0-9]{1,15}$/.test(cursor)) {
-    throw new HoldfastError('invalid_input', `${JSON.stringify(cursor)} is not a cursor of this store. Pass the one that came with the last page.`)
+    throw new HoldfastError(
+      'invalid_input',
+      `${JSON.stringify(cursor)} is not a cursor of this store. Pass the one that came with the last page.`,
+    )
   }
   const last = cursor === undefined ? undefined : Number(cursor.slice(1))
   const rest = last === undefined ? rows : rows.filter(({ number }) => isAfter(number, last))

@@ -22,7 +22,10 @@ export function deleteThread(tables: Tables, { owner, threadId, at }: ThreadKey 
   return true
 }
 
-export function tag(tables: Tables, { owner, threadId, seq, label }: ThreadKey & { readonly seq: number; readonly label: string }) {
+export function tag(
+  tables: Tables,
+  { owner, threadId, seq, label }: ThreadKey & { readonly seq: number; readonly label: string },
+) {
   const row = findThread(tables, owner, threadId)
   const checkpoint = row?.checkpoints.find((one) => one.seq === seq)
   if (row === undefined || checkpoint === undefined) return { ok: false }

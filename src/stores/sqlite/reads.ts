@@ -47,9 +47,9 @@ export function prepareReads(db: Database) {
       return row === undefined ? null : toRun(row)
     },
     listRuns(query: RunQuery): { items: Run[]; cursor?: string } {
-      const thread = query.threadId === undefined ? undefined : threadOf({ owner: query.owner, threadId: query.threadId })
-      if (query.threadId !== undefined && thread === undefined) return { items: [] }
-      return runs(query, thread?.id)
+      // A thread that is not there has the number that no thread has.
+      const thread = query.threadId === undefined ? undefined : (threadOf({ owner: query.owner, threadId: query.threadId })?.id ?? 0)
+      return runs(query, thread)
     },
     readThread(key: ThreadKey): Thread | null {
       const row = threadOf(key)

@@ -82,8 +82,24 @@ export function testClaiming(test: StoreTest): void {
     await scene.create({ id: 'other', workflow: 'mail', version: 2 })
     expect(await scene.claimedIds({ workflows: [] })).toEqual([])
     expect(await scene.claimedIds({ workflows: [{ name: 'chat', version: 3 }] })).toEqual([])
-    expect(await scene.claimedIds({ workflows: [{ name: 'mail', version: 1 }, { name: 'chat', version: 2 }] })).toEqual(['v2'])
-    expect((await scene.claimedIds({ workflows: [{ name: 'mail', version: 2 }, { name: 'chat', version: 1 }] })).sort()).toEqual(['other', 'v1'])
+    expect(
+      await scene.claimedIds({
+        workflows: [
+          { name: 'mail', version: 1 },
+          { name: 'chat', version: 2 },
+        ],
+      }),
+    ).toEqual(['v2'])
+    expect(
+      (
+        await scene.claimedIds({
+          workflows: [
+            { name: 'mail', version: 2 },
+            { name: 'chat', version: 1 },
+          ],
+        })
+      ).sort(),
+    ).toEqual(['other', 'v1'])
   })
 
   test('a worker that does not understand the state of a thread does not claim its runs', async (scene) => {

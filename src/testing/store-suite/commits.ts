@@ -1,12 +1,30 @@
 import { expect } from 'vitest'
 import type { Change } from '../../store/change.ts'
 import type { Claim } from '../../store/store.ts'
-import { change, codeThrownBy, edit, event, guarded, leased, newRun, ok, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
+import {
+  change,
+  codeThrownBy,
+  edit,
+  event,
+  guarded,
+  leased,
+  newRun,
+  ok,
+  refusalOf,
+  type Scene,
+  type StoreTest,
+  stepCompleted,
+} from './scene.ts'
 
 /** A change that writes something of everything, so that any half of it would show. */
 function wholeChange(id: string): Partial<Change> {
   return {
-    ...{ events: [stepCompleted('half'), event('run_completed', { patch: '[1]' })], isCheckpoint: true, label: 'half', stateVersion: 6 },
+    ...{
+      events: [stepCompleted('half'), event('run_completed', { patch: '[1]' })],
+      isCheckpoint: true,
+      label: 'half',
+      stateVersion: 6,
+    },
     ...{ snapshot: '{"half":1}', run: { status: 'completed', setsEnd: true, hasProgress: true, currentStep: 'half' } },
     ...{ creates: [newRun({ id: `${id}-child` })], operation: { kind: 'intend', key: `${id}-key`, name: 'send' } },
   }
@@ -19,10 +37,24 @@ export function testCommits(test: StoreTest): void {
     const [message] = await scene.store.readInbox({ owner: '', runId: 'r' })
     const answer = await scene.write(claim, { ...wholeChange('r'), readMessages: [message?.id ?? -1] })
     expect(answer).toMatchObject({ firstSeq: 2, lastSeq: 3, hasMail: false, created: [{ isNew: true, run: { id: 'r-child' } }] })
-    expect(await scene.run('r')).toMatchObject({ status: 'completed', endSeq: 3, finishedAt: answer.now, claimsWithoutProgress: 0 })
+    expect(await scene.run('r')).toMatchObject({
+      status: 'completed',
+      endSeq: 3,
+      finishedAt: answer.now,
+      claimsWithoutProgress: 0,
+    })
     expect(await scene.thread('r')).toMatchObject({ headSeq: 3, stateVersion: 6 })
-    expect(await scene.store.readSnapshot({ owner: '', threadId: 'r', atSeq: 3 })).toEqual({ seq: 3, state: '{"half":1}', stateVersion: 6 })
-    expect(await scene.operation('r-key')).toMatchObject({ status: 'intended', runId: 'r', threadId: 'r', intendedAt: answer.now })
+    expect(await scene.store.readSnapshot({ owner: '', threadId: 'r', atSeq: 3 })).toEqual({
+      seq: 3,
+      state: '{"half":1}',
+      stateVersion: 6,
+    })
+    expect(await scene.operation('r-key')).toMatchObject({
+      status: 'intended',
+      runId: 'r',
+      threadId: 'r',
+      intendedAt: answer.now,
+    })
     expect((await scene.run('r-child')).status).toBe('pending')
     expect(await scene.store.listCheckpoints({ owner: '', threadId: 'r', label: 'half' })).toMatchObject([{ seq: 3 }])
   })
@@ -121,7 +153,11 @@ export function testCommits(test: StoreTest): void {
     await scene.write(claim, { events: [stepCompleted('a'), stepCompleted('b'), stepCompleted('c')] })
     await scene.create({ id: 'next', threadId: 't' })
     await scene.write(claim, { events: [event('run_completed')], run: { status: 'completed' } })
-    ok(await scene.commit(edit('t', 6, { events: [event('state_updated', { patch: '1' }), event('state_updated', { patch: '2' })] })))
+    ok(
+      await scene.commit(
+        edit('t', 6, { events: [event('state_updated', { patch: '1' }), event('state_updated', { patch: '2' })] }),
+      ),
+    )
     const log = await scene.store.readLog({ owner: '', threadId: 't' })
     expect(log.map(({ seq }) => seq)).toEqual([1, 2, 3, 4, 5, 6, 7, 8])
     expect(log.map(({ runId }) => runId)).toEqual(['r', 'r', 'r', 'r', 'next', 'r', null, null])
@@ -313,7 +349,10 @@ export function testCommits(test: StoreTest): void {
       hintCount += 1
       heard()
     })
-    const nextHint = () => new Promise<void>((resolve) => { heard = resolve })
+    const nextHint = () =>
+      new Promise<void>((resolve) => {
+        heard = resolve
+      })
     let hint = nextHint()
     await scene.create({ id: 'r' })
     await hint

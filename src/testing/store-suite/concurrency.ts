@@ -4,7 +4,8 @@ import { change, edit, event, leased, newRun, ok, refusalOf, type StoreTest, ste
 
 export function testConcurrency(test: StoreTest): void {
   test('S7: a hundred parallel creates of one id are one run', async (scene) => {
-    const create = (index: number) => change({ threadId: 't', creates: [newRun({ id: 'r', threadId: 't', fingerprint: `${index}` })] })
+    const create = (index: number) =>
+      change({ threadId: 't', creates: [newRun({ id: 'r', threadId: 't', fingerprint: `${index}` })] })
     const answers = await Promise.all(Array.from({ length: 100 }, (_, index) => scene.commit(create(index))))
     const created = answers.map((answer) => ok(answer).created[0])
     expect(created.filter((one) => one?.isNew)).toHaveLength(1)
@@ -14,7 +15,8 @@ export function testConcurrency(test: StoreTest): void {
   })
 
   test('a hundred parallel runs that refuse to wait: one gets the thread', async (scene) => {
-    const create = (index: number) => change({ threadId: 't', creates: [newRun({ id: `r-${index}`, threadId: 't', ifBusy: 'reject' })] })
+    const create = (index: number) =>
+      change({ threadId: 't', creates: [newRun({ id: `r-${index}`, threadId: 't', ifBusy: 'reject' })] })
     const answers = await Promise.all(Array.from({ length: 100 }, (_, index) => scene.commit(create(index))))
     expect(answers.filter(({ ok }) => ok)).toHaveLength(1)
     expect(await scene.store.readLog({ owner: '', threadId: 't' })).toHaveLength(1)
@@ -77,7 +79,9 @@ export function testConcurrency(test: StoreTest): void {
 
   test('fifty parallel edits at one head: one is written, and with retries all are', async (scene) => {
     ok(await scene.commit(edit('t', 0)))
-    const edits = Array.from({ length: 50 }, (_, index) => edit('t', 1, { events: [event('state_updated', { patch: `${index}` })] }))
+    const edits = Array.from({ length: 50 }, (_, index) =>
+      edit('t', 1, { events: [event('state_updated', { patch: `${index}` })] }),
+    )
     const first = await Promise.all(edits.map((one) => scene.commit(one)))
     expect(first.filter(({ ok }) => ok)).toHaveLength(1)
     expect(first.map(refusalOf).filter((refusal) => refusal === 'conflict')).toHaveLength(49)
@@ -85,7 +89,9 @@ export function testConcurrency(test: StoreTest): void {
     const insist = async (index: number) => {
       for (;;) {
         const { headSeq } = await scene.thread('t')
-        const answer = await scene.commit(edit('t', headSeq, { events: [event('state_updated', { patch: `"insist ${index}"` })] }))
+        const answer = await scene.commit(
+          edit('t', headSeq, { events: [event('state_updated', { patch: `"insist ${index}"` })] }),
+        )
         if (answer.ok) return answer.lastSeq
       }
     }
@@ -118,7 +124,9 @@ export function testConcurrency(test: StoreTest): void {
     await scene.commitAll(ids.map((id) => change({ threadId: id, creates: [newRun({ id })] })))
     const claims = await scene.claim({ leaseMs: 600_000 })
     const operation = { kind: 'intend', key: 'k', name: 'send' } as const
-    const answers = await Promise.all(claims.map((claim) => scene.commit(leased(claim, { events: [event('effect_intended')], operation }))))
+    const answers = await Promise.all(
+      claims.map((claim) => scene.commit(leased(claim, { events: [event('effect_intended')], operation }))),
+    )
     expect(answers.filter(({ ok }) => ok)).toHaveLength(1)
     expect(answers.filter((answer) => refusalOf(answer) === 'operation_taken')).toHaveLength(99)
     const winner = claims[answers.findIndex(({ ok }) => ok)]

@@ -6,10 +6,26 @@ import { change, event, newRun, ok, refusalOf, type StoreTest, stepCompleted } f
 export function testCreating(test: StoreTest): void {
   test('a new run is pending, unclaimed, and on a thread of its own', async (scene) => {
     const before = await scene.store.now()
-    const run = await scene.create({ id: 'r1', threadId: 't1', workflow: 'chat', version: 3, queue: 'slow', priority: 7, fingerprint: 'abc' })
+    const run = await scene.create({
+      id: 'r1',
+      threadId: 't1',
+      workflow: 'chat',
+      version: 3,
+      queue: 'slow',
+      priority: 7,
+      fingerprint: 'abc',
+    })
     expect(run).toMatchObject({
       ...{ owner: '', id: 'r1', threadId: 't1', workflow: 'chat', version: 3, queue: 'slow', priority: 7, fingerprint: 'abc' },
-      ...{ status: 'pending', reason: null, epoch: 0, leaseId: null, leaseUntil: null, leaseHolder: null, claimsWithoutProgress: 0 },
+      ...{
+        status: 'pending',
+        reason: null,
+        epoch: 0,
+        leaseId: null,
+        leaseUntil: null,
+        leaseHolder: null,
+        claimsWithoutProgress: 0,
+      },
       ...{ currentStep: null, inputSeq: 1, tapeSeq: null, endSeq: null, startedAt: null, finishedAt: null },
     })
     expect(run.createdAt).toBeGreaterThanOrEqual(before)
@@ -118,7 +134,9 @@ export function testCreating(test: StoreTest): void {
 
   test('ifBusy reject for the very run that holds the thread answers with that run', async (scene) => {
     await scene.create({ id: 'r', threadId: 't' })
-    const answer = ok(await scene.commit(change({ threadId: 't', creates: [newRun({ id: 'r', threadId: 't', ifBusy: 'reject' })] })))
+    const answer = ok(
+      await scene.commit(change({ threadId: 't', creates: [newRun({ id: 'r', threadId: 't', ifBusy: 'reject' })] })),
+    )
     expect(answer.created[0]).toMatchObject({ isNew: false, run: { id: 'r' } })
   })
 

@@ -83,7 +83,11 @@ export function testInbox(test: StoreTest): void {
   test('S1: a change deletes the messages that it dealt with, and no others', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'r' })
     for (const payload of ['1', '2', '3']) await scene.deliver({ runId: 'r', payload })
-    const [first, second, third] = (await scene.store.readInbox({ owner: '', runId: 'r' })).map(({ id }) => id) as [number, number, number]
+    const [first, second, third] = (await scene.store.readInbox({ owner: '', runId: 'r' })).map(({ id }) => id) as [
+      number,
+      number,
+      number,
+    ]
     const some = await scene.write(claim, { events: [stepCompleted('a')], readMessages: [first, third] })
     expect(some.hasMail).toBe(true)
     const rest = await scene.store.readInbox({ owner: '', runId: 'r' })

@@ -130,7 +130,9 @@ export function testLeases(test: StoreTest): void {
     const claims = await scene.claim()
     const [a, b] = ['a', 'b'].map((id) => claims.find(({ run }) => run.id === id) as Claim) as [Claim, Claim]
     expect(a.leaseId).not.toBe(b.leaseId)
-    const crossed = await scene.commit(leased(a, { runId: 'b', threadId: 'b', events: [stepCompleted('s')], run: { status: 'completed' } }))
+    const crossed = await scene.commit(
+      leased(a, { runId: 'b', threadId: 'b', events: [stepCompleted('s')], run: { status: 'completed' } }),
+    )
     expect(refusalOf(crossed)).toBe('lease_lost')
     expect(await scene.run('b')).toEqual(b.run)
   })
@@ -188,7 +190,9 @@ export function testLeases(test: StoreTest): void {
     const claim = await scene.createAndClaim({ id: 'r' }, { leaseMs: 10_000 })
     scene.advance(9_000)
     const lease = { owner: '', runId: 'r', epoch: claim.run.epoch, leaseId: claim.leaseId }
-    expect(await scene.store.renew({ leaseMs: 10_000, leases: [lease] })).toEqual([{ owner: '', runId: 'r', isHeld: true, hasMail: false }])
+    expect(await scene.store.renew({ leaseMs: 10_000, leases: [lease] })).toEqual([
+      { owner: '', runId: 'r', isHeld: true, hasMail: false },
+    ])
     scene.advance(9_000)
     expect(await scene.claim()).toEqual([])
     expect((await scene.run('r')).epoch).toBe(1)

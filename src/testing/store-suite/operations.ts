@@ -58,7 +58,11 @@ export function testOperations(test: StoreTest): void {
     const answer = await scene.write(a, { operation: complete('k', '{"id":7}') })
     const completed = await scene.operation('k')
     expect(completed).toMatchObject({ status: 'completed', result: '{"id":7}', closedAt: answer.now, runId: 'a' })
-    expect(await scene.commit(leased(b, { operation: intend('k') }))).toEqual({ ok: false, refusal: 'operation_taken', operation: completed })
+    expect(await scene.commit(leased(b, { operation: intend('k') }))).toEqual({
+      ok: false,
+      refusal: 'operation_taken',
+      operation: completed,
+    })
   })
 
   test('a result may be absent', async (scene) => {
@@ -137,7 +141,12 @@ export function testOperations(test: StoreTest): void {
     await scene.write(claim, { operation: intend('k') })
     await scene.write(claim, { operation: doubt('k') })
     const answer = ok(await scene.commit(unguarded(resolve('k', true, '"receipt"'))))
-    expect(await scene.operation('k')).toMatchObject({ status: 'completed', result: '"receipt"', resolvedBy: 'ann', closedAt: answer.now })
+    expect(await scene.operation('k')).toMatchObject({
+      status: 'completed',
+      result: '"receipt"',
+      resolvedBy: 'ann',
+      closedAt: answer.now,
+    })
   })
 
   test('a person resolves a doubt: it did not happen, and the key is free', async (scene) => {
@@ -170,7 +179,12 @@ export function testOperations(test: StoreTest): void {
     await scene.write(claim, { operation: intend('k') })
     const holder = await scene.takeOver(claim)
     ok(await scene.commit(unguarded(note('k', '"sent at 12:01"'))))
-    expect(await scene.operation('k')).toMatchObject({ status: 'intended', evidence: '"sent at 12:01"', result: null, closedAt: null })
+    expect(await scene.operation('k')).toMatchObject({
+      status: 'intended',
+      evidence: '"sent at 12:01"',
+      result: null,
+      closedAt: null,
+    })
     await scene.write(holder, { operation: doubt('k') })
     expect(await scene.operation('k')).toMatchObject({ status: 'unsure', evidence: '"sent at 12:01"' })
   })

@@ -5,8 +5,46 @@ import { change, claimRequest, event, leased, newRun, ok, refusalOf, type StoreT
 /** Ids that are plain data and nothing else, among them pairs that a careless key would mix up. */
 const oddIds = [
   ...['a', 'a/1', 'a/10', 'a/', '/', '//', 'x:y', 'x', 'y', ':', '::', 'x,y', 'x y', ' ', ' x', 'x '],
-  ...['*', '?', '%', '_', 'a%', 'a_', '[a]', '{a}', '(a)', '\\', '\\\\', "'", '"', "''", "a'; drop table runs; --", '`', '$1', '@', 't@1'],
-  ...['__proto__', 'constructor', 'hasOwnProperty', 'toString', 'null', 'undefined', 'NaN', '0', '-1', '1e3', 'true', '..', '../x', '#', '&', '=', '+'],
+  ...[
+    '*',
+    '?',
+    '%',
+    '_',
+    'a%',
+    'a_',
+    '[a]',
+    '{a}',
+    '(a)',
+    '\\',
+    '\\\\',
+    "'",
+    '"',
+    "''",
+    "a'; drop table runs; --",
+    '`',
+    '$1',
+    '@',
+    't@1',
+  ],
+  ...[
+    '__proto__',
+    'constructor',
+    'hasOwnProperty',
+    'toString',
+    'null',
+    'undefined',
+    'NaN',
+    '0',
+    '-1',
+    '1e3',
+    'true',
+    '..',
+    '../x',
+    '#',
+    '&',
+    '=',
+    '+',
+  ],
   ...['A', 'é', 'e\u0301', 'ß', 'ss', 'İ', 'i', '日本語', '🦞', '\u{1F469}\u200D\u{1F52C}', '\uFEFFx', '\u00A0', 'Ω', '\u2126'],
   ...['x'.repeat(512), `${'x'.repeat(511)}y`, '日'.repeat(170), '🦞'.repeat(128)],
 ]
@@ -54,7 +92,9 @@ export function testOwners(test: StoreTest): void {
     expect(refusalOf(await scene.commit(leased(claim, { owner: 'bob', events, run })))).toBe('lease_lost')
     const { epoch, status } = claim.run
     const guard = { kind: 'run', epoch, status } as const
-    expect(refusalOf(await scene.commit(change({ owner: 'bob', threadId: 't', runId: 'r', guard, events, run })))).toBe('run_not_found')
+    expect(refusalOf(await scene.commit(change({ owner: 'bob', threadId: 't', runId: 'r', guard, events, run })))).toBe(
+      'run_not_found',
+    )
     const lease = { owner: 'bob', runId: 'r', epoch, leaseId: claim.leaseId }
     expect(await scene.store.renew({ leaseMs: 99_000_000, leases: [lease] })).toMatchObject([{ isHeld: false }])
     expect(await scene.run('r', 'ann')).toEqual(claim.run)
@@ -65,7 +105,8 @@ export function testOwners(test: StoreTest): void {
     const creates = ['ann', 'bob'].flatMap((owner) => ['opener', 'waiter'].map((id) => newRun({ id, owner })))
     ok(await scene.commit(change({ threadId: 'x', creates })))
     const claims = await scene.claim({ leaseMs: 99_000_000 })
-    const claimOf = (owner: string, id: string) => claims.find(({ run }) => run.owner === owner && run.id === id) as (typeof claims)[number]
+    const claimOf = (owner: string, id: string) =>
+      claims.find(({ run }) => run.owner === owner && run.id === id) as (typeof claims)[number]
     for (const owner of ['ann', 'bob']) {
       await scene.write(claimOf(owner, 'opener'), { operation: { kind: 'intend', key: 'k', name: owner } })
       await scene.leave(claimOf(owner, 'waiter'), 'waiting', { reason: 'effect', due: 'never', waitKey: 'k' })
@@ -93,8 +134,26 @@ export function testOwners(test: StoreTest): void {
 
   test('S7: owners and ids are joined so that no two pairs meet', async (scene) => {
     const pairs = [
-      ...[['a', 'b/c'], ['a/b', 'c'], ['a:b', 'c'], ['a', 'b:c'], ['', 'ab'], ['a', 'b'], ['ab', 'c'], ['a', 'bc']],
-      ...[['1', '11'], ['11', '1'], ['', '1:1'], ['1', ':1'], ['"', ','], ['","', ''].map((part) => part || '"'), ['1:a', 'b'], ['1', 'a:b']],
+      ...[
+        ['a', 'b/c'],
+        ['a/b', 'c'],
+        ['a:b', 'c'],
+        ['a', 'b:c'],
+        ['', 'ab'],
+        ['a', 'b'],
+        ['ab', 'c'],
+        ['a', 'bc'],
+      ],
+      ...[
+        ['1', '11'],
+        ['11', '1'],
+        ['', '1:1'],
+        ['1', ':1'],
+        ['"', ','],
+        ['","', ''].map((part) => part || '"'),
+        ['1:a', 'b'],
+        ['1', 'a:b'],
+      ],
     ] as [string, string][]
     const names = new Set(pairs.map((pair) => JSON.stringify(pair)))
     for (const [owner, id] of pairs) await scene.create({ owner, id, fingerprint: JSON.stringify([owner, id]) })
@@ -103,14 +162,21 @@ export function testOwners(test: StoreTest): void {
   })
 
   test('S8: any id is plain data: runs, threads and their histories do not mix', async (scene) => {
-    const answers = await scene.commitAll(oddIds.map((id) => change({ threadId: id, creates: [newRun({ id, fingerprint: `f:${id}` })] })))
+    const answers = await scene.commitAll(
+      oddIds.map((id) => change({ threadId: id, creates: [newRun({ id, fingerprint: `f:${id}` })] })),
+    )
     expect(answers.map((answer) => ok(answer).created[0]?.isNew)).toEqual(oddIds.map(() => true))
     const claims = new Map((await scene.claim()).map((claim) => [claim.run.id, claim]))
     expect([...claims.keys()].sort()).toEqual([...oddIds].sort())
     for (const [index, id] of oddIds.entries()) {
       const claim = claims.get(id) as never
       const key = { kind: 'intend', key: id, name: id } as const
-      await scene.write(claim, { events: [stepCompleted(`step ${index}`)], label: id, operation: key, snapshot: JSON.stringify(id) })
+      await scene.write(claim, {
+        events: [stepCompleted(`step ${index}`)],
+        label: id,
+        operation: key,
+        snapshot: JSON.stringify(id),
+      })
       await scene.deliver({ runId: id, kind: id, name: id, payload: JSON.stringify(id) })
     }
     for (const [index, id] of oddIds.entries()) {
@@ -124,14 +190,18 @@ export function testOwners(test: StoreTest): void {
       expect(await scene.store.listCheckpoints({ owner: '', threadId: id, label: id })).toMatchObject([{ seq: 2, label: id }])
       expect(await scene.store.readSnapshot({ owner: '', threadId: id, atSeq: 2 })).toMatchObject({ state: JSON.stringify(id) })
       expect(await scene.operation(id)).toMatchObject({ key: id, name: id, runId: id, threadId: id })
-      expect(await scene.store.readInbox({ owner: '', runId: id })).toMatchObject([{ runId: id, kind: id, name: id, payload: JSON.stringify(id) }])
+      expect(await scene.store.readInbox({ owner: '', runId: id })).toMatchObject([
+        { runId: id, kind: id, name: id, payload: JSON.stringify(id) },
+      ])
       const listed = await scene.store.listRuns({ owner: '', threadId: id, limit: 10 })
       expect(listed.items.map((run) => run.id)).toEqual([id])
     }
   })
 
   test('S8: any owner is plain data', async (scene) => {
-    await scene.commitAll(oddIds.map((owner) => change({ owner, threadId: 't', creates: [newRun({ owner, id: 'r', threadId: 't' })] })))
+    await scene.commitAll(
+      oddIds.map((owner) => change({ owner, threadId: 't', creates: [newRun({ owner, id: 'r', threadId: 't' })] })),
+    )
     for (const owner of oddIds) {
       expect((await listAllRuns(scene.store, { owner, limit: 10 })).map((run) => run.owner)).toEqual([owner])
       expect((await scene.thread('t', owner)).headSeq).toBe(1)

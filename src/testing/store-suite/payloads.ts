@@ -31,7 +31,11 @@ export function testPayloads(test: StoreTest): void {
       const expected = plainPayload(payload)
       expect(plainPayload(claim.input)).toBe(expected)
       const operation = { kind: 'intend', key: 'k', name: 'send' } as const
-      await scene.write(claim, { events: [event('step_completed', { step: 's', payload, patch: payload })], snapshot: payload, operation })
+      await scene.write(claim, {
+        events: [event('step_completed', { step: 's', payload, patch: payload })],
+        snapshot: payload,
+        operation,
+      })
       await scene.write(claim, { operation: { kind: 'note', key: 'k', evidence: payload } })
       await scene.write(claim, { operation: { kind: 'complete', key: 'k', result: payload } })
       await scene.deliver({ runId: 'r', payload })
@@ -83,7 +87,11 @@ export function testPayloads(test: StoreTest): void {
   test('S8: bytes that the caller changes afterwards do not change the store', async (scene) => {
     const bytes = new Uint8Array([1, 2, 3])
     const claim = await scene.createAndClaim({ id: 'r', queued: event('run_queued', { payload: bytes }) })
-    await scene.write(claim, { events: [stepCompleted('a', bytes)], snapshot: bytes, operation: { kind: 'intend', key: 'k', name: 'n' } })
+    await scene.write(claim, {
+      events: [stepCompleted('a', bytes)],
+      snapshot: bytes,
+      operation: { kind: 'intend', key: 'k', name: 'n' },
+    })
     await scene.write(claim, { operation: { kind: 'complete', key: 'k', result: bytes } })
     await scene.deliver({ runId: 'r', payload: bytes })
     bytes.fill(9)
@@ -114,12 +122,17 @@ export function testPayloads(test: StoreTest): void {
   })
 
   test('S8: large numbers and negative ones in a row come back exactly', async (scene) => {
-    const claim = await scene.createAndClaim({ id: 'r', priority: -2_000_000_000, version: 2_000_000_000 }, {
-      workflows: [{ name: 'report', version: 2_000_000_000 }],
-    })
+    const claim = await scene.createAndClaim(
+      { id: 'r', priority: -2_000_000_000, version: 2_000_000_000 },
+      {
+        workflows: [{ name: 'report', version: 2_000_000_000 }],
+      },
+    )
     expect(claim.run).toMatchObject({ priority: -2_000_000_000, version: 2_000_000_000 })
     const at = 4_102_444_800_000
-    await scene.write(claim, { events: [event('step_completed', { step: 's', at, durationMs: 86_400_000_000, count: 1_000_000, attempt: 99 })] })
+    await scene.write(claim, {
+      events: [event('step_completed', { step: 's', at, durationMs: 86_400_000_000, count: 1_000_000, attempt: 99 })],
+    })
     const [record] = await scene.store.readLog({ owner: '', threadId: 'r', afterSeq: 1 })
     expect(record).toMatchObject({ at, durationMs: 86_400_000_000, count: 1_000_000, attempt: 99 })
   })

@@ -32,16 +32,26 @@ export function testReading(test: StoreTest): void {
     ['with limit 0 is empty', { limit: 0 }, []],
     ['of a run', { runId: 'b' }, ['7 in -', '8 p8 d8']],
     ['of a run that is not there is empty', { runId: 'c' }, []],
-    ['of a run with edits shows the patches of others without their payloads', { runId: 'b', withEdits: true }, [
-      ...['3 - d3', '4 - d4', '6 - d6', '7 in -', '8 p8 d8'],
-    ]],
+    [
+      'of a run with edits shows the patches of others without their payloads',
+      { runId: 'b', withEdits: true },
+      [...['3 - d3', '4 - d4', '6 - d6', '7 in -', '8 p8 d8']],
+    ],
     ['of types', { types: ['run_queued', 'state_updated'] }, ['1 in -', '6 p6 d6', '7 in -']],
     ['of no types is empty', { types: [] }, []],
     ['of types of a run', { types: ['run_queued'], runId: 'a' }, ['1 in -']],
-    ['of patches has payloads only where the state was migrated', { patchesOnly: true }, ['3 - d3', '4 p4 d4', '6 - d6', '8 - d8']],
+    [
+      'of patches has payloads only where the state was migrated',
+      { patchesOnly: true },
+      ['3 - d3', '4 p4 d4', '6 - d6', '8 - d8'],
+    ],
     ['of patches after a position with a limit', { patchesOnly: true, afterSeq: 3, limit: 2 }, ['4 p4 d4', '6 - d6']],
     ['bare has neither payloads nor patches', { bare: true, afterSeq: 5 }, ['6 - -', '7 - -', '8 - -']],
-    ['bare of patches still knows which records have one', { bare: true, patchesOnly: true }, ['3 - -', '4 - -', '6 - -', '8 - -']],
+    [
+      'bare of patches still knows which records have one',
+      { bare: true, patchesOnly: true },
+      ['3 - -', '4 - -', '6 - -', '8 - -'],
+    ],
     ['bare of a run with edits', { bare: true, runId: 'b', withEdits: true, afterSeq: 3 }, ['4 - -', '6 - -', '7 - -', '8 - -']],
     ['with a limit counts what matches, not what was passed over', { types: ['run_queued'], limit: 2 }, ['1 in -', '7 in -']],
   ]
@@ -57,7 +67,15 @@ export function testReading(test: StoreTest): void {
 
   test('a record comes back with all its fields', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'r' })
-    const full = event('step_failed', { step: 'a/b', count: 4, attempt: 3, at: 99, durationMs: 1_234, payload: '"p"', patch: '[]' })
+    const full = event('step_failed', {
+      step: 'a/b',
+      count: 4,
+      attempt: 3,
+      at: 99,
+      durationMs: 1_234,
+      payload: '"p"',
+      patch: '[]',
+    })
     const empty = event('run_paused')
     await scene.write(claim, { events: [full, empty], isCheckpoint: false })
     const log = await scene.store.readLog({ owner: '', threadId: 'r', afterSeq: 1 })
@@ -78,7 +96,9 @@ export function testReading(test: StoreTest): void {
 
   test('checkpoints are the positions where commits ended that left one, with what they added', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'r', queued: event('run_queued', { payload: '12345' }) })
-    await scene.write(claim, { events: [stepCompleted('a', 'ä'), event('step_completed', { step: 'b', at: 77, payload: null, patch: '123' })] })
+    await scene.write(claim, {
+      events: [stepCompleted('a', 'ä'), event('step_completed', { step: 'b', at: 77, payload: null, patch: '123' })],
+    })
     await scene.write(claim, { events: [event('effect_intended', { payload: '1234567' })], isCheckpoint: false })
     await scene.write(claim, { events: [event('run_completed', { payload: new Uint8Array(9) })], label: 'end' })
     expect(await scene.store.listCheckpoints({ owner: '', threadId: 'r' })).toEqual([
@@ -155,7 +175,11 @@ export function testReading(test: StoreTest): void {
     const claim = await scene.createAndClaim({ id: 'r' })
     await scene.write(claim, { events: [stepCompleted('a')], stateVersion: 4 })
     await scene.write(claim, { events: [stepCompleted('b')], snapshot: '{}' })
-    expect(await scene.store.readSnapshot({ owner: '', threadId: 'r', atSeq: 3 })).toEqual({ seq: 3, state: '{}', stateVersion: 4 })
+    expect(await scene.store.readSnapshot({ owner: '', threadId: 'r', atSeq: 3 })).toEqual({
+      seq: 3,
+      state: '{}',
+      stateVersion: 4,
+    })
   })
 
   test('runs are listed newest first, page by page, none twice and none missed', async (scene) => {
@@ -189,7 +213,8 @@ export function testReading(test: StoreTest): void {
     await scene.create({ id: 'd', threadId: 'v', workflow: 'report', queue: 'fast' })
     const claims = await scene.claim()
     await scene.leave(claims.find(({ run }) => run.id === 'd') as never, 'failed')
-    const ids = async (query: object) => (await scene.store.listRuns({ owner: '', limit: 10, ...query })).items.map(({ id }) => id)
+    const ids = async (query: object) =>
+      (await scene.store.listRuns({ owner: '', limit: 10, ...query })).items.map(({ id }) => id)
     expect(await ids({ threadId: 't' })).toEqual(['b', 'a'])
     expect(await ids({ workflow: 'report' })).toEqual(['d', 'c', 'b'])
     expect(await ids({ queue: 'fast' })).toEqual(['d', 'c', 'a'])

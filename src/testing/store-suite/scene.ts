@@ -168,7 +168,17 @@ export class Scene {
 }
 
 export function event(type: EventType, fields: Partial<NewEvent> = {}): NewEvent {
-  return { type, step: null, count: 0, attempt: 0, at: 1_700_000_000_000, durationMs: null, payload: null, patch: null, ...fields }
+  return {
+    type,
+    step: null,
+    count: 0,
+    attempt: 0,
+    at: 1_700_000_000_000,
+    durationMs: null,
+    payload: null,
+    patch: null,
+    ...fields,
+  }
 }
 
 export function stepCompleted(step: string, payload: Payload = '1'): NewEvent {

@@ -1,6 +1,18 @@
 import { expect } from 'vitest'
 import { listAllRuns } from '../store-contents.ts'
-import { change, edit, event, guarded, leased, newRun, ok, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
+import {
+  change,
+  edit,
+  event,
+  guarded,
+  leased,
+  newRun,
+  ok,
+  refusalOf,
+  type Scene,
+  type StoreTest,
+  stepCompleted,
+} from './scene.ts'
 
 async function deleteThread(scene: Scene, threadId: string, owner = ''): Promise<boolean> {
   return scene.store.deleteThread({ owner, threadId, at: await scene.store.now() })
@@ -10,9 +22,21 @@ export function testThreads(test: StoreTest): void {
   test('an edit by hand of a thread that is not there makes it', async (scene) => {
     const answer = ok(await scene.commit(edit('t', 0, { snapshot: '{"a":1}', stateVersion: 3, label: 'start' })))
     expect([answer.firstSeq, answer.lastSeq, answer.hasMail]).toEqual([1, 1, false])
-    expect(await scene.thread('t')).toMatchObject({ headSeq: 1, stateVersion: 3, incarnation: 1, baseSeq: 0, createdAt: answer.now })
-    expect(await scene.store.readSnapshot({ owner: '', threadId: 't', atSeq: 1 })).toEqual({ seq: 1, state: '{"a":1}', stateVersion: 3 })
-    expect(await scene.store.listCheckpoints({ owner: '', threadId: 't' })).toMatchObject([{ seq: 1, runId: null, label: 'start' }])
+    expect(await scene.thread('t')).toMatchObject({
+      headSeq: 1,
+      stateVersion: 3,
+      incarnation: 1,
+      baseSeq: 0,
+      createdAt: answer.now,
+    })
+    expect(await scene.store.readSnapshot({ owner: '', threadId: 't', atSeq: 1 })).toEqual({
+      seq: 1,
+      state: '{"a":1}',
+      stateVersion: 3,
+    })
+    expect(await scene.store.listCheckpoints({ owner: '', threadId: 't' })).toMatchObject([
+      { seq: 1, runId: null, label: 'start' },
+    ])
   })
 
   test('an edit by hand is refused with conflict when the log does not end where the editor thinks', async (scene) => {
@@ -127,7 +151,12 @@ export function testThreads(test: StoreTest): void {
 
   test('S3: a new life goes on at the next position, with a new incarnation and none of the old', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'r', threadId: 't' })
-    await scene.write(claim, { events: [stepCompleted('a'), stepCompleted('b')], snapshot: '{"old":1}', stateVersion: 5, label: 'old' })
+    await scene.write(claim, {
+      events: [stepCompleted('a'), stepCompleted('b')],
+      snapshot: '{"old":1}',
+      stateVersion: 5,
+      label: 'old',
+    })
     await deleteThread(scene, 't')
     const reborn = await scene.create({ id: 'r', threadId: 't', ifBusy: 'reject' })
     expect(reborn).toMatchObject({ status: 'pending', inputSeq: 4, claimsWithoutProgress: 0, tapeSeq: null, startedAt: null })
