@@ -6,7 +6,8 @@ import { retryDelayMs } from '../model/retry.ts'
 import { reviveError } from '../model/stored-error.ts'
 import { blame } from './blame.ts'
 import type { EffectOptions } from './context.ts'
-import type { Call, Execution } from './execution.ts'
+import type { Call } from './calls.ts'
+import type { Execution } from './execution.ts'
 import { failureEvent, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
 import { withTimeout } from './with-timeout.ts'
 
@@ -22,7 +23,7 @@ const lookAgainMs = 500
  *   F3  A key that was completed before answers with the recorded result; one that is open elsewhere is waited for.
  */
 export async function runEffect<T>(execution: Execution, call: Call, options: EffectOptions<T>): Promise<T> {
-  const key = options.key === undefined ? execution.defaultKey(call) : checkId('operation key', options.key)
+  const key = options.key === undefined ? execution.calls.defaultKey(call) : checkId('operation key', options.key)
   if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
   if (!execution.isOpen) await execution.pass(call)
   if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
@@ -145,7 +146,7 @@ class Effect<T> {
         return limit?.signal ?? execution.signal
       },
     }
-    const body = () => execution.inBody(this.#call.path, () => run(this.#key, handle))
+    const body = () => execution.calls.inBody(this.#call.path, () => run(this.#key, handle))
     return limit === undefined ? body() : limit.run(async () => body())
   }
 
@@ -162,7 +163,7 @@ class Effect<T> {
     const policy = policyOf(execution, this.#options)
     for (let tries = 1; ; tries++) {
       const looked = await this.#working(() =>
-        execution.inBody(this.#call.path, async () => (check as NonNullable<typeof check>)(this.#key)),
+        execution.calls.inBody(this.#call.path, async () => (check as NonNullable<typeof check>)(this.#key)),
       )
       if (!looked.ok) {
         const delayMs = retryDelayMs(policy, tries, looked.error, Math.random())

@@ -1,24 +1,23 @@
-import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Codec } from '../model/codec.ts'
 import { HoldfastError } from '../model/errors.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
-import { checkStepName } from '../model/ids.ts'
 import type { Logger } from '../model/logger.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
-import type { PauseReason, RunStatus, WaitReason } from '../model/run.ts'
+import type { PauseReason, RunStatus } from '../model/run.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim, SqlTransaction, Store } from '../store/store.ts'
+import { type Call, Calls } from './calls.ts'
 import type { Committer } from './committer.ts'
+import { HandOut } from './hand-out.ts'
 import { Playback } from './playback.ts'
 import { StateLine } from './state-line.ts'
-import { type CallHistory, type CallKey, type CallKind, callKey, type Outcome, type Tape } from './tape.ts'
+import type { CallKey, CallKind, Outcome, Tape } from './tape.ts'
 import type { StateAt } from './thread-state.ts'
+import { longWaitMs, type Wait, Waits } from './waits.ts'
 import type { AnyWorkflow } from './workflow.ts'
 
-/** Waits up to this long stay in memory; longer ones become a row and free the worker. */
-export const longWaitMs = 5_000
 /** How long a cancelled function may take to come to its end. */
 const cancelGraceMs = 5_000
 /** Events that ride with the next commit are flushed by themselves after this long. */
@@ -45,12 +44,13 @@ export class Execution {
   readonly line: StateLine
   readonly log: Logger
   readonly playback: Playback
+  readonly calls: Calls
+  readonly #waits: Waits
+  readonly #handOut: HandOut
   readonly #committer: Committer
   readonly #leaseMs: number
   #abort: AbortController | undefined
-  readonly #counts = new Map<string, number>()
   readonly #running = new Map<CallKey, string>()
-  readonly #parked = new Set<Parked>()
   readonly #throwers = new Set<(error: Error) => void>()
   readonly #clockBase: { now: number; at: number }
   #pending: NewEvent[] = []
@@ -62,8 +62,6 @@ export class Execution {
   #readMessages: number[] = []
   #updateCount = 0
   #busy = 0
-  #handedOutTurn = -1
-  #handOutQueue: (() => void)[] = []
   #stop: Stop | null = null
   #hasEnded = false
   #isCheckingMail = false
@@ -85,6 +83,9 @@ export class Execution {
     this.#startsTape = options.startsTape
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
+    this.calls = new Calls(options.claim.run.id, options.tape)
+    this.#waits = new Waits(() => this.now())
+    this.#handOut = new HandOut(() => options.committer.turn)
     this.line = new StateLine({
       codec: options.codec,
       base: options.base,
@@ -138,45 +139,10 @@ export class Execution {
 
   // ── calls ────────────────────────────────────────────────────────────────
 
-  /** Registers a recording call: gives it its path and count, and refuses it where calls are refused. */
+  /** Registers a recording call; refused inside a body and in a run that was cancelled or fenced. */
   enter(kind: CallKind, name: string, isOurName = false): Call {
     this.throwIfEnded()
-    const frame = frames.getStore()
-    const isOurs = frame?.execution === this
-    if (isOurs && frame.body !== null) {
-      throw new HoldfastError(
-        'nested_call',
-        `ctx.${kind === 'effect' ? 'once' : kind}("${name}") was called inside the body of step "${frame.body}" of run "${this.runId}". ` +
-          'A body can use its step handle; move recording calls on ctx out of it, or use ctx.scope to group steps.',
-        { details: { runId: this.runId, step: frame.body } },
-      )
-    }
-    if (!isOurName) checkStepName(name)
-    const path = isOurs && frame.scope !== '' ? `${frame.scope}/${name}` : name
-    const counter = `${kind}:${path}`
-    const count = (this.#counts.get(counter) ?? 0) + 1
-    this.#counts.set(counter, count)
-    const key = callKey(kind, path, count)
-    return { key, kind, path, count, history: this.tape.calls.get(key) }
-  }
-
-  /** Runs `fn` with inner names prefixed. */
-  inScope<T>(name: string, fn: () => T): T {
-    checkStepName(name)
-    const frame = frames.getStore()
-    const outer = frame?.execution === this ? frame.scope : ''
-    return frames.run({ execution: this, scope: outer === '' ? name : `${outer}/${name}`, body: null }, fn)
-  }
-
-  /** Runs a step's body: recording calls on ctx are refused inside. */
-  inBody<T>(path: string, fn: () => T): T {
-    return frames.run({ execution: this, scope: '', body: path }, fn)
-  }
-
-  /** The operation or step key of a call: from run, path and count; never from attempt, time or chance. */
-  defaultKey(call: Call): string {
-    const tape = this.tape.number === 1 ? '' : `~${this.tape.number}`
-    return `${this.runId}${tape}/${call.path}#${call.count}`
+    return this.calls.enter(kind, name, isOurName)
   }
 
   /** The recorded result of a call, in its turn; the call must have one. */
@@ -190,7 +156,7 @@ export class Execution {
   async pass(call: Call): Promise<void> {
     if (!this.playback.isLive) await this.playback.untilLive(call.key)
     this.throwIfEnded()
-    if (this.#stop !== null) await this.park({ dueAt: null, reason: 'timer', wakes: false })
+    if (this.#stop !== null) await this.park({ dueAt: null, reason: 'timer' })
   }
 
   /** Whether `pass` would let a call through without waiting: saves the hot path a turn of the microtask queue. */
@@ -238,24 +204,9 @@ export class Execution {
 
   /** Waits in memory or, when nothing else is at work, as a row. Never resolves in an execution that stopped. */
   park(wait: Wait): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const parked: Parked = {
-        ...wait,
-        wake: () => {
-          clearTimeout(parked.timer)
-          this.#parked.delete(parked)
-          resolve()
-        },
-        throw: (error) => {
-          clearTimeout(parked.timer)
-          this.#parked.delete(parked)
-          reject(error)
-        },
-      }
-      this.#parked.add(parked)
-      if (wait.dueAt !== null && wait.wakes !== false) this.#setTimer(parked, wait.dueAt)
-      this.#considerStopping()
-    })
+    const over = this.#waits.add(this.#stop === null ? wait : { ...wait, dueAt: null })
+    this.#considerStopping()
+    return over
   }
 
   // ── writing ──────────────────────────────────────────────────────────────
@@ -512,8 +463,7 @@ export class Execution {
       change.readMessages = this.#readMessages
       this.#readMessages = []
     }
-    const last = all.at(-1)
-    if (last !== undefined && last.patch !== null) {
+    if (all.some((event) => event.patch !== null)) {
       const snapshot = this.line.snapshot()
       if (snapshot !== undefined) change.snapshot = snapshot
     }
@@ -547,28 +497,9 @@ export class Execution {
 
   /** One result a turn of the event loop, in order (E3). */
   async #turn(): Promise<void> {
-    if (this.#handOutQueue.length === 0 && this.#handedOutTurn !== this.#committer.turn) {
-      this.#handedOutTurn = this.#committer.turn
-    } else {
-      await new Promise<void>((resolve) => {
-        this.#handOutQueue.push(resolve)
-        if (this.#handOutQueue.length === 1) setImmediate(this.#handOutNext)
-      })
-    }
+    if (!this.#handOut.takeTurn()) await this.#handOut.next()
     if (this.isDetached) return never()
     this.throwIfEnded()
-  }
-
-  readonly #handOutNext = (): void => {
-    this.#handOutQueue[0]?.()
-    this.#handOutQueue.shift()
-    if (this.#handOutQueue.length > 0) setImmediate(this.#handOutNext)
-  }
-
-  #setTimer(parked: Parked, dueAt: number): void {
-    const delay = Math.max(0, dueAt - this.now())
-    // Timers longer than setTimeout can count are looked at again; as a rule the run is a row long before.
-    parked.timer = setTimeout(() => (dueAt > this.now() ? this.#setTimer(parked, dueAt) : parked.wake()), Math.min(delay, 60_000))
   }
 
   #settleDown(): void {
@@ -577,44 +508,40 @@ export class Execution {
   }
 
   #considerStopping(): void {
-    if (this.#busy > 0 || this.#parked.size === 0 || this.#hasEnded) return
+    if (this.#busy > 0 || this.#waits.size === 0 || this.#hasEnded) return
     // What the last result set off runs first; only then is it known that nothing is at work.
     setImmediate(() => setImmediate(() => void this.#stopIfIdle()))
   }
 
   async #stopIfIdle(): Promise<void> {
-    if (this.#busy > 0 || this.#parked.size === 0 || this.#hasEnded || !this.playback.isLive || this.#handOutQueue.length > 0) return
+    if (this.#busy > 0 || this.#waits.size === 0 || this.#hasEnded || !this.playback.isLive || !this.#handOut.isEmpty) return
     if (this.#stop !== null) {
       if (this.#stop.kind === 'pause' || this.#stop.kind === 'release') await this.#stopNow(this.#stop)
       return
     }
-    const waits = [...this.#parked]
-    const dueAsRow = (wait: Wait) => wait.rowDueAt ?? wait.dueAt ?? Number.POSITIVE_INFINITY
-    const soonest = Math.min(...waits.map(dueAsRow))
-    if (soonest - this.now() <= longWaitMs) return
+    const wait = this.#waits.asRow()
+    if (wait === null) return
     const { timeoutMs } = this.workflow.options
     const overAt = timeoutMs === undefined ? Number.POSITIVE_INFINITY : (this.claim.run.startedAt ?? this.#clockBase.now) + timeoutMs
-    const dueAt = Math.min(soonest, overAt)
-    const keys = new Set(waits.flatMap((wait) => wait.waitKey ?? []))
-    const first = waits.find((wait) => dueAsRow(wait) === soonest)
+    const dueAt = Math.min(wait.dueAt, overAt)
     const run: Mutable<RunChange> = {
       status: 'waiting',
-      reason: first?.reason ?? 'timer',
+      reason: wait.reason,
       due: Number.isFinite(dueAt) ? { at: dueAt } : 'never',
       uncountClaim: true,
     }
-    const [key] = keys
+    const [key] = wait.waitKeys
     if (key !== undefined) run.waitKey = key
     // A run waits for one operation as a row; for several it looks again now and then.
-    if (keys.size > 1) run.due = { inMs: longWaitMs }
+    if (wait.waitKeys.length > 1) run.due = { inMs: longWaitMs }
     await this.#endWith([], run, { kind: 'waiting' })
   }
 
   #requestStop(stop: Stop): void {
     if (this.#hasEnded || this.#stop?.kind === 'cancel' || (this.#stop !== null && stop.kind === 'release')) return
     this.#stop = stop
-    // Waits end as they would at the next safe point: they stay parked, their timers no longer matter.
-    for (const parked of this.#parked) clearTimeout(parked.timer)
+    // A wait is a safe point: it stays as it is.
+    this.#waits.freeze()
     this.#considerStopping()
   }
 
@@ -650,7 +577,7 @@ export class Execution {
   #finish(end: ExecutionEnd): void {
     this.#hasEnded = true
     this.playback.stop()
-    for (const parked of this.#parked) clearTimeout(parked.timer)
+    this.#waits.freeze()
     this.#abort?.abort(this.#endError())
     this.#settle(end)
   }
@@ -663,7 +590,7 @@ export class Execution {
   #throwEverywhere(): void {
     const error = this.#endError()
     this.#abort?.abort(error)
-    for (const parked of [...this.#parked]) parked.throw(error)
+    this.#waits.throw(error)
     for (const reject of [...this.#throwers]) reject(error)
     this.playback.throw(error)
   }
@@ -716,14 +643,6 @@ export interface ExecutionOptions {
   readonly startsTape: boolean
 }
 
-export interface Call {
-  readonly key: CallKey
-  readonly kind: CallKind
-  readonly path: string
-  readonly count: number
-  readonly history: CallHistory | undefined
-}
-
 export interface EventFields {
   readonly attempt?: number
   readonly count?: number
@@ -741,23 +660,6 @@ export interface CommitOptions {
   readonly run?: RunChange
 }
 
-export interface Wait {
-  /** Store time at which it is over; null when something else ends it. */
-  readonly dueAt: number | null
-  /** As a row the run sleeps until then; default dueAt. */
-  readonly rowDueAt?: number
-  readonly reason: WaitReason
-  readonly waitKey?: string
-  /** False: only the end of the execution ends it. */
-  readonly wakes?: boolean
-}
-
-interface Parked extends Wait {
-  timer?: NodeJS.Timeout
-  readonly wake: () => void
-  readonly throw: (error: Error) => void
-}
-
 export type Stop =
   | { readonly kind: 'pause'; readonly reason: PauseReason; readonly data: Readonly<Record<string, unknown>> }
   | { readonly kind: 'release' }
@@ -767,15 +669,6 @@ export type Stop =
 export type ExecutionEnd =
   | { readonly kind: RunStatus | 'released' | 'lost' }
   | { readonly kind: 'continued'; readonly base: StateAt; readonly tapeNumber: number; readonly input: unknown }
-
-interface Frame {
-  readonly execution: Execution
-  readonly scope: string
-  /** Path of the step whose body this is. */
-  readonly body: string | null
-}
-
-const frames = new AsyncLocalStorage<Frame>()
 
 /** How a call of a detached execution answers. */
 export function never<T>(): Promise<T> {

@@ -4,7 +4,8 @@ import type { SqlTransaction } from '../store/store.ts'
 import { blame, blamed } from './blame.ts'
 import type { Context, EffectOptions, MapOptions, OpenStep, StepHandle, StepOptions } from './context.ts'
 import { runEffect } from './effect-runner.ts'
-import { type Call, type Execution, never } from './execution.ts'
+import type { Call } from './calls.ts'
+import { type Execution, never } from './execution.ts'
 import { failureEvent, resultOf, runStep } from './step-runner.ts'
 import { callKey } from './tape.ts'
 import { runTransaction } from './transaction-runner.ts'
@@ -57,7 +58,7 @@ export class RunContext implements Context<never> {
   ): Promise<T[]> {
     const { concurrency = 16, ...stepOptions } = options
     // Names are checked once; the items carry brackets, which users' names may not.
-    this.#execution.inScope(name, () => {})
+    this.#execution.calls.inScope(name, () => {})
     const list = [...items]
     const results = new Array<T>(list.length)
     const errors: Error[] = []
@@ -80,7 +81,7 @@ export class RunContext implements Context<never> {
   }
 
   async scope<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T): Promise<T> {
-    return this.#execution.inScope(name, () => fn(this))
+    return this.#execution.calls.inScope(name, () => fn(this))
   }
 
   begin<T>(name: string): Promise<OpenStep<T>> {

@@ -7,7 +7,8 @@ import { validate } from '../model/schema.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
 import { blame } from './blame.ts'
 import type { StepHandle, StepOptions } from './context.ts'
-import type { Call, Execution } from './execution.ts'
+import type { Call } from './calls.ts'
+import type { Execution } from './execution.ts'
 import type { FailureData, Outcome } from './tape.ts'
 import { withTimeout } from './with-timeout.ts'
 
@@ -98,7 +99,7 @@ function runBody<T>(
   const handle: StepHandle<never> = {
     attempt,
     get key() {
-      return execution.defaultKey(call)
+      return execution.calls.defaultKey(call)
     },
     get signal() {
       return limit?.signal ?? execution.signal
@@ -106,7 +107,7 @@ function runBody<T>(
     update: (recipe) => void recipes.push(recipe as Recipe),
     log: (message, data) => execution.log.info(message, { runId: execution.runId, step: call.path, attempt, ...data }),
   }
-  const run = () => execution.inBody(call.path, () => body(handle))
+  const run = () => execution.calls.inBody(call.path, () => body(handle))
   return limit === undefined ? untilCancelled(execution, run()) : limit.run(async () => run())
 }
 
@@ -123,8 +124,9 @@ async function recordResult<T>(
 ): Promise<T> {
   const { attempt, durationMs, recipes, options, via } = made
   const data = value === undefined && via === undefined ? undefined : { ...(via && { via }), result: value }
-  const patch: Payload | null = recipes.length === 0 ? null : execution.line.stage(recipes)
-  const event = execution.event('step_completed', call, { attempt, durationMs, patch, ...(data && { data }) })
+  // Encoded first: a result that can't be stored must leave nothing on the state line.
+  const completed = execution.event('step_completed', call, { attempt, durationMs, ...(data && { data }) })
+  const event = recipes.length === 0 ? completed : { ...completed, patch: execution.line.stage(recipes) }
   if (options.checkpoint === false) {
     execution.ride(event, true)
     execution.line.advance(execution.line.end)
@@ -158,7 +160,7 @@ async function failed<T>(
   if (options.onFailure === 'pause') {
     await recordFailure(execution, call, { error, final: true, next: 'pause' }, attempt, durationMs)
     execution.pauseBecause('retries', toStorableError(error))
-    await execution.park({ dueAt: null, reason: 'retry', wakes: false })
+    await execution.park({ dueAt: null, reason: 'retry' })
   }
   const event = failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, durationMs)
   await execution.commitResult([event], {})
@@ -178,7 +180,7 @@ async function runFallback<T>(
   execution.begin(call)
   try {
     const cause = reviveError(error ?? new Error('unknown failure'))
-    const value = await untilCancelled(execution, execution.inBody(call.path, async () => fallback(cause)))
+    const value = await untilCancelled(execution, execution.calls.inBody(call.path, async () => fallback(cause)))
     const durationMs = Math.round(performance.now() - started)
     return await recordResult(execution, call, value, { attempt: failures + 1, durationMs, recipes: [], options: {}, via: 'fallback' })
   } catch (fallbackError) {

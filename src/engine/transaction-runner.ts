@@ -3,7 +3,8 @@ import type { Payload } from '../model/payload.ts'
 import { reviveError } from '../model/stored-error.ts'
 import type { SqlTransaction } from '../store/store.ts'
 import { blame } from './blame.ts'
-import type { Call, Execution } from './execution.ts'
+import type { Call } from './calls.ts'
+import type { Execution } from './execution.ts'
 import { failureEvent, resultOf } from './step-runner.ts'
 
 const transactionMs = 5_000
@@ -23,7 +24,7 @@ export async function runTransaction<T>(execution: Execution, call: Call, body: 
   execution.begin(call)
   try {
     await execution.transact(transactionMs, async (tx) => {
-      const value = await execution.inBody(call.path, async () => body(tx))
+      const value = await execution.calls.inBody(call.path, async () => body(tx))
       const data = value === undefined ? {} : { data: { result: value } }
       const completed = execution.event('step_completed', call, { attempt, durationMs: elapsed(), ...data })
       result = { value, payload: completed.payload }

@@ -210,7 +210,7 @@ describe('or refused', () => {
       expect(() => codec.decode(createCodec({ maxDepth: 500 }).encode(make(201)))).toThrow(expect.objectContaining({ code: 'corrupt_record' }))
     }
     expect(roundTrip(nest(200, new Date(0)))).toEqual(nest(200, new Date(0)))
-    const deep = nest(10_000_000)
+    const deep = nest(1_000_000)
     expect(refusal(deep).code).toBe('value_not_storable')
     expect(() => codec.decode('['.repeat(1_000_000) + ']'.repeat(1_000_000))).toThrow(expect.objectContaining({ code: 'corrupt_record' }))
   })

@@ -227,7 +227,6 @@ class Snapshot {
   private readArray(value: unknown[], depth: number): unknown[] {
     const { length } = value
     if (Object.getPrototypeOf(value) !== Array.prototype) throw this.refuse('is an instance of a class that extends Array', 'Use a plain array.')
-    this.count(length + 1)
     const copy: unknown[] = []
     for (let i = 0; i < length; i++) {
       this.steps[depth] = i
@@ -236,6 +235,7 @@ class Snapshot {
       if (item === undefined && !Object.hasOwn(value, i)) throw this.refuse('is a hole in an array', 'Fill it, with undefined or null.')
       copy.push(this.read(item, depth + 1))
     }
+    this.count(length + 1)
     this.length = depth
     // One name more than indexes: `length`.
     if (Object.getOwnPropertyNames(value).length !== length + 1 || Object.getOwnPropertySymbols(value).length > 0) {

@@ -448,7 +448,7 @@ export class World {
     return random.pickWeighted<Act>([
       [5, { kind: 'list-runs', what: query, perform: (store) => listAllRuns(store, query) }],
       [1, { kind: 'list-runs', what: 'limit 0', perform: (store) => store.listRuns({ ...query, limit: 0 }) }],
-      [1, { kind: 'list-runs', what: 'bad cursor', perform: (store) => store.listRuns({ owner, limit, cursor: 'no cursor!' }) }],
+      [1, { kind: 'list-runs', what: 'bad cursor', perform: (store) => store.listRuns({ ...query, cursor: 'no cursor!' }) }],
       [3, { kind: 'list-threads', what: { owner, limit }, perform: (store) => listLiveThreads(store, owner, limit) }],
     ])
   }

@@ -188,11 +188,16 @@ interface RunWrite {
 
 /** A holder's step, the path that is taken a thousand times for every other: one look at the guard, one insert, one new head. */
 function prepareStep(db: Database, append: Append) {
+  const findNumber = prepare(
+    db,
+    `SELECT r.id FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
+     WHERE r.owner = ? AND r.run_id = ? AND r.lease_id = ? AND t.thread_id = ?`,
+  ).pluck()
   const findHeld = prepare(
     db,
     `SELECT r.id AS run, r.lease_until, r.current_step, r.claims_without_progress, r.has_mail, t.id, t.head_seq, t.head_id, t.incarnation
      FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
-     WHERE r.owner = ? AND r.run_id = ? AND r.epoch = ? AND r.lease_id = ? AND t.thread_id = ?`,
+     WHERE r.id = ? AND r.epoch = ? AND r.lease_id = ?`,
   )
   const saveStep = prepare(db, 'UPDATE holdfast_runs SET current_step = ?, claims_without_progress = ? WHERE id = ?')
   // The one that touches an index; so a lease is extended only when a third of it has gone by.
@@ -201,10 +206,23 @@ function prepareStep(db: Database, append: Append) {
     'UPDATE holdfast_runs SET lease_until = ?, claim_at = CASE WHEN claim_at IS NULL THEN NULL ELSE ? END WHERE id = ?',
   )
 
+  /** Row numbers by lease. Neither is ever used again, so an old entry finds nothing; the guard itself is never remembered. */
+  const numbers = new Map<string, { readonly run: number; readonly owner: string; readonly runId: string; readonly threadId: string }>()
+
+  function numberOf({ owner, runId, threadId }: Change, leaseId: string): number | undefined {
+    const known = numbers.get(leaseId)
+    if (known !== undefined && known.runId === runId && known.threadId === threadId && known.owner === owner) return known.run
+    const run = findNumber.get(owner, runId, leaseId, threadId) as number | undefined
+    if (run === undefined || runId === null) return undefined
+    if (numbers.size >= 10_000) numbers.clear()
+    numbers.set(leaseId, { run, owner, runId, threadId })
+    return run
+  }
+
   return function step(change: Change, now: number, hints: Hint[]): Committed {
     const { owner, threadId, runId, guard, events, run: to } = change
     if (guard.kind !== 'lease') return { ok: false, refusal: 'lease_lost' }
-    const held = findHeld.get(owner, runId, guard.epoch, guard.leaseId, threadId) as HeldRow | undefined
+    const held = findHeld.get(numberOf(change, guard.leaseId), guard.epoch, guard.leaseId) as HeldRow | undefined
     if (held === undefined) return { ok: false, refusal: 'lease_lost' }
 
     const thread = { id: held.id, owner, thread_id: threadId, incarnation: held.incarnation, head_seq: held.head_seq, head_id: held.head_id }

@@ -53,7 +53,7 @@ export function prepareAppend(db: Database) {
         values.push(payload, patch, isCheckpoint ? bytes : null, sealed)
         id = newId++
       }
-      ;(insert[end - start - 1] as Statement).run(values)
+      ;(insert[end - start - 1] as Statement).run(...values)
     }
     next = newId
     setHead.run(seq, id, thread.id)

@@ -1,0 +1,187 @@
+// Speed on SQLite with full sync: a lone run's step, and 500 runs at once, against raw transactions with the same rows
+//
+// Options: --slices=N (default 9), --only=lone or --only=load, --strict (a missed target is exit code 1).
+
+import { mkdtempSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { monitorEventLoopDelay } from 'node:perf_hooks'
+import { open, workflow } from 'holdfast'
+import { Floor, recycleWal, walPages } from './measuring/floor.ts'
+import { printLoad, printMachine } from './measuring/machine.ts'
+import { Scorecard } from './measuring/scorecard.ts'
+import { formatSpread, medianOf, spreadOf } from './measuring/spread.ts'
+
+const sliceCount = Math.max(7, Number(optionOf('slices') ?? 9))
+const only = optionOf('only')
+const stepsASlice = 500
+const runCount = 500
+const stepsARun = 10
+/** More than the 1000 pages after which SQLite copies its WAL into the database and begins it anew. */
+const warmUpSteps = 1_500
+
+const folder = mkdtempSync(join(tmpdir(), 'holdfast-bench-'))
+const scorecard = new Scorecard()
+try {
+  printMachine(folder)
+  console.log('settings  durability full (WAL, synchronous=FULL), defaults otherwise; floor and engine on two files of the same file system, in turn')
+  if (only !== 'load') await measureLoneStep()
+  if (only !== 'lone') await measureLoad()
+  console.log(`
+not measured
+  Other machines and disks: an fsync that is slow makes the first ratio better and one that is free makes it worse. Several processes on
+  one file. Steps that do work, large results, states, effects. Postgres and Redis.`)
+  printLoad('end')
+  scorecard.print()
+} finally {
+  rmSync(folder, { recursive: true, force: true })
+}
+
+/** (a) One run, one step after the other: each pays a durable write of its own. */
+async function measureLoneStep(): Promise<void> {
+  const engineFile = join(folder, 'lone.db')
+  const floorFile = join(folder, 'lone-floor.db')
+  let sliceMs = 0
+  const lone = workflow('lone', async (ctx, input: { steps: number }) => {
+    // The first commit of a run also starts its tape; it is not a step's.
+    await ctx.step('s', () => 0)
+    const startedAt = performance.now()
+    for (let i = 0; i < input.steps; i++) await ctx.step('s', () => i)
+    sliceMs = performance.now() - startedAt
+  })
+  const hf = await open(`sqlite:${engineFile}`, { workflows: [lone] })
+  await hf.run(lone, { steps: warmUpSteps })
+  const floor = await Floor.open(floorFile, { like: engineFile, threads: 1 })
+  floor.write(warmUpSteps)
+  const pages = {
+    floor: await pagesAStep(floorFile, async () => floor.write(100)),
+    engine: await pagesAStep(engineFile, async () => void (await hf.run(lone, { steps: 100 }))),
+  }
+
+  const floorUs: number[] = []
+  const engineUs: number[] = []
+  for (let slice = 0; slice < sliceCount; slice++) {
+    const turns = [
+      async () => {
+        const startedAt = performance.now()
+        floor.write(stepsASlice)
+        floorUs.push(((performance.now() - startedAt) * 1_000) / stepsASlice)
+      },
+      async () => {
+        await hf.run(lone, { steps: stepsASlice })
+        engineUs.push((sliceMs * 1_000) / stepsASlice)
+      },
+    ]
+    // Whoever goes second in one pair goes first in the next, so that a drift hurts both.
+    for (const turn of slice % 2 === 0 ? turns : turns.reverse()) await turn()
+  }
+  const wal = { floor: statSync(`${floorFile}-wal`).size, engine: statSync(`${engineFile}-wal`).size }
+  await hf.close()
+  floor.close()
+
+  const ratios = spreadOf(engineUs.map((us, slice) => us / (floorUs[slice] as number)))
+  console.log(`
+(a) a lone run's step: await ctx.step('s', () => i) in a loop, ${stepsASlice} steps a slice
+    timed: the loop inside the function, call to return; per step two log rows, the head of the thread, one commit
+  floor     ${formatSpread(spreadOf(floorUs), 0)} µs a transaction, ${perSecond(medianOf(floorUs))}/s; ${pages.floor.toFixed(2)} WAL pages each, WAL ${kilobytes(wal.floor)}
+  engine    ${formatSpread(spreadOf(engineUs), 0)} µs a step, ${perSecond(medianOf(engineUs))}/s; ${pages.engine.toFixed(2)} WAL pages each, WAL ${kilobytes(wal.engine)}
+  ratio     ${formatSpread(ratios)} engine / floor, slice by slice; ${(medianOf(engineUs) - medianOf(floorUs)).toFixed(0)} µs more`)
+  scorecard.atMost("a lone run's step against a raw transaction", ratios.median, 1.5, `stretch 1.3 ${ratios.median <= 1.3 ? 'met' : 'not met'}`)
+}
+
+/** (b) Many runs at once: they share durable writes. */
+async function measureLoad(): Promise<void> {
+  const engineFile = join(folder, 'load.db')
+  const floorFile = join(folder, 'load-floor.db')
+  // Runs are queued by a client without a worker. The worker learns of the workflow when the clock starts.
+  const queue = await open(`sqlite:${engineFile}`, { worker: false })
+  const hf = await open(`sqlite:${engineFile}`, { worker: { concurrency: runCount } })
+  const delay = monitorEventLoopDelay({ resolution: 1 })
+  const loads: { totalMs: number; stepsMs: number }[] = []
+  let firstStepAt = 0
+  let lastStepAt = 0
+
+  const runLoad = async (name: string, isMeasured: boolean): Promise<void> => {
+    const load = workflow(name, async (ctx) => {
+      firstStepAt ||= performance.now()
+      for (let i = 0; i < stepsARun; i++) await ctx.step('s', () => i)
+      lastStepAt = performance.now()
+      return 'done'
+    })
+    const ids = Array.from({ length: runCount }, (_, index) => `${name}-${index}`)
+    await Promise.all(ids.map((id) => queue.start(name, undefined, { id })))
+    const handles = await Promise.all(ids.map((id) => hf.runs.get<string>(id)))
+    firstStepAt = 0
+    if (isMeasured) delay.enable()
+    const startedAt = performance.now()
+    hf.register(load)
+    const outputs = await Promise.all(handles.map((handle) => handle.result()))
+    const totalMs = performance.now() - startedAt
+    if (isMeasured) delay.disable()
+    if (outputs.some((output) => output !== 'done')) throw new Error('a run of the load gave a wrong result')
+    if (isMeasured) loads.push({ totalMs, stepsMs: lastStepAt - firstStepAt })
+  }
+
+  for (const name of ['warm-up-1', 'warm-up-2', 'warm-up-3']) await runLoad(name, false)
+  const floor = await Floor.open(floorFile, { like: engineFile, threads: runCount })
+  floor.write(warmUpSteps)
+  floor.write(10_000, 500)
+
+  const floorRates: number[] = []
+  const batchedRates: number[] = []
+  const measureFloor = async (): Promise<void> => {
+    const startedAt = performance.now()
+    floor.write(stepsASlice)
+    floorRates.push((stepsASlice * 1_000) / (performance.now() - startedAt))
+    const batchedAt = performance.now()
+    floor.write(5_000, 500)
+    batchedRates.push(5_000_000 / (performance.now() - batchedAt))
+  }
+  for (let slice = 0; slice < sliceCount; slice++) {
+    const turns = [measureFloor, () => runLoad(`load-${slice}`, true)]
+    for (const turn of slice % 2 === 0 ? turns : turns.reverse()) await turn()
+  }
+  await hf.close()
+  await queue.close()
+  floor.close()
+
+  const steps = runCount * stepsARun
+  const totalRates = loads.map(({ totalMs }) => (steps * 1_000) / totalMs)
+  const stepRates = loads.map(({ stepsMs }) => (steps * 1_000) / stepsMs)
+  const gains = spreadOf(totalRates.map((rate, slice) => rate / (floorRates[slice] as number)))
+  const stepGains = spreadOf(stepRates.map((rate, slice) => rate / (floorRates[slice] as number)))
+  const p99 = delay.percentile(99) / 1e6
+  console.log(`
+(b) ${runCount} runs × ${stepsARun} steps at once, worker concurrency ${runCount}
+    timed: from all runs queued and durable to the last result in the caller's hands, claims and completions included
+  floor     ${formatSpread(spreadOf(floorRates), 0)} steps/s, one transaction a step, ${runCount} threads in turn
+  floor     ${formatSpread(spreadOf(batchedRates), 0)} steps/s, 500 steps a transaction: the most that group commit could reach
+  engine    ${formatSpread(spreadOf(totalRates), 0)} steps/s in all; ${formatSpread(spreadOf(stepRates), 0)} from the first step to the last
+  ratio     ${formatSpread(gains)} × the floor in all; ${formatSpread(stepGains)} × for the steps only
+  loop      event-loop delay p50 ${ms(delay.percentile(50))}, p90 ${ms(delay.percentile(90))}, p99 ${p99.toFixed(1)} ms, max ${ms(delay.max)} over ${delay.count} samples (resolution 1 ms, included)`)
+  scorecard.atLeast(`${runCount} × ${stepsARun} steps against one transaction a step`, gains.median, 8)
+  scorecard.atMost('p99 event-loop delay under that load, ms', p99, 50)
+}
+
+/** How many pages a step writes: where floor and engine differ here, they do not write the same. */
+async function pagesAStep(file: string, write100: () => Promise<void>): Promise<number> {
+  recycleWal(file)
+  await write100()
+  return walPages(file) / 100
+}
+
+function optionOf(name: string): string | undefined {
+  return process.argv.find((arg) => arg.startsWith(`--${name}=`))?.slice(name.length + 3)
+}
+
+function perSecond(us: number): string {
+  return (1e6 / us).toFixed(0)
+}
+
+function kilobytes(bytes: number): string {
+  return `${(bytes / 1024).toFixed(0)} kB`
+}
+
+function ms(nanoseconds: number): string {
+  return `${(nanoseconds / 1e6).toFixed(1)} ms`
+}

@@ -1,0 +1,78 @@
+import type { WaitReason } from '../model/run.ts'
+
+/** Waits up to this long stay in memory; longer ones become a row and free the worker. */
+export const longWaitMs = 5_000
+
+export interface Wait {
+  /** Store time at which it is over; null when something else ends it. */
+  readonly dueAt: number | null
+  /** As a row the run sleeps until then; default dueAt. */
+  readonly rowDueAt?: number
+  readonly reason: WaitReason
+  /** The operation that it waits for. */
+  readonly waitKey?: string
+}
+
+/** The calls of one execution that wait for time to pass or for somebody else. */
+export class Waits {
+  readonly #now: () => number
+  readonly #waiting = new Set<Waiting>()
+
+  constructor(now: () => number) {
+    this.#now = now
+  }
+
+  get size(): number {
+    return this.#waiting.size
+  }
+
+  /** Resolves when the wait is due. */
+  add(wait: Wait): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const waiting: Waiting = { ...wait, resolve, reject }
+      this.#waiting.add(waiting)
+      if (wait.dueAt !== null) this.#setTimer(waiting, wait.dueAt)
+    })
+  }
+
+  /** How the run would wait as a row: until when, for what, for which operations. Null while something is due soon. */
+  asRow(): { readonly dueAt: number; readonly reason: WaitReason; readonly waitKeys: readonly string[] } | null {
+    const waits = [...this.#waiting]
+    const dueAt = Math.min(...waits.map(dueAsRow))
+    const first = waits.find((wait) => dueAsRow(wait) === dueAt)
+    if (first === undefined || dueAt - this.#now() <= longWaitMs) return null
+    return { dueAt, reason: first.reason, waitKeys: [...new Set(waits.flatMap((wait) => wait.waitKey ?? []))] }
+  }
+
+  /** The execution ends: waits stay as they are, for ever. */
+  freeze(): void {
+    for (const waiting of this.#waiting) clearTimeout(waiting.timer)
+  }
+
+  throw(error: Error): void {
+    this.freeze()
+    for (const waiting of this.#waiting) waiting.reject(error)
+    this.#waiting.clear()
+  }
+
+  #setTimer(waiting: Waiting, dueAt: number): void {
+    const delayMs = Math.max(0, dueAt - this.#now())
+    // Longer than setTimeout can count: looked at again. As a rule the run is a row long before.
+    waiting.timer = setTimeout(() => (dueAt > this.#now() ? this.#setTimer(waiting, dueAt) : this.#wake(waiting)), Math.min(delayMs, 60_000))
+  }
+
+  #wake(waiting: Waiting): void {
+    this.#waiting.delete(waiting)
+    waiting.resolve()
+  }
+}
+
+function dueAsRow(wait: Wait): number {
+  return wait.rowDueAt ?? wait.dueAt ?? Number.POSITIVE_INFINITY
+}
+
+interface Waiting extends Wait {
+  timer?: NodeJS.Timeout
+  readonly resolve: () => void
+  readonly reject: (error: Error) => void
+}
