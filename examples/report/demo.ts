@@ -3,7 +3,7 @@
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, relative, resolve } from 'node:path'
@@ -16,7 +16,12 @@ const deadlineMs = 30_000
 const root = resolve(import.meta.dirname, '../..')
 const folder = await mkdtemp(join(tmpdir(), 'holdfast-demo-'))
 const url = `sqlite:${join(folder, 'demo.db')}`
-const input: ReportInput = { topic: 'refunds', file: join(root, '.holdfast/demo/report.md'), journal: join(folder, 'journal.txt') }
+const input: ReportInput = {
+  topic: 'refunds',
+  file: join(root, '.holdfast/demo/report.md'),
+  journal: join(folder, 'journal.txt'),
+}
+const steps = ['load_data', 'summarize', 'write_report']
 const children: ChildProcess[] = []
 
 const tooLong = setTimeout(() => stop(`The demo took longer than ${deadlineMs / 1_000} s.`), deadlineMs)
@@ -89,7 +94,12 @@ async function kill(child: ChildProcess, startedAt: number): Promise<number> {
   const killedAt = Date.now()
   const [, signal] = await exited
   if (signal !== 'SIGKILL') throw new Error(`Process ${child.pid} ended before it was killed.`)
-  line(killedAt - startedAt, 'killed', `kill -9 ${child.pid}`, `in summarize, ${summarizedRegions()} of ${regions.length} regions done`)
+  line(
+    killedAt - startedAt,
+    'killed',
+    `kill -9 ${child.pid}`,
+    `in summarize, ${summarizedRegions()} of ${regions.length} regions done`,
+  )
   return killedAt
 }
 
@@ -106,11 +116,13 @@ function watch(run: RunHandle, startedAt: number): Watching {
   return watching
 
   async function follow(): Promise<void> {
+    const begun = new Set<string>()
     const completed = new Set<string>()
     for await (const event of run.watch()) {
       const atMs = event.at - startedAt
       const step = event.step ?? ''
-      if (event.type === 'step_started') line(atMs, 'begun', step, event.seq > 6 && step === 'summarize' ? 'again, from its beginning' : '')
+      if (event.type === 'step_started') line(atMs, 'begun', step, begun.has(step) ? 'again, from its start' : '')
+      if (event.type === 'step_started') begun.add(step)
       if (event.type === 'step_completed') line(atMs, 'done', step, duration(event.durationMs ?? 0))
       if (event.type === 'step_completed') completed.add(step)
       if (event.type === 'run_recovered') showTakeover(event, atMs, completed)
@@ -121,9 +133,9 @@ function watch(run: RunHandle, startedAt: number): Watching {
   function showTakeover(event: RunEvent, atMs: number, completed: ReadonlySet<string>): void {
     const { why, leaseUntil } = event.data as { why: string; leaseUntil: number }
     const { pid, killedAt } = watching.takenOverFrom ?? { pid: 0, killedAt: event.at }
-    line(atMs, 'taken', 'run_recovered', `${duration(event.at - killedAt)} after the kill, from process ${pid}`)
-    if (why === 'holder_died') remark(`its process is gone; its lease had ${seconds(leaseUntil - event.at)} s to run`)
-    else remark('its lease ran out')
+    line(atMs, 'taken', 'run_recovered', `${duration(event.at - killedAt)} after the kill, the start of Node included`)
+    if (why === 'holder_died') remark(`from pid ${pid}, dead with ${seconds(leaseUntil - event.at)} s of its lease left`)
+    else remark(`from pid ${pid}, whose lease ran out`)
     for (const step of completed) line(null, 'done', step, 'from the log, not executed again')
   }
 }
@@ -145,10 +157,8 @@ interface Executed {
   readonly step: string
 }
 
-const steps = ['load_data', 'summarize', 'write_report']
-
 function showExecuted({ events, executed, firstPid }: Story): void {
-  heading('What was executed', 'bodies count themselves in a file, results are in the log')
+  heading('What was executed', 'each body notes itself in a file, results are in the log')
   print()
   const rows = steps.map((step) => {
     const bodies = executed.filter((body) => body.step === step)
@@ -203,7 +213,7 @@ function claimsOf({ events, executed, firstPid, secondPid, killedAt }: Story): C
     },
     {
       holds: bodiesOf('summarize').join() === `${firstPid},${secondPid}` && running.join() === 'step:summarize#1',
-      text: 'summarize was running at the kill, so it was executed again, from its start.',
+      text: 'summarize was running at the kill: it was executed again, from its start.',
     },
     { holds: results.every((found) => found === 1), text: 'Each step has exactly one recorded result.' },
     {
@@ -220,7 +230,7 @@ function showClaims(claims: readonly Claim[]): void {
   for (const { holds, text } of claims) claim(holds ? 'done' : 'wrong', holds ? text : `NOT TRUE: ${text}`)
   print()
   if (claims.every(({ holds }) => holds)) {
-    print(` ${paint(['green', 'bold'], 'One process died, another went on where it stopped, and no result was lost or made twice.')}`)
+    print(` ${paint(['green', 'bold'], 'A process died, another went on. Nothing recorded was lost or done again.')}`)
   } else {
     print(` ${paint(['red', 'bold'], 'Something that this demo claims does not hold; see above.')}`)
     process.exitCode = 1
@@ -249,6 +259,7 @@ function summarizedRegions(): number {
 
 function stop(message: string): never {
   for (const child of children) child.kill('SIGKILL')
+  rmSync(folder, { recursive: true, force: true })
   console.error(`\n${message}`)
   process.exit(1)
 }

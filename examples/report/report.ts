@@ -62,7 +62,10 @@ async function summarize(refunds: readonly Refund[], { journal }: ReportInput): 
 }
 
 /** Writing the same text again does no harm, so this is a step and not an effect. */
-async function writeReport(summary: readonly RegionSummary[], { file, journal }: ReportInput): Promise<{ file: string; text: string }> {
+async function writeReport(
+  summary: readonly RegionSummary[],
+  { file, journal }: ReportInput,
+): Promise<{ file: string; text: string }> {
   note(journal, 'write_report')
   await sleep(150)
   const text = toMarkdown(summary)
@@ -76,13 +79,14 @@ function toMarkdown(summary: readonly RegionSummary[]): string {
   const cents = summary.reduce((sum, region) => sum + region.cents, 0)
   const [worst] = summary.toSorted((a, b) => b.cents - a.cents)
   const rows = summary.map(
-    ({ region, count, cents, mainReason }) => `| ${region.padEnd(7)} | ${String(count).padStart(7)} | ${euros(cents).padStart(9)} | ${mainReason.padEnd(12)} |`,
+    ({ region, count, cents, mainReason }) =>
+      `| ${region.padEnd(7)} | ${String(count).padStart(7)} | ${euros(cents).padStart(9)} | ${mainReason.padEnd(12)} |`,
   )
   return [
     '# Refunds, 2 to 14 November 2026',
     '',
-    `${count} refunds, ${euros(cents)} in all. ${worst?.region} costs most: ${euros(worst?.cents ?? 0)},`,
-    `mainly "${worst?.mainReason}".`,
+    `${count} refunds, ${euros(cents)} in all.`,
+    `Most of it in one region: ${worst?.region}, ${euros(worst?.cents ?? 0)}, mainly "${worst?.mainReason}".`,
     '',
     '| region  | refunds |       sum | main reason  |',
     '| ------- | ------: | --------: | ------------ |',

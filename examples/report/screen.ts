@@ -61,7 +61,9 @@ export function table(columns: readonly Column[], rows: readonly (readonly strin
   const cells = rows.filter((row) => typeof row !== 'string')
   const widths = columns.map(({ name }, index) => Math.max(name.length, ...cells.map((row) => row[index]?.length ?? 0)))
   const show = (row: readonly string[]) =>
-    columns.map(({ isNumber }, index) => (row[index] ?? '')[isNumber === true ? 'padStart' : 'padEnd'](widths[index] ?? 0)).join('  ')
+    columns
+      .map(({ isNumber }, index) => (row[index] ?? '')[isNumber === true ? 'padStart' : 'padEnd'](widths[index] ?? 0))
+      .join('  ')
   const width = widths.reduce((sum, one) => sum + one + 2, -2)
   print(`   ${paint('dim', show(columns.map(({ name }) => name)).trimEnd())}`)
   print(`   ${paint('dim', '─'.repeat(width))}`)

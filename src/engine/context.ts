@@ -95,7 +95,11 @@ export interface EffectOptions<T> {
   readonly timeoutMs?: number
 }
 
-export type EffectCheck<T> = { readonly happened: true; readonly result?: T } | { readonly happened: false; readonly result?: undefined }
+export interface EffectCheck<T> {
+  readonly happened: boolean
+  /** What the effect returned, where it happened. */
+  readonly result?: T
+}
 
 export interface OpenStep<T> {
   /** Present when the step was recorded before: its result. */

@@ -33,10 +33,21 @@ describe('exactly', () => {
   it.each<[string, unknown]>([
     ['undefined', undefined],
     ['undefined inside', { a: undefined, b: [undefined, 1, undefined] }],
-    ['numbers', [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, -0, 0, 2 ** 53 + 2, 5e-324, 1.7976931348623157e308]],
+    [
+      'numbers',
+      [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, -0, 0, 2 ** 53 + 2, 5e-324, 1.7976931348623157e308],
+    ],
     ['bigint', [0n, -1n, 12345678901234567890123n]],
     ['dates', [date, new Date(8.64e15), new Date(-8.64e15), new Date(0)]],
-    ['Map', new Map<unknown, unknown>([['a', 1], [1, new Map([[{ k: 1 }, [2]]])], [Number.NaN, undefined], [undefined, null]])],
+    [
+      'Map',
+      new Map<unknown, unknown>([
+        ['a', 1],
+        [1, new Map([[{ k: 1 }, [2]]])],
+        [Number.NaN, undefined],
+        [undefined, null],
+      ]),
+    ],
     ['Set', new Set<unknown>([1, 'a', -0, Number.NaN, undefined, new Set([date])])],
     ['bytes', [new Uint8Array([0, 255, 3]), new Uint8Array(0), Buffer.from('hé'), new Float32Array([1.5, Number.NaN, -0])]],
     ['more bytes', [new Uint8ClampedArray([1]), new Int16Array([-5]), new BigInt64Array([-5n]), new Uint8Array([1, 2]).buffer]],
@@ -77,11 +88,24 @@ describe('exactly', () => {
   })
 
   it('brings back anything it takes (property)', () => {
-    const text = fc.oneof(fc.string(), fc.string({ unit: 'binary' }), fc.constantFrom('$hf', '__proto__', '\ud800', 'constructor', '"$hf":'))
+    const text = fc.oneof(
+      fc.string(),
+      fc.string({ unit: 'binary' }),
+      fc.constantFrom('$hf', '__proto__', '\ud800', 'constructor', '"$hf":'),
+    )
     const value = fc.letrec((tie) => ({
       value: fc.oneof(
         { depthSize: 'small', withCrossShrink: true },
-        fc.oneof(text, fc.double(), fc.integer(), fc.bigInt(), fc.boolean(), fc.constantFrom(null, undefined, -0), fc.date({ noInvalidDate: true }), fc.uint8Array()),
+        fc.oneof(
+          text,
+          fc.double(),
+          fc.integer(),
+          fc.bigInt(),
+          fc.boolean(),
+          fc.constantFrom(null, undefined, -0),
+          fc.date({ noInvalidDate: true }),
+          fc.uint8Array(),
+        ),
         fc.array(tie('value'), { maxLength: 5 }),
         fc.dictionary(text, tie('value'), { maxKeys: 5 }),
         fc.array(fc.tuple(tie('value'), tie('value')), { maxLength: 4 }).map((entries) => new Map(entries)),
@@ -130,7 +154,12 @@ describe('errors', () => {
     const error = new Error('x') as Error & { self?: unknown }
     error.self = error
     error.cause = error
-    Object.defineProperty(error, 'bad', { enumerable: true, get: () => { throw new Error('no') } })
+    Object.defineProperty(error, 'bad', {
+      enumerable: true,
+      get: () => {
+        throw new Error('no')
+      },
+    })
     expect(roundTrip(error)).toMatchObject({ message: 'x' })
     let chain = new Error('0')
     for (let i = 1; i < 500; i++) chain = new Error(String(i), { cause: chain })
@@ -138,7 +167,9 @@ describe('errors', () => {
   })
 
   it('never become code: a stored class name is text', () => {
-    const back = codec.decode('{"$hf":["error",{"name":"Function","message":"x","props":{"constructor":1,"__proto__":{"a":1}}}]}') as Error
+    const back = codec.decode(
+      '{"$hf":["error",{"name":"Function","message":"x","props":{"constructor":1,"__proto__":{"a":1}}}]}',
+    ) as Error
     expect(Object.getPrototypeOf(back)).toBe(Error.prototype)
     expect(back.name).toBe('Function')
   })
@@ -159,7 +190,7 @@ describe('or refused', () => {
     ['a Promise', [Promise.resolve()], '$[0]'],
     ['a WeakMap', new WeakMap(), '$'],
     ['a boxed string', [new String('x')], '$[0]'],
-    ['a hole', { a: [1, , 3] }, '$.a[1]'],
+    ['a hole', { a: Object.assign([], { 0: 1, 2: 3 }) }, '$.a[1]'],
     ['an enormous sparse array', new Array(4e9), '$[0]'],
     ['an array with properties', { m: 'x'.match(/x/) }, '$.m'],
     ['a subclass of Array', [new (class List extends Array {})()], '$[0]'],
@@ -171,8 +202,33 @@ describe('or refused', () => {
     ['a bad Map key', new Map([[User, 1]]), '$.keys()[0]'],
     ['a DataView', new DataView(new ArrayBuffer(1)), '$'],
     ['a forged Date', { d: Object.create(Date.prototype) }, '$.d'],
-    ['a throwing getter', { a: { get b() { throw new Error('no') } } }, '$.a.b'],
-    ['a throwing proxy', { a: [new Proxy({}, { ownKeys() { throw new Error('no') } })] }, '$.a[0]'],
+    [
+      'a throwing getter',
+      {
+        a: {
+          get b() {
+            throw new Error('no')
+          },
+        },
+      },
+      '$.a.b',
+    ],
+    [
+      'a throwing proxy',
+      {
+        a: [
+          new Proxy(
+            {},
+            {
+              ownKeys() {
+                throw new Error('no')
+              },
+            },
+          ),
+        ],
+      },
+      '$.a[0]',
+    ],
     ['a generator', [(function* () {})()], '$[0]'],
   ])('%s, naming its path', (_, value, path) => {
     const error = refusal(value)
@@ -189,7 +245,12 @@ describe('or refused', () => {
 
   it('takes one snapshot: every getter is read once', () => {
     let reads = 0
-    const back = roundTrip({ get n() { reads += 1; return reads } })
+    const back = roundTrip({
+      get n() {
+        reads += 1
+        return reads
+      },
+    })
     expect([reads, back]).toEqual([1, { n: 1 }])
   })
 
@@ -204,22 +265,42 @@ describe('or refused', () => {
   })
 
   it('limits depth, with the same verdict both ways and without overflowing', () => {
-    for (const make of [nest, (n: number) => { let v: unknown = 1; for (let i = 0; i < n; i++) v = new Map([['k', v]]); return v }]) {
+    for (const make of [
+      nest,
+      (n: number) => {
+        let v: unknown = 1
+        for (let i = 0; i < n; i++) v = new Map([['k', v]])
+        return v
+      },
+    ]) {
       expect(isDeepStrictEqual(roundTrip(make(200)), make(200))).toBe(true)
       expect(refusal(make(201)).code).toBe('value_not_storable')
-      expect(() => codec.decode(createCodec({ maxDepth: 500 }).encode(make(201)))).toThrow(expect.objectContaining({ code: 'corrupt_record' }))
+      expect(() => codec.decode(createCodec({ maxDepth: 500 }).encode(make(201)))).toThrow(
+        expect.objectContaining({ code: 'corrupt_record' }),
+      )
     }
     expect(roundTrip(nest(200, new Date(0)))).toEqual(nest(200, new Date(0)))
     const deep = nest(1_000_000)
     expect(refusal(deep).code).toBe('value_not_storable')
-    expect(() => codec.decode('['.repeat(1_000_000) + ']'.repeat(1_000_000))).toThrow(expect.objectContaining({ code: 'corrupt_record' }))
+    expect(() => codec.decode('['.repeat(1_000_000) + ']'.repeat(1_000_000))).toThrow(
+      expect.objectContaining({ code: 'corrupt_record' }),
+    )
   })
 
   it('limits size, early', () => {
     const small = createCodec({ maxBytes: 100 })
     expect(small.encode('x'.repeat(98))).toBe(`"${'x'.repeat(98)}"`)
-    for (const value of ['x'.repeat(99), '\0'.repeat(20), 'é'.repeat(50), Array.from({ length: 51 }, () => 1), new Uint8Array(80), { ['k'.repeat(99)]: 1 }]) {
-      expect(() => small.encode(value)).toThrow(expect.objectContaining({ code: 'value_too_large', details: expect.objectContaining({ maxBytes: 100 }) }))
+    for (const value of [
+      'x'.repeat(99),
+      '\0'.repeat(20),
+      'é'.repeat(50),
+      Array.from({ length: 51 }, () => 1),
+      new Uint8Array(80),
+      { ['k'.repeat(99)]: 1 },
+    ]) {
+      expect(() => small.encode(value)).toThrow(
+        expect.objectContaining({ code: 'value_too_large', details: expect.objectContaining({ maxBytes: 100 }) }),
+      )
     }
     let laughs: unknown = 'ha'
     for (let i = 0; i < 40; i++) laughs = [laughs, laughs]
@@ -272,7 +353,9 @@ describe('damage', () => {
   })
 
   it('never throws anything else, whatever byte is flipped', () => {
-    const texts = [codec.encode({ a: [new Date(5), new Map([['k', 1n]]), new Error('x')], b: { $hf: 1 }, c: new Uint8Array(5) }) as string]
+    const texts = [
+      codec.encode({ a: [new Date(5), new Map([['k', 1n]]), new Error('x')], b: { $hf: 1 }, c: new Uint8Array(5) }) as string,
+    ]
     const bytes = codec.encode(Array.from({ length: 2000 }, (_, i) => ({ i, d: new Date(i) }))) as Uint8Array
     fc.assert(
       fc.property(fc.nat(), fc.integer({ min: 1, max: 255 }), fc.boolean(), (at, mask, isText) => {
@@ -293,8 +376,41 @@ describe('fingerprint', () => {
   it('does not see the order of keys, and sees everything else', () => {
     expect(fingerprint({ a: 1, b: { c: 2, d: [3] } })).toBe(fingerprint({ b: { d: [3], c: 2 }, a: 1 }))
     expect(fingerprint(new Map([['a', { x: 1, y: 2 }]]))).toBe(fingerprint(new Map([['a', { y: 2, x: 1 }]])))
-    const others = [undefined, null, {}, { a: undefined }, { a: null }, [], [undefined], 0, -0, '0', 0n, '\ud800', '\udc00', '\ufffd', new Set(), new Map(), new Date(0), 'é', 'e\u0301']
-    const more = [new Map([[1, 1], [2, 2]]), new Map([[2, 2], [1, 1]]), new Set([1, 2]), new Set([2, 1]), { $hf: ['undefined'] }, Object.create(null)]
+    const others = [
+      undefined,
+      null,
+      {},
+      { a: undefined },
+      { a: null },
+      [],
+      [undefined],
+      0,
+      -0,
+      '0',
+      0n,
+      '\ud800',
+      '\udc00',
+      '\ufffd',
+      new Set(),
+      new Map(),
+      new Date(0),
+      'é',
+      'e\u0301',
+    ]
+    const more = [
+      new Map([
+        [1, 1],
+        [2, 2],
+      ]),
+      new Map([
+        [2, 2],
+        [1, 1],
+      ]),
+      new Set([1, 2]),
+      new Set([2, 1]),
+      { $hf: ['undefined'] },
+      Object.create(null),
+    ]
     const prints = [...others, ...more].map(fingerprint)
     expect(new Set(prints).size).toBe(prints.length)
     expect(prints[0]).toMatch(/^[\w-]{43}$/)

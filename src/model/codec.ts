@@ -51,7 +51,8 @@ export function createCodec(options: CodecOptions = {}): Codec {
       return text.length > compressAbove ? compress(text) : text
     },
     decode(payload) {
-      if (typeof payload !== 'string' && !(payload instanceof Uint8Array)) throw corrupt(`it is ${payload === null ? 'null' : typeof payload}`)
+      if (typeof payload !== 'string' && !(payload instanceof Uint8Array))
+        throw corrupt(`it is ${payload === null ? 'null' : typeof payload}`)
       return parse(typeof payload === 'string' ? payload : inflate(payload, maxBytes), maxDepth)
     },
   }
@@ -94,7 +95,10 @@ export interface StorableOptions {
 }
 
 /** Throws what `encode` would throw about the value, with a path that starts at `at`. */
-export function assertStorable(value: unknown, { at = [], primitiveKeys = false, maxDepth = defaultMaxDepth }: StorableOptions = {}): void {
+export function assertStorable(
+  value: unknown,
+  { at = [], primitiveKeys = false, maxDepth = defaultMaxDepth }: StorableOptions = {},
+): void {
   new Snapshot(maxDepth, Number.POSITIVE_INFINITY, { at, primitiveKeys }).of(value)
 }
 
@@ -152,7 +156,11 @@ class Snapshot {
     } catch (error) {
       if (error instanceof HoldfastError) throw error
       // A getter, a proxy or a forged prototype threw while it was read.
-      throw this.refuse(`could not be read: ${error instanceof Error ? error.message : String(error)}`, 'Store plain data.', error)
+      throw this.refuse(
+        `could not be read: ${error instanceof Error ? error.message : String(error)}`,
+        'Store plain data.',
+        error,
+      )
     }
   }
 
@@ -214,7 +222,8 @@ class Snapshot {
     if (bytesName !== undefined) return this.readBytes(value as Uint8Array, bytesName)
     if (prototype === ArrayBuffer.prototype) {
       this.refuseOwnProperties(value, 'ArrayBuffer')
-      if ((value as { resizable?: boolean }).resizable) throw this.refuse('is a resizable ArrayBuffer', 'Copy it: buffer.slice().')
+      if ((value as { resizable?: boolean }).resizable)
+        throw this.refuse('is a resizable ArrayBuffer', 'Copy it: buffer.slice().')
       return this.readBytes(new Uint8Array(value as ArrayBuffer), 'ArrayBuffer')
     }
     if (isError(value)) {
@@ -226,13 +235,15 @@ class Snapshot {
 
   private readArray(value: unknown[], depth: number): unknown[] {
     const { length } = value
-    if (Object.getPrototypeOf(value) !== Array.prototype) throw this.refuse('is an instance of a class that extends Array', 'Use a plain array.')
+    if (Object.getPrototypeOf(value) !== Array.prototype)
+      throw this.refuse('is an instance of a class that extends Array', 'Use a plain array.')
     const copy: unknown[] = []
     for (let i = 0; i < length; i++) {
       this.steps[depth] = i
       this.length = depth + 1
       const item = value[i]
-      if (item === undefined && !Object.hasOwn(value, i)) throw this.refuse('is a hole in an array', 'Fill it, with undefined or null.')
+      if (item === undefined && !Object.hasOwn(value, i))
+        throw this.refuse('is a hole in an array', 'Fill it, with undefined or null.')
       copy.push(this.read(item, depth + 1))
     }
     this.count(length + 1)
@@ -275,7 +286,8 @@ class Snapshot {
     for (const [key, item] of mapEntries.call(value)) {
       this.steps[depth] = { call: 'keys', key: (body.length - 1) / 2 }
       this.length = depth + 1
-      if (this.primitiveKeys && !isPrimitive(key)) throw this.refuse('is an object as a Map key', 'In a state, Map keys are primitives.')
+      if (this.primitiveKeys && !isPrimitive(key))
+        throw this.refuse('is an object as a Map key', 'In a state, Map keys are primitives.')
       body.push(this.read(key, depth + 1))
       this.steps[depth] = { call: 'get', key }
       this.length = depth + 1
@@ -292,7 +304,8 @@ class Snapshot {
     for (const member of setValues.call(value)) {
       this.steps[depth] = { call: 'values', key: body.length - 1 }
       this.length = depth + 1
-      if (this.primitiveKeys && !isPrimitive(member)) throw this.refuse('is an object in a Set', 'In a state, Set members are primitives.')
+      if (this.primitiveKeys && !isPrimitive(member))
+        throw this.refuse('is an object in a Set', 'In a state, Set members are primitives.')
       body.push(this.read(member, depth + 1))
     }
     this.length = depth
@@ -348,7 +361,8 @@ class Snapshot {
   }
 
   private enter(value: object, depth: number): void {
-    if (depth >= this.maxDepth) throw this.refuse(`is nested more than ${this.maxDepth} levels deep`, 'Flatten it, or raise maxDepth.')
+    if (depth >= this.maxDepth)
+      throw this.refuse(`is nested more than ${this.maxDepth} levels deep`, 'Flatten it, or raise maxDepth.')
     for (let i = depth - 1; i >= 0; i--) {
       if (this.ancestors[i] === value) {
         throw this.refuse(`is a cycle: it points back to ${formatPath(this.steps.slice(0, i))}`, 'Store an id instead.')
@@ -358,7 +372,8 @@ class Snapshot {
   }
 
   private refuseOwnProperties(value: object, name: string): void {
-    if (Reflect.ownKeys(value).length > 0) throw this.refuse(`is a ${name} with properties of its own`, `Copy it: new ${name}(value).`)
+    if (Reflect.ownKeys(value).length > 0)
+      throw this.refuse(`is a ${name} with properties of its own`, `Copy it: new ${name}(value).`)
   }
 
   private count(bytes: number): void {
@@ -400,7 +415,10 @@ function textOf(value: unknown, snapshot: Snapshot, maxBytes: number): string {
 }
 
 function notWritable(why: string, cause?: unknown): HoldfastError {
-  return new HoldfastError('value_not_storable', `$ could not be written: ${why}`, { details: { path: '$' }, ...(cause === undefined ? {} : { cause }) })
+  return new HoldfastError('value_not_storable', `$ could not be written: ${why}`, {
+    details: { path: '$' },
+    ...(cause === undefined ? {} : { cause }),
+  })
 }
 
 function compress(text: string): Payload {
@@ -418,7 +436,8 @@ const deflatedFormat = 1
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 function inflate(payload: Uint8Array, maxBytes: number): string {
-  if (payload[0] !== deflatedFormat) throw corrupt(payload.length === 0 ? 'it is empty' : `it has the unknown format ${payload[0]}`)
+  if (payload[0] !== deflatedFormat)
+    throw corrupt(payload.length === 0 ? 'it is empty' : `it has the unknown format ${payload[0]}`)
   try {
     return utf8.decode(inflateRawSync(payload.subarray(1), { maxOutputLength: maxBytes }))
   } catch (cause) {
@@ -539,7 +558,12 @@ function reviveTag(body: unknown[], depth: number, maxDepth: number): unknown {
   throw corrupt(`it has an unknown or malformed tag ${JSON.stringify(String(name).slice(0, 40))}`)
 }
 
-const numbers: Record<string, number> = { NaN: Number.NaN, Infinity: Number.POSITIVE_INFINITY, '-Infinity': Number.NEGATIVE_INFINITY, '-0': -0 }
+const numbers: Record<string, number> = {
+  NaN: Number.NaN,
+  Infinity: Number.POSITIVE_INFINITY,
+  '-Infinity': Number.NEGATIVE_INFINITY,
+  '-0': -0,
+}
 
 function reviveBytes(name: string, base64: string): unknown {
   const bytes = Buffer.from(base64, 'base64')
@@ -632,7 +656,11 @@ function tooLarge(bytes: number, maxBytes: number, atLeast = ''): HoldfastError 
 }
 
 function corrupt(why: string, cause?: unknown): HoldfastError {
-  return new HoldfastError('corrupt_record', `A stored value cannot be read: ${why}. Restore it from a backup; nothing of it was used.`, {
-    ...(cause === undefined ? {} : { cause }),
-  })
+  return new HoldfastError(
+    'corrupt_record',
+    `A stored value cannot be read: ${why}. Restore it from a backup; nothing of it was used.`,
+    {
+      ...(cause === undefined ? {} : { cause }),
+    },
+  )
 }

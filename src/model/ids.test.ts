@@ -5,15 +5,42 @@ import { checkId, checkOwner, checkStepName, formatCheckpoint, parseCheckpoint }
 const refusal = expect.objectContaining({ code: 'invalid_id' })
 
 describe('ids', () => {
-  it.each(['a', "o'brien", '100%', '_', '*', 'a/b', 'x:y', 'é', 'e\u0301', '\u202eabc', '\u200b', '😀', 'a'.repeat(512), 'é'.repeat(256), '__proto__'])(
-    'takes %j as plain data',
-    (id) => expect(checkId('run id', id)).toBe(id),
-  )
+  it.each([
+    'a',
+    "o'brien",
+    '100%',
+    '_',
+    '*',
+    'a/b',
+    'x:y',
+    'é',
+    'e\u0301',
+    '\u202eabc',
+    '\u200b',
+    '😀',
+    'a'.repeat(512),
+    'é'.repeat(256),
+    '__proto__',
+  ])('takes %j as plain data', (id) => expect(checkId('run id', id)).toBe(id))
 
-  it.each(['', 'a\nb', 'a\0', '\x7f', '\x9f', '\ud800', 'a\udc00b', '\ud83d', 'a'.repeat(513), 'é'.repeat(257), '😀'.repeat(129), 'a'.repeat(10_000), 1, null, undefined, {}])(
-    'refuses %j',
-    (id) => expect(() => checkId('run id', id)).toThrow(refusal),
-  )
+  it.each([
+    '',
+    'a\nb',
+    'a\0',
+    '\x7f',
+    '\x9f',
+    '\ud800',
+    'a\udc00b',
+    '\ud83d',
+    'a'.repeat(513),
+    'é'.repeat(257),
+    '😀'.repeat(129),
+    'a'.repeat(10_000),
+    1,
+    null,
+    undefined,
+    {},
+  ])('refuses %j', (id) => expect(() => checkId('run id', id)).toThrow(refusal))
 
   it('says which kind, why and what is allowed, without repeating a huge id', () => {
     expect(() => checkId('signal name', 'a\nb')).toThrow(/signal name "a\\nb" .*control character at position 1.*1 to 512 bytes/)
@@ -39,7 +66,20 @@ describe('ids', () => {
 
   it('splits a checkpoint at its last @', () => {
     expect(parseCheckpoint('a@b@12')).toEqual({ threadId: 'a@b', seq: 12 })
-    for (const bad of ['a', 'a@', '@1', 'a@-1', 'a@1.5', 'a@01', 'a@1e3', 'a@ 1', 'a@99999999999999999999', 'a\n@1', 5, undefined]) {
+    for (const bad of [
+      'a',
+      'a@',
+      '@1',
+      'a@-1',
+      'a@1.5',
+      'a@01',
+      'a@1e3',
+      'a@ 1',
+      'a@99999999999999999999',
+      'a\n@1',
+      5,
+      undefined,
+    ]) {
       expect(() => parseCheckpoint(bad), String(bad)).toThrow(refusal)
     }
     fc.assert(

@@ -49,7 +49,8 @@ const checkpointForm = 'A checkpoint is written threadId@seq, as checkpoints() r
 const idForm = `Allowed are 1 to ${maxBytes} bytes of UTF-8 without control characters and lone surrogates.`
 
 function checkOwnerLike(kind: string, value: unknown): string {
-  if (typeof value !== 'string') throw refused(kind, value, `it is ${value === null ? 'null' : `of type ${typeof value}`}, not a string`)
+  if (typeof value !== 'string')
+    throw refused(kind, value, `it is ${value === null ? 'null' : `of type ${typeof value}`}, not a string`)
   if (value.length > maxBytes) throw refused(kind, value, `it is longer than ${maxBytes} bytes`)
   let bytes = 0
   for (let i = 0; i < value.length; i++) {
@@ -60,7 +61,8 @@ function checkOwnerLike(kind: string, value: unknown): string {
     else if (code < 0xd800 || code > 0xdfff) bytes += 3
     else {
       const low = value.charCodeAt(i + 1)
-      if (code > 0xdbff || !(low >= 0xdc00 && low <= 0xdfff)) throw refused(kind, value, `it has a lone surrogate at position ${i}`)
+      if (code > 0xdbff || !(low >= 0xdc00 && low <= 0xdfff))
+        throw refused(kind, value, `it has a lone surrogate at position ${i}`)
       bytes += 4
       i += 1
     }

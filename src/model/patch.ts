@@ -63,10 +63,14 @@ export function diffUpdate(state: unknown, recipe: Recipe, options: DiffOptions 
     differ.compare(state, next, [])
   } catch (error) {
     if (error instanceof HoldfastError) throw error
-    throw new HoldfastError('value_not_storable', `$ could not be read after the update: ${messageOf(error)}. Put plain data into the state.`, {
-      cause: error,
-      details: { path: '$' },
-    })
+    throw new HoldfastError(
+      'value_not_storable',
+      `$ could not be read after the update: ${messageOf(error)}. Put plain data into the state.`,
+      {
+        cause: error,
+        details: { path: '$' },
+      },
+    )
   }
   return differ.operations.length === 0 ? null : differ.operations
 }
@@ -126,10 +130,14 @@ function runRecipe(state: unknown, recipe: Recipe): unknown {
     watch?.restore(state)
     // What mutative throws once the recipe is done is about what the recipe left behind.
     if (!hasFinished || error instanceof HoldfastError) throw error
-    throw new HoldfastError('value_not_storable', `The update could not be read: ${messageOf(error)}. Put plain data into the state.`, {
-      cause: error,
-      details: { path: '$' },
-    })
+    throw new HoldfastError(
+      'value_not_storable',
+      `The update could not be read: ${messageOf(error)}. Put plain data into the state.`,
+      {
+        cause: error,
+        details: { path: '$' },
+      },
+    )
   }
 }
 
@@ -139,7 +147,10 @@ function newStateFrom(result: unknown, draft: unknown): unknown {
   if (typeof (result as { then?: unknown }).then === 'function') {
     // Its drafts are revoked by now: whatever it still does fails, and nobody is there to hear of it.
     Promise.resolve(result).catch(() => {})
-    throw new HoldfastError('invalid_input', 'The recipe of an update returned a promise. Await first, then update synchronously.')
+    throw new HoldfastError(
+      'invalid_input',
+      'The recipe of an update returned a promise. Await first, then update synchronously.',
+    )
   }
   if (isDraft(draft) && current(draft as object) !== original(draft as object)) {
     throw new HoldfastError(
@@ -245,7 +256,7 @@ function needsWatching(state: unknown): boolean {
 // ── comparing
 
 /** Elements of a longer array are not checked for properties of its own: listing their names would cost more than all else. */
-const namesListed = 1000
+const namesListed = 100
 /** Nodes compared before two elements of an array are taken for different; comparing them part by part finds out the rest. */
 const equalityBudget = 500
 /** UTF-16 units that a string splice has to save. */
@@ -327,12 +338,14 @@ class Differ {
     if (after.length <= namesListed) this.#refuseHiddenProperties(after, path)
     const shorter = Math.min(before.length, after.length)
     let start = 0
-    while (start < shorter && isSameElement(before, start, after, start)) start += 1
+    while (start < shorter && isSameElement(before, start, after, start)) start = skipSame(before, start + 1, after, start + 1, 1)
     let endBefore = before.length
     let endAfter = after.length
     while (endBefore > start && endAfter > start && isSameElement(before, endBefore - 1, after, endAfter - 1)) {
-      endBefore -= 1
-      endAfter -= 1
+      const reached = skipSame(before, endBefore - 2, after, endAfter - 2, -1) + 1
+      const skipped = Math.min(endBefore - Math.max(reached, start), endAfter - start)
+      endBefore -= skipped
+      endAfter -= skipped
     }
     if (start === endBefore && start === endAfter) return true
     const hasCommonEnds = start > 0 || endBefore < before.length
@@ -413,22 +426,26 @@ class Differ {
   }
 
   #checkKey(key: unknown, path: Path): void {
-    if (!isPrimitive(key)) throw notStorable(path, 'has an object as a key or member. In a state, Map keys and Set members are primitives.')
+    if (!isPrimitive(key))
+      throw notStorable(path, 'has an object as a key or member. In a state, Map keys and Set members are primitives.')
   }
 
   #refuseHiddenProperties(value: object, path: Path): void {
     // An array has one name more than indexes, and fewer only with holes, which are refused where they are.
     const shown = Array.isArray(value) ? value.length + 1 : Object.keys(value).length
     if (Object.getOwnPropertyNames(value).length > shown || Object.getOwnPropertySymbols(value).length > 0) {
-      throw notStorable(path, 'has properties that cannot be stored (symbols, not enumerable, or on an array). Copy it into plain data.')
+      throw notStorable(
+        path,
+        'has properties that cannot be stored (symbols, not enumerable, or on an array). Copy it into plain data.',
+      )
     }
   }
 }
 
 function refineText(before: string, after: string, path: Path, into: PatchOperation[]): boolean {
   let start = before.length
-  // Appending is by far the most frequent; startsWith compares much faster than a loop.
-  if (!after.startsWith(before)) {
+  // Appending is by far the most frequent; comparing a slice is much faster than a loop.
+  if (after.length < before.length || after.slice(0, before.length) !== before) {
     start = 0
     const shorter = Math.min(before.length, after.length)
     while (start < shorter && before.charCodeAt(start) === after.charCodeAt(start)) start += 1
@@ -451,13 +468,25 @@ function findSources(
   after: unknown[],
   { start, endBefore, endAfter }: { start: number; endBefore: number; endAfter: number },
 ): number[] {
-  const indexes = new Map<unknown, number>()
-  for (let i = start; i < endBefore; i++) if (!indexes.has(before[i])) indexes.set(before[i], i)
+  let indexes: Map<unknown, number> | undefined
+  let searches = 0
+  const find = (item: unknown): number => {
+    // A few elements are found faster by searching; many are worth an index.
+    if (++searches <= 8) {
+      const found = before.indexOf(item, start)
+      return found < endBefore ? found : -1
+    }
+    if (indexes === undefined) {
+      indexes = new Map()
+      for (let i = start; i < endBefore; i++) if (!indexes.has(before[i])) indexes.set(before[i], i)
+    }
+    return indexes.get(item) ?? -1
+  }
   const sources: number[] = []
   let expected = start
   for (let i = start; i < endAfter; i++) {
     let source = expected
-    if (!(source < endBefore && Object.is(before[source], after[i]))) source = indexes.get(after[i]) ?? -1
+    if (!(source < endBefore && Object.is(before[source], after[i]))) source = find(after[i])
     // A Map holds 0 and -0 to be one key.
     if (source >= 0 && (!Object.is(before[source], after[i]) || !(i in after))) source = -1
     sources.push(source)
@@ -476,7 +505,8 @@ class SegmentList {
     this.#copied += count
     const last = this.#segments.length - 1
     const lastCount = this.#segments[last]
-    if (typeof lastCount === 'number' && (this.#segments[last - 1] as number) + lastCount === start) this.#segments[last] = lastCount + count
+    if (typeof lastCount === 'number' && (this.#segments[last - 1] as number) + lastCount === start)
+      this.#segments[last] = lastCount + count
     else this.#segments.push(start, count)
   }
 
@@ -537,6 +567,17 @@ function hasFewChanges(before: unknown[], after: unknown[], start: number, end: 
   let changed = 0
   for (let i = start; i < end; i++) if (!Object.is(before[i], after[i]) && ++changed > most) return false
   return true
+}
+
+/** Where, from here on, the elements are no longer the very same objects. Keeps a walk along a long list as cheap as a copy of it. */
+function skipSame(before: unknown[], i: number, after: unknown[], j: number, step: 1 | -1): number {
+  let at = i
+  for (let other = j; at >= 0 && other >= 0 && at < before.length && other < after.length; other += step) {
+    const item = after[other]
+    if (before[at] !== item || typeof item !== 'object') break
+    at += step
+  }
+  return at
 }
 
 function isSameElement(before: unknown[], i: number, after: unknown[], j: number): boolean {
@@ -822,7 +863,8 @@ function read(container: object, key: PathKey): unknown {
 
 function put(container: object, key: unknown, value: unknown): void {
   if (container instanceof Map) container.set(key, value)
-  else if (Object.hasOwn(container, key as string) || !((key as string) in container)) (container as Record<string, unknown>)[key as string] = value
+  else if (Object.hasOwn(container, key as string) || !((key as string) in container))
+    (container as Record<string, unknown>)[key as string] = value
   else Object.defineProperty(container, key as string, { value, writable: true, enumerable: true, configurable: true })
 }
 

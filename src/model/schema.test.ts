@@ -13,7 +13,9 @@ describe('validate', () => {
     expect(() => validate(schema, { items }, 'The input of run r1')).toThrow(
       expect.objectContaining({
         code: 'invalid_input',
-        message: expect.stringMatching(/^The input of run r1 does not match.*\$\.items\[0\]\.price: .*\$\.items\[4\]\.price: .*; and 2 more$/),
+        message: expect.stringMatching(
+          /^The input of run r1 does not match.*\$\.items\[0\]\.price: .*\$\.items\[4\]\.price: .*; and 2 more$/,
+        ),
       }),
     )
   })
@@ -21,12 +23,25 @@ describe('validate', () => {
   it('waits for an asynchronous schema', async () => {
     const schema = z.string().refine(async (text) => text === 'ok', 'must be ok')
     await expect(validate(schema, 'ok', 'It')).resolves.toBe('ok')
-    await expect(validate(schema, 'no', 'It')).rejects.toMatchObject({ code: 'invalid_input', message: expect.stringContaining('$: must be ok') })
+    await expect(validate(schema, 'no', 'It')).rejects.toMatchObject({
+      code: 'invalid_input',
+      message: expect.stringContaining('$: must be ok'),
+    })
   })
 
   it('reports a schema that throws, and what is no schema', () => {
-    const bad = { '~standard': { version: 1, vendor: 'x', validate: () => { throw new Error('boom') } } } as const
-    expect(() => validate(bad, 1, 'It')).toThrow(expect.objectContaining({ code: 'invalid_input', message: expect.stringContaining('boom') }))
+    const bad = {
+      '~standard': {
+        version: 1,
+        vendor: 'x',
+        validate: () => {
+          throw new Error('boom')
+        },
+      },
+    } as const
+    expect(() => validate(bad, 1, 'It')).toThrow(
+      expect.objectContaining({ code: 'invalid_input', message: expect.stringContaining('boom') }),
+    )
     expect(() => validate({} as never, 1, 'It')).toThrow(expect.objectContaining({ code: 'invalid_input' }))
   })
 })

@@ -11,7 +11,10 @@ const shownIssues = 5
 export function validate(schema: StandardSchemaV1, value: unknown, what: string): Promise<unknown> | unknown {
   const standard = schema?.['~standard']
   if (typeof standard?.validate !== 'function') {
-    throw new HoldfastError('invalid_input', `The schema of ${what} is not a Standard Schema. Pass one of zod, valibot or arktype.`)
+    throw new HoldfastError(
+      'invalid_input',
+      `The schema of ${what} is not a Standard Schema. Pass one of zod, valibot or arktype.`,
+    )
   }
   let result: ReturnType<typeof standard.validate>
   try {
@@ -33,9 +36,13 @@ function outputOf(result: StandardSchemaV1.Result<unknown>, what: string): unkno
   const issues = result.issues.slice(0, shownIssues).map((issue) => ({ path: pathOf(issue), message: issue.message }))
   const more = result.issues.length - issues.length
   const listed = issues.map((issue) => `${issue.path}: ${issue.message}`).join('; ')
-  throw new HoldfastError('invalid_input', `${what} does not match its schema. ${listed}${more > 0 ? `; and ${more} more` : ''}`, {
-    details: { issues, issueCount: result.issues.length },
-  })
+  throw new HoldfastError(
+    'invalid_input',
+    `${what} does not match its schema. ${listed}${more > 0 ? `; and ${more} more` : ''}`,
+    {
+      details: { issues, issueCount: result.issues.length },
+    },
+  )
 }
 
 function pathOf(issue: StandardSchemaV1.Issue): string {

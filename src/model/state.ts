@@ -26,7 +26,8 @@ export interface StateDefinition<S = unknown> {
 /** Defines a versioned state. Refused with `invalid_input` if the migrations leave a gap. */
 export function state<S>(options: StateOptions<S>): StateDefinition<S> {
   const { version, initial } = options
-  if (!Number.isSafeInteger(version) || version < 1) throw invalid(`A state's version is a whole number from 1; got ${String(version)}.`)
+  if (!Number.isSafeInteger(version) || version < 1)
+    throw invalid(`A state's version is a whole number from 1; got ${String(version)}.`)
   if (typeof initial !== 'function') throw invalid('A state needs `initial`, a function that returns the state of a new thread.')
   const migrations: Record<number, Migration> = {}
   for (const [key, migration] of Object.entries(options.migrations ?? {})) {
@@ -39,7 +40,8 @@ export function state<S>(options: StateOptions<S>): StateDefinition<S> {
   }
   const lowest = Math.min(version - 1 || version, ...Object.keys(migrations).map(Number))
   for (let from = lowest; from < version; from++) {
-    if (!migrations[from]) throw invalid(`There is no migration from version ${from} to ${from + 1} of the state; add migrations[${from}].`)
+    if (!migrations[from])
+      throw invalid(`There is no migration from version ${from} to ${from + 1} of the state; add migrations[${from}].`)
   }
   return Object.freeze({ version, initial, migrations: Object.freeze(migrations) })
 }
@@ -49,7 +51,11 @@ export function state<S>(options: StateOptions<S>): StateDefinition<S> {
  * nothing written yet). Nothing is changed in place. A newer state is refused with `schema_too_new`, a migration that
  * is missing or throws with `invalid_input`.
  */
-export function migrateState<S>(definition: StateDefinition<S>, value: unknown, fromVersion: number): { value: S; version: number } {
+export function migrateState<S>(
+  definition: StateDefinition<S>,
+  value: unknown,
+  fromVersion: number,
+): { value: S; version: number } {
   const { version, migrations } = definition
   if (fromVersion > version) {
     throw new HoldfastError(

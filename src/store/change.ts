@@ -50,8 +50,9 @@ export type Guard =
 /** What changes in the run's row. Absent fields stay as they are. */
 export interface RunChange {
   /**
-   * A status other than `running` gives the lease up. A terminal one sets finishedAt, and lets the next
-   * run of the thread go on. `pending` on a finished run clears finishedAt.
+   * A status other than `running` gives the lease up. A terminal one sets finishedAt, lets the next run of the thread go
+   * on, and turns operations that the run left intended into unsure: nobody else could close them. `pending` on a
+   * finished run clears finishedAt. `waiting` with unread messages is due at once, so that none is overlooked.
    */
   readonly status?: RunStatus
   readonly reason?: PauseReason | WaitReason | null
@@ -70,7 +71,7 @@ export interface RunChange {
   readonly hasNewInput?: boolean
   /** The last event of this change says how the run ended or why it stopped: endSeq points there. */
   readonly setsEnd?: boolean
-  /** Under a lease that is kept: it lasts this long from the store's now on. */
+  /** Under a lease that is kept: it lasts at least two thirds of this and at most all of it, from the store's now on. */
   readonly leaseMs?: number
 }
 

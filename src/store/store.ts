@@ -86,7 +86,8 @@ export interface Store {
 
   /**
    * Deletes runs, log and snapshots of a thread and leaves a tombstone. Atomic; a holder is fenced from then on
-   * (`lease_lost`). Operations stay. A later start is a new life: positions and epochs continue. False if it was not there.
+   * (`lease_lost`). Operations stay; those that its runs left intended become unsure. A later start is a new life: positions
+   * and epochs continue. False if it was not there.
    */
   deleteThread(key: ThreadKey & { readonly at: number }): Promise<boolean>
 
@@ -189,7 +190,10 @@ export interface LogQuery extends ThreadKey {
   /** Records with a position up to and including this. */
   readonly toSeq?: number
   readonly limit?: number
-  /** Only records of this run; with `withEdits` also those of others that carry a patch. Others come without payload. */
+  /**
+   * Only records of this run; with `withEdits` also those of others that carry a patch. Others come without payload unless
+   * they are state_migrated.
+   */
   readonly runId?: string
   readonly withEdits?: boolean
   readonly types?: readonly EventType[]

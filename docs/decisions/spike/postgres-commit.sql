@@ -146,7 +146,7 @@ DECLARE
   o holdfast_outcome;
   t threads; r runs; other runs; op operations; ct threads;
   x record;
-  d bigint; was_finished boolean; is_finished boolean; taken int; new_run bigint; is_new boolean; lane_id int;
+  d bigint; was_finished boolean; is_finished boolean; taken int; new_run bigint; new_thread bigint; is_new boolean; lane_id int;
 BEGIN
   o.slots := '{}'; o.threads := '{}'; o.runs := '{}'; o.firsts := '{}';
 
@@ -173,16 +173,13 @@ BEGIN
   -- creates: judged here, under the lock of their threads. A thread that is new cannot be busy.
   FOR x IN SELECT * FROM json_to_recordset(c.creates) AS n(slot int, owner text, id text, thread text, workflow text, version int, queue text,
                                               priority int, fingerprint text, due_at bigint, due_ms bigint, reject boolean) LOOP
-    INSERT INTO threads (owner, thread_id, created_at) VALUES (x.owner, x.thread, p_now) ON CONFLICT (owner, thread_id) DO NOTHING;
-    SELECT * INTO ct FROM threads WHERE owner = x.owner AND thread_id = x.thread FOR NO KEY UPDATE;
     SELECT * INTO other FROM runs WHERE owner = x.owner AND run_id = x.id;
     is_new := NOT FOUND;
     IF is_new THEN
+      new_thread := NULL;
+      INSERT INTO threads (owner, thread_id, created_at) VALUES (x.owner, x.thread, p_now) ON CONFLICT (owner, thread_id) DO NOTHING RETURNING id INTO new_thread;
+      SELECT * INTO ct FROM threads WHERE owner = x.owner AND thread_id = x.thread FOR NO KEY UPDATE;
       IF x.reject AND EXISTS (SELECT FROM runs l WHERE l.thread = ct.id AND l.finished_at IS NULL) THEN o.refusal := 'conflict'; RETURN o; END IF;
-      IF ct.deleted_at IS NOT NULL THEN   -- a new life: positions and epochs go on
-        UPDATE threads SET deleted_at = NULL, incarnation = incarnation + 1, base_seq = head_seq, state_version = 0, created_at = p_now
-          WHERE id = ct.id RETURNING * INTO ct;
-      END IF;
       SELECT id INTO lane_id FROM lanes WHERE queue = x.queue AND workflow = x.workflow AND version = x.version AND priority = x.priority;
       IF NOT FOUND THEN
         INSERT INTO lanes (queue, workflow, version, priority) VALUES (x.queue, x.workflow, x.version, x.priority)
@@ -193,10 +190,17 @@ BEGIN
         VALUES (x.owner, x.id, ct.id, lane_id, 'pending', x.fingerprint, ct.epoch_floor, d, d,
                 NOT EXISTS (SELECT FROM runs l WHERE l.thread = ct.id AND l.finished_at IS NULL), ct.head_seq + 1, p_now)
         ON CONFLICT (owner, run_id) DO NOTHING RETURNING id INTO new_run;
-      is_new := FOUND;                    -- the same id, started by another process on another thread, at this moment
-      IF is_new THEN
-        UPDATE threads SET head_seq = head_seq + 1 WHERE id = ct.id;
+      is_new := FOUND;
+      IF is_new THEN                      -- on a deleted thread a new life begins: positions and epochs go on
+        UPDATE threads SET head_seq = head_seq + 1, deleted_at = NULL,
+            incarnation   = CASE WHEN deleted_at IS NULL THEN incarnation ELSE incarnation + 1 END,
+            base_seq      = CASE WHEN deleted_at IS NULL THEN base_seq ELSE head_seq END,
+            state_version = CASE WHEN deleted_at IS NULL THEN state_version ELSE 0 END,
+            created_at    = CASE WHEN deleted_at IS NULL THEN created_at ELSE p_now END
+          WHERE id = ct.id;
         o.slots := o.slots || x.slot; o.threads := o.threads || ct.id; o.runs := o.runs || new_run; o.firsts := o.firsts || (ct.head_seq + 1);
+      ELSIF new_thread IS NOT NULL THEN   -- the id was taken in this very moment, on another thread
+        DELETE FROM threads WHERE id = new_thread;
       END IF;
     END IF;
     SELECT * INTO other FROM runs WHERE owner = x.owner AND run_id = x.id;
@@ -440,28 +444,32 @@ BEGIN
       SELECT DISTINCT a.queue, a.workflow, a.version, a.priority FROM json_to_recordset(p_starts) AS a(queue text, workflow text, version int, priority int)
         WHERE NOT EXISTS (SELECT FROM lanes l WHERE (l.queue, l.workflow, l.version, l.priority) = (a.queue, a.workflow, a.version, a.priority))
       ON CONFLICT DO NOTHING;
+    -- Two statements, each in one order: in one chain the two inserts would alternate, and two processes that start the same
+    -- runs would stand in each other's way.
+    WITH thread AS (
+      INSERT INTO threads (owner, thread_id, head_seq, created_at)
+        SELECT a.owner, a.thread, 1, v_now FROM json_to_recordset(p_starts) AS a(owner text, id text, thread text)
+          WHERE NOT EXISTS (SELECT FROM runs r WHERE r.owner = a.owner AND r.run_id = a.id) ORDER BY a.owner, a.thread
+        ON CONFLICT (owner, thread_id) DO NOTHING RETURNING id
+    ) SELECT array_agg(id) INTO v_ids FROM thread;
     WITH asked AS MATERIALIZED (
-      SELECT a.*, l.id AS lane FROM json_to_recordset(p_starts) AS a(slot int, queued int, owner text, id text, thread text, workflow text, version int, queue text,
-                                                        priority int, fingerprint text, due_at bigint, due_ms bigint)
+      SELECT a.*, l.id AS lane, t.id AS thread_ref
+        FROM json_to_recordset(p_starts) AS a(slot int, queued int, owner text, id text, thread text, workflow text, version int, queue text,
+                                              priority int, fingerprint text, due_at bigint, due_ms bigint)
         JOIN lanes l ON (l.queue, l.workflow, l.version, l.priority) = (a.queue, a.workflow, a.version, a.priority)
-        WHERE NOT EXISTS (SELECT FROM runs r WHERE r.owner = a.owner AND r.run_id = a.id)
-        ORDER BY a.owner, a.thread       -- two processes that start the same threads meet in the same order
-    ), thread AS (
-      INSERT INTO threads (owner, thread_id, head_seq, created_at) SELECT a.owner, a.thread, 1, v_now FROM asked a
-        ON CONFLICT (owner, thread_id) DO NOTHING RETURNING id, owner, thread_id
+        JOIN threads t ON t.owner = a.owner AND t.thread_id = a.thread AND t.id = ANY (v_ids)
+        ORDER BY a.owner, a.id
     ), run AS (
       INSERT INTO runs (owner, run_id, thread, lane, status, fingerprint, epoch, due_at, wake_at, is_next, input_seq, created_at)
-        SELECT a.owner, a.id, t.id, a.lane, 'pending', a.fingerprint, 0, coalesce(a.due_at, v_now + a.due_ms), coalesce(a.due_at, v_now + a.due_ms), true, 1, v_now
-          FROM asked a JOIN thread t ON t.owner = a.owner AND t.thread_id = a.thread
+        SELECT a.owner, a.id, a.thread_ref, a.lane, 'pending', a.fingerprint, 0, coalesce(a.due_at, v_now + a.due_ms), coalesce(a.due_at, v_now + a.due_ms), true, 1, v_now
+          FROM asked a
         ON CONFLICT (owner, run_id) DO NOTHING RETURNING id, owner, run_id, thread
     )
     SELECT array_agg(a.slot), array_agg(a.queued), array_agg(r.thread), array_agg(r.id) INTO v_starts, v_slots, v_threads, v_runs
       FROM run r JOIN asked a ON a.owner = r.owner AND a.id = r.run_id;
     -- A run id that another process created in this very moment leaves a thread without a run: take it away again.
     IF coalesce(cardinality(v_starts), 0) < json_array_length(p_starts) THEN
-      DELETE FROM threads t USING json_to_recordset(p_starts) AS a(slot int, owner text, thread text)
-        WHERE NOT a.slot = ANY (coalesce(v_starts, '{}')) AND t.owner = a.owner AND t.thread_id = a.thread AND t.xmin = pg_current_xact_id()::xid
-          AND NOT t.id = ANY (coalesce(v_threads, '{}'));
+      DELETE FROM threads WHERE id = ANY (v_ids) AND NOT id = ANY (coalesce(v_threads, '{}'));
       SELECT json_agg(json_build_object('slot', a.slot, 'owner', a.owner, 'n', 0, 'guard', 'none', 'creates', a.creates)) INTO v_rest
         FROM (SELECT (x->>'slot')::int AS slot, x->>'owner' AS owner,
                      json_build_array((x::jsonb || jsonb_build_object('slot', x->'queued'))) AS creates FROM json_array_elements(p_starts) x) a

@@ -3,7 +3,7 @@ import { isOpen } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
 import { isTerminal } from '../../model/run.ts'
 import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../store/change.ts'
-import { changeOperation, judgeOperation } from './operations.ts'
+import { changeOperation, doubtWhatIsOpen, dueBy, judgeOperation } from './operations.ts'
 import {
   copyPayload,
   findRun,
@@ -94,10 +94,10 @@ function write(tables: Tables, change: Change, now: number): Committed {
   let isClaimable = changeOperation(tables, change, now)
   const row = runId === null ? undefined : findRun(tables, owner, runId)
   if (row !== undefined) {
-    if (change.run !== undefined) changeRun(tables, row, { change, run: change.run, positions, now })
-    if (change.run?.status !== undefined && thread !== undefined) placeInLine(tables, thread, row)
     const read = new Set(change.readMessages)
     if (read.size > 0) row.inbox = row.inbox.filter(({ id }) => !read.has(id))
+    if (change.run !== undefined) changeRun(tables, row, { change, run: change.run, positions, now })
+    if (change.run?.status !== undefined && thread !== undefined) placeInLine(tables, thread, row)
     if (change.run?.status !== undefined) isClaimable = true
   }
   const created = (change.creates ?? []).map((create) => createRun(tables, create, now))
@@ -221,6 +221,8 @@ function changeRun(tables: Tables, row: RunRow, { change, run: to, positions, no
     const operation = tables.operations.get(keyOf(run.owner, to.waitKey))
     if (operation === undefined || !isOpen(operation.status)) run.dueAt = now
   }
+  if (to.status === 'waiting' && row.inbox.length > 0) run.dueAt = dueBy(run.dueAt, now)
+  if (run.finishedAt !== null) doubtWhatIsOpen(tables, row)
 }
 
 function createRun(tables: Tables, create: NewRun, now: number) {
@@ -239,7 +241,7 @@ function createRun(tables: Tables, create: NewRun, now: number) {
     ...{ claimsWithoutProgress: 0, currentStep: null, inputSeq: seq, tapeSeq: null, endSeq: null },
     ...{ createdAt: now, startedAt: null, finishedAt: null },
   }
-  const row: RunRow = { number: ++tables.lastNumber, run, waitKey: null, inbox: [] }
+  const row: RunRow = { number: ++tables.lastNumber, run, waitKey: null, inbox: [], openedKeys: new Set() }
   tables.runs.set(keyOf(owner, id), row)
   thread.runs.push(row)
   placeInLine(tables, thread, row)

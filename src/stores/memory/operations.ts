@@ -1,6 +1,6 @@
 import { isOpen, type Operation } from '../../model/operation.ts'
 import type { Change, Committed, OperationChange } from '../../store/change.ts'
-import { copyPayload, keyOf, type Mutable, type Tables } from './tables.ts'
+import { copyPayload, keyOf, type Mutable, type RunRow, type Tables } from './tables.ts'
 
 type Refused = Extract<Committed, { ok: false }>
 
@@ -36,6 +36,7 @@ export function changeOperation(tables: Tables, change: Change, now: number): bo
       ...{ owner: change.owner, key: to.key, name: to.name, runId: change.runId ?? '', threadId: change.threadId },
       ...{ status: 'intended', result: null, evidence: null, resolvedBy: null, intendedAt: now, closedAt: null },
     })
+    tables.runs.get(keyOf(change.owner, change.runId ?? ''))?.openedKeys.add(key)
     return false
   }
   const operation = tables.operations.get(key)
@@ -63,6 +64,14 @@ function amend(operation: Mutable<Operation>, to: Exclude<OperationChange, { kin
     }
     case 'note':
       if (operation.status !== 'completed') operation.evidence = copyPayload(to.evidence)
+  }
+}
+
+/** A run is over: what it left intended only a person can close. */
+export function doubtWhatIsOpen(tables: Tables, row: RunRow): void {
+  for (const key of row.openedKeys) {
+    const operation = tables.operations.get(key)
+    if (operation?.runId === row.run.id && operation.status === 'intended') operation.status = 'unsure'
   }
 }
 

@@ -67,8 +67,8 @@ function isAskedFor(record: LogRecord, { runId, withEdits, types, patchesOnly }:
 }
 
 function showRecord(record: LogRecord, { runId, patchesOnly, bare }: LogQuery): LogRecord {
-  const hasPayload =
-    bare !== true && (runId === undefined || record.runId === runId) && (patchesOnly !== true || record.type === 'state_migrated')
+  const isWholeRecord = (runId === undefined || record.runId === runId) && patchesOnly !== true
+  const hasPayload = bare !== true && (isWholeRecord || record.type === 'state_migrated')
   return {
     ...record,
     payload: hasPayload ? copyPayload(record.payload) : null,

@@ -39,6 +39,8 @@ export interface RunRow {
   /** The operation that the run waits for, while it is waiting. */
   waitKey: string | null
   inbox: Message[]
+  /** Keys of operations that it opened. */
+  readonly openedKeys: Set<string>
 }
 
 export type Mutable<Row> = { -readonly [Field in keyof Row]: Row[Field] }

@@ -29,10 +29,11 @@ export function prepareCandidates(db: Database) {
     `SELECT ${columns}, claim_at FROM holdfast_runs INDEXED BY holdfast_runs_to_claim
      WHERE claim_at IS NOT NULL ORDER BY ${columns}, claim_at LIMIT 1`,
   )
+  // Past the end of time of a lane: with the lane alone the engine would step through all of its runs.
   const nextLane = prepare(
     db,
     `SELECT ${columns}, claim_at FROM holdfast_runs INDEXED BY holdfast_runs_to_claim
-     WHERE claim_at IS NOT NULL AND (${columns}) > (?, ?, ?, ?) ORDER BY ${columns}, claim_at LIMIT 1`,
+     WHERE claim_at IS NOT NULL AND (${columns}, claim_at) > (?, ?, ?, ?, ?) ORDER BY ${columns}, claim_at LIMIT 1`,
   )
   const dueInLane = prepare(
     db,
@@ -69,7 +70,7 @@ export function prepareCandidates(db: Database) {
   }
 
   function nextLaneAfter({ workflow, version, queue, priority }: Lane): Lane | undefined {
-    return nextLane.get(workflow, version, queue, priority) as Lane | undefined
+    return nextLane.get(workflow, version, queue, priority, Number.MAX_SAFE_INTEGER) as Lane | undefined
   }
 
   return { find }

@@ -4,7 +4,7 @@ import type { Hint } from '../../store/store.ts'
 import { type Database, prepare } from './connection.ts'
 import { type Append, type Head, prepareAppend } from './log.ts'
 import { prepareLine } from './line.ts'
-import { prepareOperations } from './operations.ts'
+import { dueBy, prepareOperations } from './operations.ts'
 import { type Mutable, type NamedRunRow, type RunRow, runColumns, selectRun, snapshotChecksum, type ThreadRow, toRun } from './rows.ts'
 
 /**
@@ -90,8 +90,8 @@ export function prepareCommit(db: Database) {
       writeState(change, thread, positions.lastSeq)
     }
     const hasWoken = operations.apply(change, now)
-    if (run !== undefined && change.run !== undefined) changeRun(run, { change, to: change.run, positions, firstId, now })
     const hasMail = run === undefined ? false : unread.settle(run, change.readMessages)
+    if (run !== undefined && change.run !== undefined) changeRun(run, { change, to: change.run, positions, firstId, hasMail, now })
 
     const isClaimable = hasWoken || (run !== undefined && change.run?.status !== undefined)
     hints.push({ owner, threadId, ...(change.runId === null ? {} : { runId: change.runId }), ...(isClaimable ? { isClaimable } : {}) })
@@ -109,7 +109,7 @@ export function prepareCommit(db: Database) {
     if (label !== undefined && change.isCheckpoint && change.events.length > 0) threads.saveLabel(thread.id, { seq, label })
   }
 
-  function changeRun(before: RunRow, { change, to, positions, firstId, now }: RunWrite): void {
+  function changeRun(before: RunRow, { change, to, positions, firstId, hasMail, now }: RunWrite): void {
     const run: Mutable<RunRow> = { ...before }
     if (to.status !== undefined) {
       run.status = to.status
@@ -136,6 +136,8 @@ export function prepareCommit(db: Database) {
       run.wait_key = to.waitKey
       if (!operations.isOpen(run.owner, to.waitKey)) run.due_at = now
     }
+    if (to.status === 'waiting' && hasMail) run.due_at = dueBy(run.due_at, now)
+    if (run.finished_at !== null) operations.doubtWhatIsOpen(run.owner, run.run_id)
     saveRun(before, run)
   }
 
@@ -165,7 +167,7 @@ export function prepareCommit(db: Database) {
     return { run: toRun({ ...row, thread_id: threadId, holder: null }), isNew: true }
   }
 
-  return { apply, startTransaction: log.startTransaction, append: log.append, line }
+  return { apply, startTransaction: log.startTransaction, append: log.append, line, operations }
 }
 
 export type Commit = ReturnType<typeof prepareCommit>
@@ -183,6 +185,8 @@ interface RunWrite {
   readonly positions: { readonly firstSeq: number; readonly lastSeq: number }
   /** Id of the first event's record. */
   readonly firstId: number
+  /** Unread messages wait, those that the change has dealt with aside. */
+  readonly hasMail: boolean
   readonly now: number
 }
 

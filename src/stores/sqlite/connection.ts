@@ -21,7 +21,7 @@ export interface ConnectionOptions {
  *      not for a write that must be flushed.
  *   2  Writes of this process stand in line; each is one `BEGIN IMMEDIATE … COMMIT` without an await inside, `hold` excepted.
  *   3  Another process's lock is waited for with timers, never inside the engine: the event loop goes on.
- *   4  Nothing is written once the path names another file, or none.
+ *   4  Nothing is written once the path is seen to name another file, or none.
  */
 export class Connection {
   readonly file: string
@@ -104,7 +104,7 @@ export class Connection {
     for (let attempt = 0, startedAt = Date.now(); ; attempt++) {
       this.refuseClosed()
       while (this.reader === this.writer && this.#held !== null) await this.#held
-      this.#refuseLostFileNowAndThen()
+      this.#refuseLostFile(250)
       try {
         return this.#readOnce(act)
       } catch (error) {
@@ -154,7 +154,7 @@ export class Connection {
   async #begin(mustSync: boolean): Promise<void> {
     for (let attempt = 0, startedAt = Date.now(); ; attempt++) {
       if (!this.writer.open) throw closedError()
-      this.#refuseLostFile()
+      this.#refuseLostFile(10)
       // On a user's handle a transaction of the user may be open between two turns of the event loop.
       if (!this.writer.inTransaction) {
         try {
@@ -204,15 +204,12 @@ export class Connection {
     return toHoldfastError(error, { doing, file: this.file })
   }
 
-  #refuseLostFile(): void {
-    if (this.#identity === null) return
+  /** Looks at the path again when the last look is older than this: a look costs as much as a small read. */
+  #refuseLostFile(maxAgeMs: number): void {
+    if (this.#identity === null || performance.now() - this.#checkedAt < maxAgeMs) return
     const found = identityOf(this.file)
     if (found === null || found.inode !== this.#identity.inode || found.device !== this.#identity.device) throw fileGoneError(this.file)
     this.#checkedAt = performance.now()
-  }
-
-  #refuseLostFileNowAndThen(): void {
-    if (performance.now() - this.#checkedAt > 250) this.#refuseLostFile()
   }
 }
 

@@ -1,9 +1,10 @@
 import type { Hint, ThreadKey } from '../../store/store.ts'
 import { type Database, prepare } from './connection.ts'
+import type { Operations } from './operations.ts'
 import type { ThreadRow } from './rows.ts'
 
 /** Deletes a thread inside an open write transaction: what is left is its row, from which a new life would go on. */
-export function prepareDeleteThread(db: Database) {
+export function prepareDeleteThread(db: Database, operations: Operations) {
   const find = prepare(db, 'SELECT * FROM holdfast_threads WHERE owner = ? AND thread_id = ? AND deleted_at IS NULL')
   const highestEpoch = prepare(db, 'SELECT max(epoch) FROM holdfast_runs WHERE thread = ?').pluck()
   // The chain leads through all records of this life; those of earlier lives went with them.
@@ -16,6 +17,7 @@ export function prepareDeleteThread(db: Database) {
      )
      DELETE FROM holdfast_log WHERE id IN (SELECT id FROM back)`,
   )
+  const runIds = prepare(db, 'SELECT run_id FROM holdfast_runs WHERE thread = ?').pluck()
   const deleteInbox = prepare(db, 'DELETE FROM holdfast_inbox WHERE run IN (SELECT id FROM holdfast_runs WHERE thread = ?)')
   const deleteRest = ['holdfast_runs', 'holdfast_snapshots', 'holdfast_labels'].map((table) => prepare(db, `DELETE FROM ${table} WHERE thread = ?`))
   const bury = prepare(
@@ -29,6 +31,7 @@ export function prepareDeleteThread(db: Database) {
     bury.run((highestEpoch.get(thread.id) as number | null) ?? 0, at, thread.id)
     deleteLog.run(thread.head_id, thread.id)
     deleteInbox.run(thread.id)
+    for (const runId of runIds.all(thread.id) as string[]) operations.doubtWhatIsOpen(owner, runId)
     for (const statement of deleteRest) statement.run(thread.id)
     hints.push({ owner, threadId })
     return true

@@ -19,6 +19,10 @@ export function prepareOperations(db: Database, line: Line) {
     db,
     `SELECT * FROM holdfast_runs INDEXED BY holdfast_runs_by_wait_key WHERE wait_key = ? AND owner = ? AND status = 'waiting'`,
   )
+  const findIntended = prepare(
+    db,
+    `SELECT * FROM holdfast_operations INDEXED BY holdfast_operations_intended WHERE owner = ? AND run_id = ? AND status = 'intended'`,
+  )
   const wake = prepare(db, 'UPDATE holdfast_runs SET due_at = ?, claim_at = ? WHERE id = ?')
 
   const readRow = (owner: string, key: string) => find.get(owner, key) as OperationRow | undefined
@@ -63,6 +67,11 @@ export function prepareOperations(db: Database, line: Line) {
     save.run(id, ...account, operationChecksum(operation))
   }
 
+  /** A run is over: what it left intended only a person can close. */
+  function doubtWhatIsOpen(owner: string, runId: string): void {
+    for (const row of findIntended.all(owner, runId) as OperationRow[]) write(row.id, { ...toOperation(row), status: 'unsure' })
+  }
+
   function wakeWaiting(owner: string, key: string, now: number): boolean {
     const waiting = findWaiting.all(key, owner) as RunRow[]
     for (const run of waiting) {
@@ -75,6 +84,7 @@ export function prepareOperations(db: Database, line: Line) {
   return {
     judge,
     apply,
+    doubtWhatIsOpen,
     isOpen: (owner: string, key: string) => {
       const row = readRow(owner, key)
       return row !== undefined && isOpen(row.status)

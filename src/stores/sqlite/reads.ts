@@ -225,8 +225,8 @@ function isAskedFor(row: LogRow | BareLogRow, rowRunId: string | null, { runId, 
 
 function showRecord(record: LogRecord, { runId, patchesOnly }: LogQuery): LogRecord {
   const isForeign = runId !== undefined && record.runId !== runId
-  const isBarePatch = patchesOnly === true && record.type !== 'state_migrated'
-  return isForeign || isBarePatch ? { ...record, payload: null } : record
+  const isPatchAlone = (isForeign || patchesOnly === true) && record.type !== 'state_migrated'
+  return isPatchAlone ? { ...record, payload: null } : record
 }
 
 /** One row more than the limit was read: it says whether there is a next page. */

@@ -126,7 +126,7 @@ function prepareActs(connection: Connection, now: () => number) {
     deliver: prepareDeliver(writer, commit.line),
     readInbox: prepareReadInbox(reader),
     tag: prepareTag(writer),
-    deleteThread: prepareDeleteThread(writer),
+    deleteThread: prepareDeleteThread(writer, commit.operations),
     reads: prepareReads(reader),
     transact: prepareTransact(connection, commit, now),
   }

@@ -129,6 +129,19 @@ export function testInbox(test: StoreTest): void {
     expect((await scene.write(claim, { events: [stepCompleted('b')] })).hasMail).toBe(false)
   })
 
+  test('a run that begins to wait with unread mail is due at once; one that has read it is not', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.deliver({ runId: 'r' })
+    await scene.leave(claim, 'waiting', { reason: 'person', due: 'never' })
+    const again = await scene.claimOne()
+    const mail = await scene.store.readInbox({ owner: '', runId: 'r' })
+    await scene.write(again, {
+      run: { status: 'waiting', reason: 'person', due: 'never' },
+      readMessages: mail.map(({ id }) => id),
+    })
+    expect(await scene.claim()).toEqual([])
+  })
+
   test('mail survives a change of holder', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'r' })
     await scene.deliver({ runId: 'r', payload: '"keep"' })

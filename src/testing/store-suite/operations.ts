@@ -266,12 +266,36 @@ export function testOperations(test: StoreTest): void {
     expect(refusalOf(await scene.commit(leased(again, { operation: intend('done') })))).toBe('operation_taken')
   })
 
+  test('an operation that a deleted thread left intended becomes unsure, and a person can resolve it', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'a' })
+    await scene.write(claim, { operation: intend('k') })
+    await scene.store.deleteThread({ owner: '', threadId: 'a', at: await scene.store.now() })
+    expect(await scene.operation('k')).toMatchObject({ status: 'unsure' })
+    ok(await scene.commit(unguarded(resolve('k', true, '1'))))
+    expect(await scene.operation('k')).toMatchObject({ status: 'completed', result: '1' })
+  })
+
+  for (const status of ['completed', 'failed', 'cancelled'] as const) {
+    test(`an operation that a ${status} run left intended becomes unsure; closed ones stay`, async (scene) => {
+      const claim = await scene.createAndClaim({ id: 'a' })
+      const other = await scene.createAndClaim({ id: 'b' })
+      await scene.write(claim, { operation: intend('open') })
+      await scene.write(claim, { operation: intend('done') })
+      await scene.write(claim, { operation: complete('done', '1') })
+      await scene.write(other, { operation: intend('of another') })
+      await scene.leave(claim, status)
+      expect(await scene.operation('open')).toMatchObject({ status: 'unsure' })
+      expect(await scene.operation('done')).toMatchObject({ status: 'completed', result: '1' })
+      expect(await scene.operation('of another')).toMatchObject({ status: 'intended' })
+    })
+  }
+
   test('evidence can be noted even when the thread is gone', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'a' })
     await scene.write(claim, { operation: intend('k') })
     await scene.store.deleteThread({ owner: '', threadId: 'a', at: await scene.store.now() })
     ok(await scene.commit(unguarded(note('k', '"sent"'))))
-    expect(await scene.operation('k')).toMatchObject({ status: 'intended', evidence: '"sent"' })
+    expect(await scene.operation('k')).toMatchObject({ status: 'unsure', evidence: '"sent"' })
     expect((await scene.thread('a')).deletedAt).not.toBeNull()
   })
 }

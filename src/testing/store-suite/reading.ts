@@ -35,7 +35,7 @@ export function testReading(test: StoreTest): void {
     [
       'of a run with edits shows the patches of others without their payloads',
       { runId: 'b', withEdits: true },
-      [...['3 - d3', '4 - d4', '6 - d6', '7 in -', '8 p8 d8']],
+      [...['3 - d3', '4 p4 d4', '6 - d6', '7 in -', '8 p8 d8']],
     ],
     ['of types', { types: ['run_queued', 'state_updated'] }, ['1 in -', '6 p6 d6', '7 in -']],
     ['of no types is empty', { types: [] }, []],

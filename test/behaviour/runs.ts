@@ -1,0 +1,40 @@
+import type { EventType, RunHandle, RunStatus } from 'holdfast'
+import { vi } from 'vitest'
+
+/** The types of a run's events, in order; of one kind (`step`, `effect`) if asked. */
+export async function eventTypes(run: RunHandle, kind?: string): Promise<EventType[]> {
+  const events = await run.events()
+  return events.map(({ type }) => type).filter((type) => kind === undefined || type.startsWith(`${kind}_`))
+}
+
+/** Waits until the run has this status. A run that begins to wait says nothing in its log, so this looks. */
+export async function becomes(run: RunHandle, status: RunStatus): Promise<void> {
+  await vi.waitUntil(async () => (await run.info()).status === status, { timeout: 15_000, interval: 5 })
+}
+
+/** A promise and what settles it. */
+export function gate<T = void>(): { promise: Promise<T>; open: (value: T) => void } {
+  let open: (value: T) => void = () => {}
+  const promise = new Promise<T>((resolve) => {
+    open = resolve
+  })
+  return { promise, open }
+}
+
+/** The code of the error that a promise is rejected with. */
+export async function codeOfRejection(promise: Promise<unknown>): Promise<unknown> {
+  return promise.then(
+    () => 'nothing was thrown',
+    (error: { code?: unknown }) => error.code ?? error,
+  )
+}
+
+/** The error with which a run failed. */
+export async function failureOf(run: RunHandle): Promise<Error & { code?: string }> {
+  return run.result().then(
+    () => {
+      throw new Error(`run ${run.id} did not fail`)
+    },
+    (error: Error) => (error.cause ?? error) as Error & { code?: string },
+  )
+}
