@@ -27,6 +27,7 @@ const children: ChildProcess[] = []
 const tooLong = setTimeout(() => stop(`The demo took longer than ${deadlineMs / 1_000} s.`), deadlineMs)
 process.once('SIGINT', () => stop('Interrupted.'))
 process.once('SIGTERM', () => stop('Interrupted.'))
+process.stdout.once('error', () => stop('Nobody reads what the demo says.'))
 
 // This process starts the run and watches it; it has no worker, so it executes nothing.
 const hf = await open(url, { worker: false })

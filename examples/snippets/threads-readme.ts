@@ -11,9 +11,13 @@ const hf = await open('memory:')
 const conversation = state({ version: 1, initial: () => ({ messages: [] as string[] }) })
 
 const chat = workflow({ name: 'chat', state: conversation }, async (ctx, text: string) => {
-  ctx.update((draft) => void draft.messages.push(text))
+  ctx.update((draft) => {
+    draft.messages.push(text)
+  })
   const reply = await ctx.step('reply', () => askModel(ctx.state.messages))
-  ctx.update((draft) => void draft.messages.push(reply))
+  ctx.update((draft) => {
+    draft.messages.push(reply)
+  })
   return reply
 })
 

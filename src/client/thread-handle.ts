@@ -2,7 +2,7 @@ import { loadState, type StateAt } from '../engine/thread-state.ts'
 import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, formatCheckpoint, parseCheckpoint } from '../model/ids.ts'
-import { applyPatch, diffUpdate, type Patch } from '../model/patch.ts'
+import { applyPatch, diffUpdate, type Patch, replaceState } from '../model/patch.ts'
 import { migrateState, type StateDefinition } from '../model/state.ts'
 import type { Thread } from '../store/store.ts'
 import { newEvent } from './control-run.ts'
@@ -101,7 +101,7 @@ export class ThreadHandle {
       const patch = diffUpdate(current, recipe as (draft: unknown) => unknown)
       if (patch === null) return
       const isMigrated = definition !== undefined && head !== undefined && head.version < definition.version
-      const whole = isMigrated ? ([['=', [], applyPatch(current, codec.decode(codec.encode(patch)) as Patch)]] as unknown as Patch) : patch
+      const whole = isMigrated ? replaceState(applyPatch(current, codec.decode(codec.encode(patch)) as Patch)) : patch
       const event = await newEvent(this.#core, isMigrated ? 'state_migrated' : 'state_updated', isMigrated ? { from: head?.version, to: definition.version } : {})
       const answer = await committer.commit({
         ...this.#key,

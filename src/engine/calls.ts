@@ -1,6 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
+import { createHash } from 'node:crypto'
 import { HoldfastError } from '../model/errors.ts'
-import { checkStepName } from '../model/ids.ts'
+import { checkStepName, maxIdBytes } from '../model/ids.ts'
 import { type CallHistory, type CallKey, type CallKind, callKey, type Tape } from './tape.ts'
 
 /** A recording call of the function: where it stands, and what the tape knows of it. */
@@ -40,9 +41,11 @@ export class Calls {
   }
 
   /** Runs `fn` with inner names prefixed. */
-  inScope<T>(name: string, fn: () => T): T {
+  inScope<T>(name: string, fn: () => T, method = 'scope'): T {
+    const frame = this.#frame()
+    if (frame !== undefined && frame.body !== null) throw this.#nestedCall('value', method, frame.body)
     checkStepName(name)
-    const outer = this.#frame()?.scope ?? ''
+    const outer = frame?.scope ?? ''
     return frames.run({ calls: this, scope: outer === '' ? name : `${outer}/${name}`, body: null }, fn)
   }
 
@@ -51,10 +54,15 @@ export class Calls {
     return frames.run({ calls: this, scope: '', body: path }, fn)
   }
 
-  /** The operation or step key of a call: from run, path and count; never from attempt, time or chance. */
+  /**
+   * The operation or step key of a call: from run, path and count; never from attempt, time or chance. What separates them
+   * is escaped in the run's id, so that no two calls share a key.
+   */
   defaultKey(call: Call): string {
     const tape = this.#tape.number === 1 ? '' : `~${this.#tape.number}`
-    return `${this.#runId}${tape}/${call.path}#${call.count}`
+    const runId = this.#runId.replace(/[%/~]/g, (mark) => `%${mark.charCodeAt(0).toString(16)}`)
+    const key = `${runId}${tape}/${call.path}#${call.count}`
+    return Buffer.byteLength(key) <= maxIdBytes ? key : createHash('sha256').update(key).digest('base64url')
   }
 
   /** A frame of another run is none of ours: a body may start runs that are executed in its own async context. */

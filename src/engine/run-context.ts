@@ -58,7 +58,7 @@ export class RunContext implements Context<never> {
   ): Promise<T[]> {
     const { concurrency = 16, ...stepOptions } = options
     // Names are checked once; the items carry brackets, which users' names may not.
-    this.#execution.calls.inScope(name, () => {})
+    this.#execution.calls.inScope(name, () => {}, 'map')
     const list = [...items]
     const results = new Array<T>(list.length)
     const errors: Error[] = []

@@ -1,5 +1,6 @@
 import type { Codec } from '../model/codec.ts'
-import { applyPatch, diffUpdate, type Patch } from '../model/patch.ts'
+import { codeOf } from '../model/errors.ts'
+import { applyPatch, deepFreeze, diffUpdate, type Patch, replaceState } from '../model/patch.ts'
 import type { Payload } from '../model/payload.ts'
 import { migrateState, type StateDefinition } from '../model/state.ts'
 import { isSnapshotDue, patchCost, type StateAt, wantsMeasuring } from './thread-state.ts'
@@ -46,7 +47,7 @@ export class StateLine {
     if (this.#definition === undefined || this.#viewVersion >= this.#definition.version) return this.#view ?? noState
     if (this.#shown?.of !== this.#view || this.#shown === undefined) {
       const { value } = migrateState(this.#definition, this.#view, this.#viewVersion)
-      this.#shown = { of: this.#view, value: this.#codec.decode(this.#codec.encode(value)) }
+      this.#shown = { of: this.#view, value: deepFreeze(this.#codec.decode(this.#codec.encode(value))) }
     }
     return this.#shown.value
   }
@@ -61,7 +62,7 @@ export class StateLine {
       const entry = this.#ahead[this.#next]
       if (entry === undefined) return
       this.#next++
-      this.#view = entry.patch === undefined ? entry.value : applyPatch(this.#view ?? {}, this.#codec.decode(entry.patch) as Patch)
+      this.#view = entry.patch === undefined ? entry.value : applyPatch(this.#view, this.#codec.decode(entry.patch) as Patch)
       this.#viewVersion = entry.version ?? this.#viewVersion
       this.#position++
     }
@@ -77,7 +78,7 @@ export class StateLine {
     const from = this.#viewVersion
     const { value } = migrateState(this.#definition, this.#view, from)
     const to = this.#definition.version
-    const patch = this.#codec.encode([['=', [], value]])
+    const patch = this.#codec.encode(replaceState(value))
     this.#append(patch, to)
     this.advance(this.end)
     return { patch, from, to }
@@ -99,11 +100,22 @@ export class StateLine {
   /** The snapshot to write with the patch that was just added, if it is time for one. */
   snapshot(): Payload | undefined {
     if (!wantsMeasuring(this.#loadCost, this.#knownBytes)) return undefined
-    const state = this.#codec.encode(this.#tip())
-    this.#knownBytes = state.length
+    const state = this.#encodeTip()
+    this.#knownBytes = state?.length ?? this.#loadCost
+    if (state === undefined) return undefined
     if (!isSnapshotDue(this.#loadCost, state.length)) return undefined
     this.#loadCost = state.length
     return state
+  }
+
+  /** A state that has grown beyond what one value may be still lives in its patches; it just gets no snapshot. */
+  #encodeTip(): Payload | undefined {
+    try {
+      return this.#codec.encode(this.#tip())
+    } catch (error) {
+      if (codeOf(error) === 'value_too_large') return undefined
+      throw error
+    }
   }
 
   /** The whole line as a state at `seq`, for the cache and for the next tape. */
@@ -133,7 +145,7 @@ export class StateLine {
 
   /** What is applied is what a reader of the log will apply: the decoded patch, sharing nothing with the caller. */
   #append(patch: Payload, version: number | null, from: unknown = this.#tip()): void {
-    this.#ahead.push({ value: applyPatch(from ?? {}, this.#codec.decode(patch) as Patch), version })
+    this.#ahead.push({ value: applyPatch(from, this.#codec.decode(patch) as Patch), version })
     this.#loadCost += patchCost(patch)
   }
 }

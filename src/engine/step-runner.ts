@@ -8,7 +8,7 @@ import { reviveError, toStorableError } from '../model/stored-error.ts'
 import { blame } from './blame.ts'
 import type { StepHandle, StepOptions } from './context.ts'
 import type { Call } from './calls.ts'
-import type { Execution } from './execution.ts'
+import { type Execution, never } from './execution.ts'
 import type { FailureData, Outcome } from './tape.ts'
 import { withTimeout } from './with-timeout.ts'
 
@@ -17,7 +17,7 @@ type Recipe = (draft: never) => unknown
 
 /** Returns the recorded result of a step, or runs its attempts until one is recorded. */
 export async function runStep<T>(execution: Execution, call: Call, body: Body<T>, options: StepOptions<T> = {}): Promise<T> {
-  checkInput(execution, call, options)
+  if (hasOtherInput(call, options)) return pauseOnOtherInput(execution, call)
   if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
   const policy = policyOf(execution, options)
   let failures = call.history?.failures ?? 0
@@ -26,6 +26,8 @@ export async function runStep<T>(execution: Execution, call: Call, body: Body<T>
   if (!execution.isOpen) await execution.pass(call)
   if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
   if (call.history?.next === 'fallback') return runFallback(execution, call, options, call.history.lastError, failures)
+  // The worker died between the last failure and the pause: it pauses now, without another attempt.
+  if (call.history?.next === 'pause') return pauseForPerson(execution, call.history.lastError)
   if ((call.history?.deaths ?? 0) >= stepDeathLimit) {
     const error = new HoldfastError(
       'worker_died',
@@ -159,12 +161,18 @@ async function failed<T>(
   }
   if (options.onFailure === 'pause') {
     await recordFailure(execution, call, { error, final: true, next: 'pause' }, attempt, durationMs)
-    execution.pauseBecause('retries', toStorableError(error))
-    await execution.park({ dueAt: null, reason: 'retry' })
+    return pauseForPerson(execution, error)
   }
   const event = failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, durationMs)
   await execution.commitResult([event], {})
   throw blame(reviveError((execution.codec.decode(event.payload as Payload) as { error: Error }).error), [call.key])
+}
+
+/** Does not return: the run is paused, and the step gets fresh attempts when it is resumed. */
+async function pauseForPerson(execution: Execution, error: unknown): Promise<never> {
+  execution.pauseBecause('retries', toStorableError(error ?? new Error('unknown failure')))
+  await execution.park({ dueAt: null, reason: 'retry' })
+  return never()
 }
 
 async function runFallback<T>(
@@ -227,10 +235,13 @@ function inputData(options: StepOptions<unknown>): Record<string, unknown> {
   return data
 }
 
-/** A recorded input that differs from the one given now means that the code no longer does what its log says. */
-function checkInput(execution: Execution, call: Call, options: StepOptions<never> | StepOptions<unknown>): void {
+function hasOtherInput(call: Call, options: { readonly input?: unknown }): boolean {
   const recorded = call.history?.inputFingerprint
-  if (recorded === undefined || options.input === undefined || fingerprint(options.input) === recorded) return
+  return recorded !== undefined && options.input !== undefined && fingerprint(options.input) !== recorded
+}
+
+/** A recorded input that differs from the one given now means that the code no longer does what its log says. */
+function pauseOnOtherInput(execution: Execution, call: Call): Promise<never> {
   const error = new HoldfastError(
     'nondeterminism',
     `Step "${call.path}" (call ${call.count}) of run "${execution.runId}" was recorded with another input than the function gives now. ` +
@@ -238,4 +249,5 @@ function checkInput(execution: Execution, call: Call, options: StepOptions<never
     { details: { runId: execution.runId, step: call.path } },
   )
   execution.mismatch(error)
+  return never()
 }

@@ -1,5 +1,5 @@
 import type { Codec } from '../model/codec.ts'
-import { applyPatch, type Patch } from '../model/patch.ts'
+import { applyPatch, deepFreeze, type Patch } from '../model/patch.ts'
 import type { Payload } from '../model/payload.ts'
 import type { Store, Thread, ThreadKey } from '../store/store.ts'
 
@@ -32,7 +32,7 @@ export async function loadState(store: Store, codec: Codec, thread: Thread, atSe
       ? { ...emptyState, seq: thread.baseSeq }
       : {
           seq: snapshot.seq,
-          value: codec.decode(snapshot.state),
+          value: deepFreeze(codec.decode(snapshot.state)),
           version: snapshot.stateVersion,
           loadCost: snapshot.state.length,
           knownBytes: snapshot.state.length,

@@ -41,10 +41,10 @@ export type AnyWorkflow = Workflow<any, any, any>
 export type UntypedState = Record<string, unknown>
 
 /** Names an async function so that its runs can be found again by any process that has it. */
-export function workflow<Input = undefined, Output = unknown>(
+export function workflow<Input = undefined, Output = unknown, State = UntypedState>(
   name: string,
-  fn: WorkflowFunction<Input, Output, UntypedState>,
-): Workflow<Input, Output, UntypedState>
+  fn: WorkflowFunction<Input, Output, State>,
+): Workflow<Input, Output, State>
 export function workflow<Input = undefined, Output = unknown, State = UntypedState>(
   options: WorkflowOptions<Input, Output, State>,
   fn: WorkflowFunction<Input, Output, State>,

@@ -44,7 +44,9 @@ export function verifyChecksum(expected: number, found: number, what: string): v
 
 function addPayload(crc: number, payload: Payload | null): number {
   if (payload === null) return crc32('n', crc)
-  return typeof payload === 'string' ? crc32(payload, crc32(`s${payload.length}:`, crc)) : crc32(payload, crc32(`b${payload.length}:`, crc))
+  return typeof payload === 'string'
+    ? crc32(payload, crc32(`s${payload.length}:`, crc))
+    : crc32(payload, crc32(`b${payload.length}:`, crc))
 }
 
 /** With its length in front no text can pass for another followed by more; null is not a text. */

@@ -567,7 +567,7 @@ const numbers: Record<string, number> = {
 
 function reviveBytes(name: string, base64: string): unknown {
   const bytes = Buffer.from(base64, 'base64')
-  if (bytes.toString('base64').length !== base64.length) throw corrupt('its bytes are not base64')
+  if (Math.ceil(bytes.length / 3) * 4 !== base64.length) throw corrupt('its bytes are not base64')
   if (name === 'Buffer') return bytes
   // A copy of its own: Buffer.from may have cut its bytes out of a shared pool, at any offset.
   const copy = Buffer.from(new Uint8Array(bytes).buffer)
@@ -602,8 +602,8 @@ function reviveErrorBody(body: Record<string, unknown>, depth: number, maxDepth:
 }
 
 function describeInstance(value: object, prototype: object): [what: string, advice: string] {
-  const constructor = (prototype as { constructor?: unknown }).constructor
-  const name = typeof constructor === 'function' && constructor.name !== '' ? constructor.name : 'a class without a name'
+  const maker = (prototype as { constructor?: unknown }).constructor
+  const name = typeof maker === 'function' && maker.name !== '' ? maker.name : 'a class without a name'
   if (value instanceof Promise) return ['is a Promise', 'Await it first.']
   if (value instanceof RegExp) return ['is a RegExp', 'Store its source and flags.']
   if (value instanceof URL) return ['is a URL', 'Store its href.']

@@ -1,6 +1,7 @@
 import { HoldfastError } from './errors.ts'
 
-const maxBytes = 512
+/** Longest id, in bytes of UTF-8. */
+export const maxIdBytes = 512
 
 /**
  * Returns the value if it can be an id: 1 to 512 bytes of UTF-8, no control characters, no lone surrogates. Everything
@@ -8,7 +9,7 @@ const maxBytes = 512
  */
 export function checkId(kind: string, value: unknown): string {
   if (value === '') throw refused(kind, value, 'it is empty')
-  return checkOwnerLike(kind, value)
+  return checkText(kind, value)
 }
 
 /** Like checkId for the name of a step, which must also keep clear of scopes (`a/b`) and items (`a[0]`). */
@@ -21,7 +22,7 @@ export function checkStepName(value: unknown): string {
 
 /** Like checkId for an owner. The empty string is the owner of everything that was given none. */
 export function checkOwner(value: unknown): string {
-  return checkOwnerLike('owner', value)
+  return checkText('owner', value)
 }
 
 export interface Checkpoint {
@@ -46,12 +47,12 @@ export function parseCheckpoint(text: unknown): Checkpoint {
 }
 
 const checkpointForm = 'A checkpoint is written threadId@seq, as checkpoints() returns it.'
-const idForm = `Allowed are 1 to ${maxBytes} bytes of UTF-8 without control characters and lone surrogates.`
+const idForm = `Allowed are 1 to ${maxIdBytes} bytes of UTF-8 without control characters and lone surrogates.`
 
-function checkOwnerLike(kind: string, value: unknown): string {
+function checkText(kind: string, value: unknown): string {
   if (typeof value !== 'string')
     throw refused(kind, value, `it is ${value === null ? 'null' : `of type ${typeof value}`}, not a string`)
-  if (value.length > maxBytes) throw refused(kind, value, `it is longer than ${maxBytes} bytes`)
+  if (value.length > maxIdBytes) throw refused(kind, value, `it is longer than ${maxIdBytes} bytes`)
   let bytes = 0
   for (let i = 0; i < value.length; i++) {
     const code = value.charCodeAt(i)
@@ -67,7 +68,7 @@ function checkOwnerLike(kind: string, value: unknown): string {
       i += 1
     }
   }
-  if (bytes > maxBytes) throw refused(kind, value, `it is ${bytes} bytes long`)
+  if (bytes > maxIdBytes) throw refused(kind, value, `it is ${bytes} bytes long`)
   return value
 }
 

@@ -101,13 +101,12 @@ export function applyPatch(state: unknown, patch: Patch): unknown {
  * Dates, Maps, Sets and bytes cannot be frozen; changing them in place in a recipe is refused (Dates, bytes) or drafted (Maps, Sets).
  */
 export function deepFreeze<T>(value: T): T {
-  freezeAll(value)
+  const isSpecial = freezeAll(value)
+  if (typeof value === 'object' && value !== null && Object.isFrozen(value)) watched.set(value, isSpecial)
   return value
 }
 
 const emptyState = Object.freeze({})
-
-// ── the recipe
 
 function runRecipe(state: unknown, recipe: Recipe): unknown {
   const watch = needsWatching(state) ? new Watch() : undefined
@@ -252,8 +251,6 @@ function needsWatching(state: unknown): boolean {
   }
   return found
 }
-
-// ── comparing
 
 /** Elements of a longer array are not checked for properties of its own: listing their names would cost more than all else. */
 const namesListed = 100
@@ -639,8 +636,6 @@ function isLowSurrogate(code: number): boolean {
   return code >= 0xdc00 && code <= 0xdfff
 }
 
-// ── applying
-
 /** One application of a patch: copies what it touches, once, and freezes it at the end. */
 class Edit {
   readonly #before: unknown
@@ -662,19 +657,25 @@ class Edit {
         if (operation.length !== 3) throw misfit('a value is missing')
         if (path.length === 0) this.#root = operation[2]
         else this.#assign(path, operation[2])
-        return
+        break
       case '-':
-        return this.#delete(path)
+        this.#delete(path)
+        break
       case 's':
-        return this.#splice(this.#open(path, 'array') as unknown[], operation[2], operation[3], operation[4])
+        this.#splice(this.#open(path, 'array') as unknown[], operation[2], operation[3], operation[4])
+        break
       case 'a':
-        return this.#rebuild(this.#open(path, 'array') as unknown[], operation[2])
+        this.#rebuild(this.#open(path, 'array') as unknown[], operation[2])
+        break
       case 't':
-        return this.#spliceText(path, operation[2], operation[3], operation[4])
+        this.#spliceText(path, operation[2], operation[3], operation[4])
+        break
       case 'd':
-        return this.#changeMembers(this.#open(path, 'set') as Set<unknown>, operation[2], operation[3])
+        this.#changeMembers(this.#open(path, 'set') as Set<unknown>, operation[2], operation[3])
+        break
       case 'm':
-        return this.#move(this.#open(path), operation[2])
+        this.#move(this.#open(path), operation[2])
+        break
       default:
         throw misfit(`it has the unknown operation ${JSON.stringify(String(name).slice(0, 20))}`)
     }
@@ -833,8 +834,6 @@ function checkRange(value: unknown, least: number, most: number, path: Path = []
   throw misfit(`${JSON.stringify(value) ?? 'undefined'} is outside ${least} to ${most} ${shownPath(path)}`)
 }
 
-// ── containers
-
 type Kind = 'object' | 'null-object' | 'array' | 'map' | 'set' | 'leaf' | 'other'
 
 /** Leaves are values with contents that are replaced as a whole: Dates and bytes. Other: primitives, errors, what is not storable. */
@@ -950,8 +949,6 @@ function childrenOf(value: object, kind: Kind): Iterable<unknown> {
 function namesOf(value: object, kind: Kind): string[] {
   return kind === 'other' ? Object.getOwnPropertyNames(value) : Object.keys(value)
 }
-
-// ── errors
 
 function stepsOf(path: Path): PathStep[] {
   return path.map((key) => (typeof key === 'string' || typeof key === 'number' ? key : { call: 'get', key }))

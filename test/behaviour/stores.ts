@@ -1,9 +1,10 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Holdfast, type OpenOptions, open } from 'holdfast'
+import { type EventType, type Holdfast, type OpenOptions, open } from 'holdfast'
 import { afterEach, describe } from 'vitest'
-import type { Store } from '../../src/store/store.ts'
+import type { Change } from '../../src/store/change.ts'
+import type { Hint, Store } from '../../src/store/store.ts'
 import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 
@@ -11,8 +12,11 @@ import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 export interface Scene {
   /** Opens a client, and closes it after the test. Every client of a test sees the same store and the same clock. */
   open(options?: OpenOptions): Promise<Holdfast>
-  /** Opens a client whose process can be made to look dead: nothing that it does afterwards reaches the store. */
-  openMortal(options?: OpenOptions): Promise<{ hf: Holdfast; die: () => void }>
+  /**
+   * Opens a client whose process can be made to look dead: nothing that it does afterwards reaches the store. It dies when
+   * told to, or by itself at a write. `dead` resolves then. Its leases run out after 10 s by the store's clock.
+   */
+  openMortal(options?: OpenOptions, death?: Death): Promise<Mortal>
   /** Opens a client over a store of which `wrap` has changed something. */
   openWrapped(wrap: (store: Store) => Store, options?: OpenOptions): Promise<Holdfast>
   /** Moves the clock of the store. */
@@ -21,6 +25,15 @@ export interface Scene {
   readonly url: string
   /** A folder of the test's own. */
   readonly folder: string
+}
+
+/** The write at which a process dies: right before or right after the first one with an event of this type. */
+export type Death = { readonly before: EventType } | { readonly after: EventType }
+
+export interface Mortal {
+  readonly hf: Holdfast
+  readonly die: () => void
+  readonly dead: Promise<void>
 }
 
 interface Place {
@@ -109,11 +122,11 @@ function describeOn(kind: StoreKind, topic: string, tests: (scene: Scene) => voi
 
   const scene: Scene = {
     open: async (options = {}) => openOn((await settle()).target, options),
-    openMortal: async (options = {}) => {
-      const mortal = makeMortal(await openStore())
+    openMortal: async (options = {}, death) => {
+      const mortal = makeMortal(await openStore(), death)
       const hf = await openOn(mortal.store, { ...options, worker: { closeGraceMs: 0, ...(options.worker || {}) } })
       endings.push(async () => mortal.bury())
-      return { hf, die: mortal.die }
+      return { hf, die: mortal.die, dead: mortal.dead }
     },
     openWrapped: async (wrap, options = {}) => openOn(wrap(await openStore()), options),
     advance: (ms) => {
@@ -142,38 +155,57 @@ function describeOn(kind: StoreKind, topic: string, tests: (scene: Scene) => voi
   })
 }
 
-/** A store as a process sees it that stops at some instant: calls after `die` are not carried out and not answered. */
-function makeMortal(store: Store): { store: Store; die: () => void; bury: () => void } {
-  let isDead = false
-  let isBuried = false
+/** A store as a process sees it that stops at some instant: calls after its death are not carried out and not answered. */
+function makeMortal(store: Store, death?: Death): { store: Store; die: () => void; dead: Promise<void>; bury: () => void } {
+  let state: 'alive' | 'dead' | 'buried' = 'alive'
+  let tell = () => {}
+  const dead = new Promise<void>((resolve) => {
+    tell = resolve
+  })
   const unanswered: ((error: Error) => void)[] = []
-  const dead = () => Object.assign(new Error('this process is dead'), { code: 'closed' })
-  const guarded = new Proxy(store, {
+  const die = () => {
+    if (state === 'alive') state = 'dead'
+    tell()
+  }
+  const silence = () =>
+    new Promise<never>((_, reject) => {
+      if (state === 'buried') reject(gone())
+      else unanswered.push(reject)
+    })
+  const call = async (carryOut: () => unknown): Promise<unknown> => {
+    if (state !== 'alive') return silence()
+    const answer = await carryOut()
+    return state === 'alive' ? answer : silence()
+  }
+  const isFatal = (changes: readonly Change[], type: EventType) => changes.some(({ events }) => events.some((event) => event.type === type))
+  const commit = (changes: readonly Change[]) =>
+    call(async () => {
+      if (death !== undefined && 'before' in death && isFatal(changes, death.before)) return die()
+      const answer = await store.commit(changes)
+      if (death !== undefined && 'after' in death && isFatal(changes, death.after)) die()
+      return answer
+    })
+  const mortal = new Proxy(store, {
     get(target, name) {
       const member = Reflect.get(target, name) as unknown
       if (typeof member !== 'function') return member
-      if (name === 'subscribe') {
-        return (listener: (hint: object) => void) => target.subscribe?.((hint) => isDead || listener(hint))
-      }
-      return async (...args: unknown[]) => {
-        if (isBuried) throw dead()
-        if (isDead) return new Promise((_, reject) => unanswered.push(reject))
-        const answer: unknown = await member.apply(target, args)
-        if (!isDead) return answer
-        // The process died while the answer was on its way.
-        if (isBuried) throw dead()
-        return new Promise((_, reject) => unanswered.push(reject))
-      }
+      if (name === 'commit') return commit
+      if (name === 'subscribe') return (listener: (hint: Hint) => void) => target.subscribe?.((hint) => state === 'alive' && listener(hint))
+      return (...args: unknown[]) => call(() => member.apply(target, args) as unknown)
     },
   })
   return {
-    store: guarded,
-    die: () => {
-      isDead = true
-    },
+    store: mortal,
+    die,
+    dead,
     bury: () => {
-      isDead = isBuried = true
-      for (const reject of unanswered) reject(dead())
+      die()
+      state = 'buried'
+      for (const reject of unanswered) reject(gone())
     },
   }
+}
+
+function gone(): Error {
+  return Object.assign(new Error('this process is dead'), { code: 'closed' })
 }

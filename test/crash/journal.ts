@@ -3,9 +3,9 @@ import { closeSync, existsSync, fdatasyncSync, openSync, readFileSync, writeSync
 /** What a process noted about itself, beside the store, at the moment when it happened. */
 export type Note =
   /** A body was entered. */
-  | { readonly kind: 'body'; readonly run: string; readonly path: string; readonly attempt: number }
+  | { readonly kind: 'body'; readonly run: string; readonly tape: number; readonly path: string; readonly attempt: number }
   /** The function was given the result of a call: it was acknowledged. */
-  | { readonly kind: 'ack'; readonly run: string; readonly path: string }
+  | { readonly kind: 'ack'; readonly run: string; readonly tape: number; readonly path: string }
   /** A person was asked about an unsure effect, and decided what the provider says. */
   | { readonly kind: 'resolved'; readonly key: string; readonly happened: boolean }
   /** The function was thrown this code. */
@@ -40,4 +40,15 @@ export function readJournal(file: string): JournalEntry[] {
     .split('\n')
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line) as JournalEntry)
+}
+
+/** The bodies that one life entered, each with the number of times its path had been entered by then. */
+export function readJournalBodies(journal: readonly JournalEntry[]): { path: string; nth: number }[] {
+  const counts = new Map<string, number>()
+  return journal.flatMap((note) => {
+    if (note.kind !== 'body') return []
+    const nth = (counts.get(note.path) ?? 0) + 1
+    counts.set(note.path, nth)
+    return [{ path: note.path, nth }]
+  })
 }

@@ -32,24 +32,32 @@ export function workflowsOf(world: World): Record<string, AnyWorkflow> {
 
 /** Steps and effects that count their bodies and note their acknowledgements. */
 function toolsOf(world: World) {
-  async function step<T>(ctx: Ctx, path: string, body: (handle: StepHandle<Diary>) => Promise<T> | T, options?: StepOptions<T>): Promise<T> {
-    const counted = (handle: StepHandle<Diary>) => {
-      world.body(ctx.runId, path, handle.attempt)
-      return body(handle)
-    }
-    const value = await ctx.step(path.slice(path.lastIndexOf('/') + 1), counted, options)
-    if (options?.checkpoint !== false) world.ack(ctx.runId, path)
-    return value
-  }
+  /** `tape` tells the calls of one continuation from those of the next. */
+  function on(ctx: Ctx, tape = 1) {
+    const body = (path: string, attempt: number) => world.body({ run: ctx.runId, tape, path, attempt })
+    const ack = (path: string) => world.ack({ run: ctx.runId, tape, path })
 
-  async function once<T>(ctx: Ctx, name: string, options: EffectOptions<T>): Promise<T> {
-    const run: EffectOptions<T>['run'] = (key, effect) => {
-      world.body(ctx.runId, name, effect.attempt)
-      return options.run(key, effect)
+    async function step<T>(path: string, run: (handle: StepHandle<Diary>) => Promise<T> | T, options?: StepOptions<T>): Promise<T> {
+      const counted = (handle: StepHandle<Diary>) => {
+        body(path, handle.attempt)
+        return run(handle)
+      }
+      const value = await ctx.step(path.slice(path.lastIndexOf('/') + 1), counted, options)
+      if (options?.checkpoint !== false) ack(path)
+      return value
     }
-    const value = await ctx.once(name, { ...options, run })
-    world.ack(ctx.runId, name)
-    return value
+
+    async function once<T>(name: string, options: EffectOptions<T>): Promise<T> {
+      const run: EffectOptions<T>['run'] = (key, effect) => {
+        body(name, effect.attempt)
+        return options.run(key, effect)
+      }
+      const value = await ctx.once(name, { ...options, run })
+      ack(name)
+      return value
+    }
+
+    return { body, ack, step, once }
   }
 
   /** An effect of a class that sends to the provider. */
@@ -67,44 +75,50 @@ function toolsOf(world: World) {
     }
   }
 
-  return { step, once, sending }
+  return { on, sending }
 }
 
 type Tools = ReturnType<typeof toolsOf>
+type Calls = ReturnType<Tools['on']>
 
 export interface EverythingInput {
   readonly round: number
+  readonly made?: readonly unknown[]
+  readonly winners?: readonly string[]
 }
 
 export interface EverythingOutput {
-  readonly round: number
+  /** Those of the last round. */
   readonly values: Values
   readonly echoed: Values
-  readonly winner: string
+  /** Of each round. */
+  readonly winners: readonly string[]
   /** All else: the same after any number of kills. */
-  readonly made: unknown
+  readonly made: readonly unknown[]
 }
 
 /** One run that uses all there is: the crash tests kill it everywhere. */
-function everything(world: World, { step, once, sending }: Tools): AnyWorkflow {
-  const write = (entry: string, by = 1) => (draft: Diary) => {
-    draft.count += by
-    draft.entries.push(entry)
-  }
+function everything(world: World, { on, sending }: Tools): AnyWorkflow {
+  const write =
+    (entry: string, by = 1) =>
+    (draft: Diary) => {
+      draft.count += by
+      draft.entries.push(entry)
+    }
 
-  async function first(ctx: Ctx, values: Values) {
+  async function plainWork(ctx: Ctx, { step, body, ack }: Calls, values: Values) {
     ctx.update(write('begun'))
-    const loaded = await step(ctx, 'load', () => ({ rows: [1, 2, 3], at: new Date(0) }))
+    const loaded = await step('load', () => ({ rows: [1, 2, 3], at: new Date(0) }))
     ctx.update((draft) => {
       draft.values = { ...values }
     })
-    const grown = await step(ctx, 'grow', (handle) => {
+    const grown = await step('grow', (handle) => {
       handle.update(write('grow', 10))
       return loaded.rows.length
     })
     const sides = await Promise.all(
       ['left', 'middle', 'right'].map((name, index) =>
-        step(ctx, name, async (handle) => {
+        step(name, async (handle) => {
           await wait(index)
           handle.update(write(name, 100))
           return name
@@ -115,7 +129,7 @@ function everything(world: World, { step, once, sending }: Tools): AnyWorkflow {
       'square',
       [1, 2, 3, 4],
       (item, index, handle) => {
-        world.body(ctx.runId, `square[${index}]`, handle.attempt)
+        body(`square[${index}]`, handle.attempt)
         handle.update(write(`square[${index}]`, 1_000))
         return item * item
       },
@@ -123,7 +137,6 @@ function everything(world: World, { step, once, sending }: Tools): AnyWorkflow {
     )
     ctx.update(write('squared'))
     const flaky = await step(
-      ctx,
       'flaky',
       (handle) => {
         handle.update(write('flaky', 10_000))
@@ -133,20 +146,20 @@ function everything(world: World, { step, once, sending }: Tools): AnyWorkflow {
       { retry: { attempts: 3, minMs: 2, maxMs: 4 } },
     )
     const inner = await ctx.scope('group', async () => [
-      await step(ctx, 'group/one', () => 'one'),
-      await step(ctx, 'group/two', (handle) => {
+      await step('group/one', () => 'one'),
+      await step('group/two', (handle) => {
         handle.update(write('group/two'))
         return 'two'
       }),
     ])
-    const light = await step(ctx, 'light', () => 'light', { checkpoint: false })
+    const light = await step('light', () => 'light', { checkpoint: false })
     await ctx.sleep(5)
-    world.ack(ctx.runId, 'sleep')
+    ack('sleep')
     return { loaded, grown, sides, squares, flaky, inner, light }
   }
 
-  async function second(ctx: Ctx, values: Values) {
-    const lost = await once(ctx, 'pay', {
+  async function effects(ctx: Ctx, { once }: Calls, values: Values) {
+    const lost = await once('pay', {
       ...sending('pay', 'idempotent', values),
       // The answer to the first attempt is lost on the way: it is sent again under the same key.
       run: async (key, { attempt }) => {
@@ -156,58 +169,61 @@ function everything(world: World, { step, once, sending }: Tools): AnyWorkflow {
       },
     })
     ctx.update(write('paid'))
-    const mailed = await once(ctx, 'mail', sending('mail', 'check', values))
-    const posted = await once(ctx, 'post', sending('post', 'neither', values))
-    const refused = await once(ctx, 'book', {
+    const mailed = await once('mail', sending('mail', 'check', values))
+    const posted = await once('post', sending('post', 'neither', values))
+    const booked = await once('book', {
       ...sending('book', 'neither', values),
       run: (key, { attempt }) => {
         if (attempt === 1) throw new NotHappened(new Error('sold out'))
         return world.send({ name: 'book', key, body: values })
       },
     })
-    return { lost, mailed, posted, refused }
+    return { lost, mailed, posted, booked }
   }
 
-  async function third(ctx: Ctx, round: number) {
+  async function sharedWork(ctx: Ctx, { once, body, ack }: Calls, round: number) {
     const shared = { ...sending('share', 'idempotent'), key: `shared of ${ctx.threadId}` }
-    const shares = [await once(ctx, 'share', shared), await once(ctx, 'share', shared)]
+    const shares = [await once('share', shared), await once('share', shared)]
     const order = await ctx.transaction('order', async (tx) => {
-      world.body(ctx.runId, 'order', 1)
+      body('order', 1)
       await tx.query('INSERT INTO orders (run, round) VALUES (?, ?)', [ctx.runId, round])
       return tx.query('SELECT count(*) AS orders FROM orders WHERE run = ?', [ctx.runId])
     })
-    world.ack(ctx.runId, 'order')
+    ack('order')
     return { shares, order }
   }
 
   /** Whichever is first goes into the output, and must stay the first. */
-  async function race(ctx: Ctx): Promise<string> {
-    const tortoise = step(ctx, 'tortoise', () => wait(3).then(() => 'tortoise'))
-    const hare = step(ctx, 'hare', () => wait(1).then(() => 'hare'))
+  async function race({ step }: Calls): Promise<string> {
+    const tortoise = step('tortoise', () => wait(3).then(() => 'tortoise'))
+    const hare = step('hare', () => wait(1).then(() => 'hare'))
     const winner = await Promise.race([tortoise, hare])
     await Promise.all([tortoise, hare])
     return winner
   }
 
-  return workflow<EverythingInput, EverythingOutput, Diary>({ name: 'everything', state: diary }, async (ctx, { round }) => {
+  return workflow<EverythingInput, EverythingOutput, Diary>({ name: 'everything', state: diary }, async (ctx, input) => {
+    const { round } = input
+    const calls = on(ctx, round)
     const values = { uuid: ctx.uuid(), at: ctx.now(), chance: ctx.random() }
-    const echoed = await step(ctx, 'echo', () => values)
-    const made: unknown[] = []
-    if (round === 1) made.push(await first(ctx, values), await second(ctx, values))
-    const winner = await race(ctx)
-    made.push(await third(ctx, round))
+    const echoed = await calls.step('echo', () => values)
+    const made: unknown[] = [...(input.made ?? [])]
+    if (round === 1) made.push(await plainWork(ctx, calls, values), await effects(ctx, calls, values))
+    const winners = [...(input.winners ?? []), await race(calls)]
+    made.push(await sharedWork(ctx, calls, round))
     await ctx.checkpoint(`round ${round}`)
     ctx.update(write(`round ${round}`))
-    if (round === 1) await ctx.continueAs({ round: 2 })
-    return { round, values, echoed, winner, made: [...made, ctx.state.count] }
+    made.push(ctx.state.count)
+    if (round === 1) await ctx.continueAs({ round: 2, made, winners })
+    return { values, echoed, winners, made }
   })
 }
 
 /** A second run on the same thread: it sees what the first has left. */
-function reader({ step }: Tools): AnyWorkflow {
+function reader({ on }: Tools): AnyWorkflow {
   return workflow<undefined, unknown, Diary>({ name: 'reader', state: diary }, async (ctx) => {
     const before = ctx.state.count
-    await step(ctx, 'reread', (handle) => {
+    await on(ctx).step('reread', (handle) => {
       handle.update((draft) => {
         draft.count += 1
         draft.entries.push('reread')
@@ -220,23 +236,22 @@ function reader({ step }: Tools): AnyWorkflow {
 /** How many operations a run of the windows test has. */
 export const operationCount = 5
 
-/** Five operations of one class after each other. `blind` calls the provider from a plain step: at least once. */
-function windowWorkflows(world: World, { step, once, sending }: Tools): AnyWorkflow[] {
-  const effects = effectClasses.map((effectClass) =>
-    workflow<undefined, unknown, Diary>(`windows-${effectClass}`, async (ctx) => {
+/** Five operations of one class after each other. `windows-step` calls the provider from a plain step: at least once. */
+function windowWorkflows(world: World, { on, sending }: Tools): AnyWorkflow[] {
+  const names = Array.from({ length: operationCount }, (_, index) => `op${index + 1}`)
+  const ofEffects = effectClasses.map((effectClass) =>
+    workflow<undefined, unknown, Diary>({ name: `windows-${effectClass}`, state: diary }, async (ctx) => {
       const receipts = []
-      for (let n = 1; n <= operationCount; n++) receipts.push(await once(ctx as never, `op${n}`, sending(`op${n}`, effectClass)))
+      for (const name of names) receipts.push(await on(ctx).once(name, sending(name, effectClass)))
       return receipts
     }),
   )
-  const steps = workflow<undefined, unknown, Diary>('windows-step', async (ctx) => {
+  const ofSteps = workflow<undefined, unknown, Diary>({ name: 'windows-step', state: diary }, async (ctx) => {
     const receipts = []
-    for (let n = 1; n <= operationCount; n++) {
-      receipts.push(await step(ctx as never, `op${n}`, ({ key }) => world.send({ name: `op${n}`, key })))
-    }
+    for (const name of names) receipts.push(await on(ctx).step(name, ({ key }) => world.send({ name, key })))
     return receipts
   })
-  return [...effects, steps] as AnyWorkflow[]
+  return [...ofEffects, ofSteps]
 }
 
 function wait(ms: number): Promise<void> {

@@ -18,15 +18,17 @@ export class World {
   }
 
   /** A body was entered: counted durably, then perhaps struck. */
-  body(run: string, path: string, attempt: number): void {
-    this.journal.write({ kind: 'body', run, path, attempt })
+  body(body: { run: string; tape: number; path: string; attempt: number }): void {
+    this.journal.write({ kind: 'body', ...body })
+    const { path } = body
     const nth = (this.#bodies.get(path) ?? 0) + 1
     this.#bodies.set(path, nth)
     if (this.#fault?.at === 'body' && this.#fault.path === path && (this.#fault.nth ?? 1) === nth) this.#strike()
   }
 
-  ack(run: string, path: string): void {
-    this.journal.write({ kind: 'ack', run, path })
+  /** The function has the result of a call. */
+  ack(call: { run: string; tape: number; path: string }): void {
+    this.journal.write({ kind: 'ack', ...call })
   }
 
   /** Sends to the provider; may be struck with the answer in hand. */

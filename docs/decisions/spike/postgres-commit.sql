@@ -481,23 +481,25 @@ BEGIN
   END IF;
 
   -- 5. The others, in order; later ones see the earlier.
-  FOR c IN SELECT a.* FROM (SELECT p_others UNION ALL SELECT v_rest) j(c), json_populate_recordset(NULL::holdfast_change, j.c) a ORDER BY a.slot LOOP
-    IF c.creates IS NULL OR (c.op IS NULL AND json_array_length(c.creates) = 1) THEN
-      o := holdfast_apply(c, v_now, p_blob);
-    ELSE
-      BEGIN                              -- may be refused after it wrote: a savepoint, only for this rare shape
+  IF p_others IS NOT NULL OR v_rest IS NOT NULL THEN
+    FOR c IN SELECT a.* FROM (SELECT p_others UNION ALL SELECT v_rest) j(c), json_populate_recordset(NULL::holdfast_change, j.c) a ORDER BY a.slot LOOP
+      IF c.creates IS NULL OR (c.op IS NULL AND json_array_length(c.creates) = 1) THEN
         o := holdfast_apply(c, v_now, p_blob);
-        IF o.refusal IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = 'HF001'; END IF;
-      EXCEPTION WHEN SQLSTATE 'HF001' THEN NULL;
-      END;
-    END IF;
-    slot := c.slot; refusal := o.refusal; first_seq := o.first_seq; last_seq := o.last_seq; now := v_now; has_mail := coalesce(o.has_mail, false);
-    created := o.created; operation := o.operation;
-    RETURN NEXT;
-    IF o.refusal IS NULL THEN
-      v_slots := v_slots || o.slots; v_threads := v_threads || o.threads; v_runs := v_runs || o.runs; v_firsts := v_firsts || o.firsts;
-    END IF;
-  END LOOP;
+      ELSE
+        BEGIN                              -- may be refused after it wrote: a savepoint, only for this rare shape
+          o := holdfast_apply(c, v_now, p_blob);
+          IF o.refusal IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = 'HF001'; END IF;
+        EXCEPTION WHEN SQLSTATE 'HF001' THEN NULL;
+        END;
+      END IF;
+      slot := c.slot; refusal := o.refusal; first_seq := o.first_seq; last_seq := o.last_seq; now := v_now; has_mail := coalesce(o.has_mail, false);
+      created := o.created; operation := o.operation;
+      RETURN NEXT;
+      IF o.refusal IS NULL THEN
+        v_slots := v_slots || o.slots; v_threads := v_threads || o.threads; v_runs := v_runs || o.runs; v_firsts := v_firsts || o.firsts;
+      END IF;
+    END LOOP;
+  END IF;
 
   -- 6. Log entries of starts and others, in one statement. The primary key is the last line of defence for positions.
   IF cardinality(v_slots) > 0 THEN

@@ -14,7 +14,6 @@ local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ARGV[1])
 local worker, lease_ms, limit, seed = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local function int(x) return string.format('%.0f', x) end
 
 local can, queues = {}, nil
 for _, w in ipairs(cjson.decode(ARGV[6])) do can[w[2] .. '\t' .. w[1]] = w[3] == cjson.null and math.huge or w[3] or math.huge end
@@ -28,7 +27,7 @@ for _, lane in ipairs(call('SMEMBERS', P .. 'lanes')) do
   if state_version and (not queues or queues[queue]) then
     local taken, from = 0, 0
     repeat                                                     -- pages, because a thread's state may be newer than this worker
-      local page = call('ZRANGEBYSCORE', P .. 'z' .. lane, '-inf', int(now), 'WITHSCORES', 'LIMIT', from, limit)
+      local page = call('ZRANGEBYSCORE', P .. 'z' .. lane, '-inf', now, 'WITHSCORES', 'LIMIT', from, limit)
       for i = 1, #page, 2 do
         local thread = state_version < math.huge and call('HGET', P .. 'r' .. page[i], 'thread')
         if not thread or tonumber(call('HGET', P .. 't' .. thread, 'stateVersion')) <= state_version then
@@ -46,7 +45,7 @@ table.sort(found, function(a, b)
   return a.run < b.run
 end)
 
-local answer = { int(now) }
+local answer = { now }
 for i = 1, math.min(limit, #found) do
   local f = found[i]
   local rk = P .. 'r' .. f.run
@@ -54,10 +53,10 @@ for i = 1, math.min(limit, #found) do
   local tk = P .. 't' .. r[3]
   call('HINCRBY', rk, 'epoch', 1)
   call('HINCRBY', rk, 'claims', 1)
-  call('HSET', rk, 'status', 'running', 'leaseId', seed .. i, 'leaseHolder', worker, 'leaseUntil', int(now + lease_ms))
+  call('HSET', rk, 'status', 'running', 'leaseId', seed .. i, 'leaseHolder', worker, 'leaseUntil', now + lease_ms)
   call('HDEL', rk, 'reason', 'waitKey')
   if r[7] then call('SREM', P .. 'w' .. #r[8] .. ':' .. r[8] .. r[7], f.run) end
-  call('ZADD', P .. 'z' .. f.lane, int(now + lease_ms), f.run)
+  call('ZADD', P .. 'z' .. f.lane, now + lease_ms, f.run)
   local started = tonumber(call('HGET', tk, 'lastStarted') or 0)     -- what `undisturbed` asks for
   if tonumber(r[6]) > started then call('HSET', tk, 'lastStarted', r[6]) end
   local was_running = r[1] == 'running'

@@ -31,21 +31,26 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ARGV[1])
 local changes = cjson.decode(ARGV[2])
 local terminal = { completed = true, failed = true, cancelled = true }
 
-local function int(x) return string.format('%.0f', x) end     -- Lua writes large numbers as 1e+15
+-- Numbers: redis.call writes a Lua number with 17 digits, `..` with 14. Times, positions and checksums are exact in both.
 local function pair(owner, id) return #owner .. ':' .. owner .. id end
 
 -- (base + seq) mod 2^32, exact in doubles.
-local function seal(body, crc, seq) return int((crc + seq) % 4294967296) .. ':' .. ARGV[body] end
+local function seal(body, crc, seq) return (crc + seq) % 4294967296 .. ':' .. ARGV[body] end
 
 -- Shows the head of a line to claims, or hides it. `wake` nil: only something from outside can wake it.
 local function show(lane, run, wake)
-  if wake then call('ZADD', P .. 'z' .. lane, int(wake), run) else call('ZREM', P .. 'z' .. lane, run) end
+  if wake then call('ZADD', P .. 'z' .. lane, wake, run) else call('ZREM', P .. 'z' .. lane, run) end
 end
 
 -- Gives positions and appends. Returns the first one.
 local function append(thread, events)
   local last = call('HINCRBY', P .. 't' .. thread, 'head', #events)
   local first = last - #events + 1
+  if #events == 2 then                                        -- step_started and its result: the usual commit
+    local a, b = events[1], events[2]
+    call('RPUSH', P .. 'l' .. thread, seal(a[1], a[2], first), seal(b[1], b[2], last))
+    return first
+  end
   local entries = {}
   for i, e in ipairs(events) do entries[i] = seal(e[1], e[2], first + i - 1) end
   for i = 1, #entries, 1000 do call('RPUSH', P .. 'l' .. thread, unpack(entries, i, math.min(i + 999, #entries))) end   -- unpack has a limit
@@ -58,7 +63,7 @@ local function wake(op)
     local key = P .. 'r' .. run
     local w = call('HMGET', key, 'status', 'isNext', 'lane')
     if w[1] == 'waiting' then
-      call('HSET', key, 'dueAt', int(now))
+      call('HSET', key, 'dueAt', now)
       call('HDEL', key, 'waitKey')
       if w[2] == '1' then show(w[3], run, now) end
     end
@@ -83,7 +88,7 @@ local function write_operation(op, key, run, thread)
   local k = P .. 'o' .. key
   if op.kind == 'intend' then
     call('DEL', k)
-    call('HSET', k, 'name', op.name, 'run', run, 'thread', thread, 'status', 'intended', 'intendedAt', int(now))
+    call('HSET', k, 'name', op.name, 'run', run, 'thread', thread, 'status', 'intended', 'intendedAt', now)
   elseif op.kind == 'note' then
     if call('HGET', k, 'status') ~= 'completed' then call('HSET', k, 'evidence', ARGV[op.body]) end
   else
@@ -92,7 +97,7 @@ local function write_operation(op, key, run, thread)
     call('HSET', k, 'status', status)
     if op.body then call('HSET', k, 'result', ARGV[op.body]) end
     if op.by then call('HSET', k, 'resolvedBy', op.by) end
-    if op.kind ~= 'doubt' then call('HSET', k, 'closedAt', int(now)); wake(key) end
+    if op.kind ~= 'doubt' then call('HSET', k, 'closedAt', now); wake(key) end
   end
 end
 
@@ -102,22 +107,38 @@ local function create(n)
   if call('EXISTS', rk) == 1 then return { 0, call('HGETALL', rk) } end
   local t = call('HMGET', tk, 'head', 'deletedAt', 'epochFloor')
   if not t[1] then
-    call('HSET', tk, 'head', 0, 'base', 0, 'incarnation', 1, 'stateVersion', 0, 'createdAt', int(now))
+    call('HSET', tk, 'head', 0, 'base', 0, 'incarnation', 1, 'stateVersion', 0, 'createdAt', now)
   elseif t[2] then                                            -- a new life: positions and epochs go on
     call('HDEL', tk, 'deletedAt')
     call('HINCRBY', tk, 'incarnation', 1)
-    call('HSET', tk, 'base', t[1], 'stateVersion', 0, 'createdAt', int(now))
+    call('HSET', tk, 'base', t[1], 'stateVersion', 0, 'createdAt', now)
   end
   local first = append(thread, { n.event })
   local due = n.dueAt or now + n.dueMs
   local is_next = call('ZCARD', P .. 'q' .. thread) == 0
   call('ZADD', P .. 'q' .. thread, call('HINCRBY', tk, 'lines', 1), run)
   call('HSET', rk, 'owner', n.owner, 'id', n.id, 'thread', thread, 'threadId', n.thread, 'lane', n.lane, 'status', 'pending', 'fingerprint', n.fingerprint,
-    'epoch', t[3] or 0, 'claims', 0, 'mail', 0, 'dueAt', int(due), 'isNext', is_next and 1 or 0, 'line', call('HGET', tk, 'lines'),
-    'inputSeq', int(first), 'createdAt', int(now))
+    'epoch', t[3] or 0, 'claims', 0, 'mail', 0, 'dueAt', due, 'isNext', is_next and 1 or 0, 'line', call('HGET', tk, 'lines'),
+    'inputSeq', first, 'createdAt', now)
   call('SADD', P .. 'lanes', n.lane)
   if is_next then show(n.lane, run, due) end
-  return { 1, int(first) }
+  return { 1, first }
+end
+
+-- The step of nearly every run: a lease guard, events, and of the run only its step, its progress and its lease. Marked by the client.
+local function plain(c)
+  local run, thread = pair(c.owner, c.run), pair(c.owner, c.thread)
+  local rk = P .. 'r' .. run
+  local r = call('HMGET', rk, 'epoch', 'leaseId', 'mail', 'claims', 'step', 'leaseUntil', 'lane')
+  if r[2] ~= c.lease or tonumber(r[1]) ~= c.epoch then return { 'lease_lost' } end
+  local first = append(thread, c.events)
+  if c.step then call('HSET', rk, 'step', c.step) elseif c.clearsStep and r[5] then call('HDEL', rk, 'step') end
+  if c.progress and r[4] ~= '0' then call('HSET', rk, 'claims', 0) end
+  if c.leaseMs and tonumber(r[6]) < now + c.leaseMs * 2 / 3 then       -- lazily, when a third of the lease is gone
+    call('HSET', rk, 'leaseUntil', now + c.leaseMs)
+    show(r[7], run, now + c.leaseMs)
+  end
+  return { 'ok', first, first + #c.events - 1, r[3] == '0' and 0 or 1, {} }
 end
 
 local function judge_and_write(c)
@@ -165,8 +186,8 @@ local function judge_and_write(c)
     first = last
   end
   if c.stateVersion then call('HSET', tk, 'stateVersion', c.stateVersion) end
-  if c.snapshot then call('ZADD', P .. 's' .. thread, int(last), seal(c.snapshot[1], c.snapshot[2], last)) end
-  if c.label then call('HSET', P .. 'b' .. thread, c.label, int(last)) end
+  if c.snapshot then call('ZADD', P .. 's' .. thread, last, seal(c.snapshot[1], c.snapshot[2], last)) end
+  if c.label then call('HSET', P .. 'b' .. thread, c.label, last) end
   if op then write_operation(c.op, op, run, thread) end
 
   local mail = r and tonumber(r[4] or 0) or 0
@@ -185,21 +206,21 @@ local function judge_and_write(c)
     elseif u.uncount then put('claims', math.max(tonumber(r[10]) - 1, 0)) end
     if u.reason then put('reason', u.reason) elseif u.clearsReason then del[#del + 1] = 'reason' end
     if u.due then
-      due = u.due == 'in' and int(now + u.dueMs) or u.due == 'at' and int(u.dueMs) or nil
+      due = u.due == 'in' and now + u.dueMs or u.due == 'at' and u.dueMs or nil
     end
     if u.waitKey then
       local k = pair(c.owner, u.waitKey)
       local s = call('HGET', P .. 'o' .. k, 'status')
-      if s == 'intended' or s == 'unsure' then call('SADD', P .. 'w' .. k, run); put('waitKey', u.waitKey) else due = int(now) end
+      if s == 'intended' or s == 'unsure' then call('SADD', P .. 'w' .. k, run); put('waitKey', u.waitKey) else due = now end
     end
     if u.due or u.waitKey then if due then put('dueAt', due) else del[#del + 1] = 'dueAt' end end
-    if u.tape then put('tapeSeq', int(first)); if not r[11] then put('startedAt', int(now)) end end
-    if u.input then put('inputSeq', int(first)) end
-    if u.ends then put('endSeq', int(last)) end
+    if u.tape then put('tapeSeq', first); if not r[11] then put('startedAt', now) end end
+    if u.input then put('inputSeq', first) end
+    if u.ends then put('endSeq', last) end
     if u.status then
       put('status', status)
       if status ~= 'running' then del[#del + 1] = 'leaseId'; del[#del + 1] = 'leaseUntil'; del[#del + 1] = 'leaseHolder' end
-      if terminal[status] then put('finishedAt', int(now)) elseif terminal[r[3]] then del[#del + 1] = 'finishedAt' end
+      if terminal[status] then put('finishedAt', now) elseif terminal[r[3]] then del[#del + 1] = 'finishedAt' end
       -- the line of the thread: who stands at its head is shown to claims
       local q = P .. 'q' .. thread
       if terminal[status] and not terminal[r[3]] then
@@ -228,7 +249,7 @@ local function judge_and_write(c)
     end
     -- lazily, when a third of the lease is gone
     if u.leaseMs and status == 'running' and tonumber(r[6] or 0) < now + u.leaseMs * 2 / 3 then
-      put('leaseUntil', int(now + u.leaseMs))
+      put('leaseUntil', now + u.leaseMs)
       show(r[5], run, now + u.leaseMs)
     end
     if #set > 0 then call('HSET', rk, unpack(set)) end
@@ -236,9 +257,9 @@ local function judge_and_write(c)
   end
   local created = {}
   for i, n in ipairs(c.creates or {}) do created[i] = create(n) end
-  return { 'ok', int(first), int(last), mail > 0 and 1 or 0, created }
+  return { 'ok', first, last, mail > 0 and 1 or 0, created }
 end
 
-local answer = { int(now) }
-for i, c in ipairs(changes) do answer[i + 1] = judge_and_write(c) end
+local answer = { now }
+for i, c in ipairs(changes) do answer[i + 1] = c.plain and plain(c) or judge_and_write(c) end
 return answer

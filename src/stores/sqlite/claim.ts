@@ -6,7 +6,7 @@ import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/sto
 import type { Commit } from './commit.ts'
 import { type Database, prepare } from './connection.ts'
 import { describeHolder, isDead, parseHolder, thisProcess } from './holder.ts'
-import { type LogRow, type RunRow, selectRun, type ThreadRow, toRecord, toRun, toThread, type NamedRunRow } from './rows.ts'
+import { type LogRow, type NamedRunRow, type RunRow, selectRun, type ThreadRow, toRecord, toRun, toThread } from './rows.ts'
 
 /** A run that can be claimed now. */
 interface Candidate {
@@ -52,12 +52,18 @@ export function prepareCandidates(db: Database) {
   function find(request: ClaimRequest, { now, limit, deadHolderIds }: Search): Candidate[] {
     const stateVersionOf = readExecutables(request)
     const found: Candidate[] = []
-    for (let lane = firstLane.get() as Lane | undefined; lane !== undefined; lane = nextLaneAfter(lane)) {
-      const stateVersion = lane.claim_at > now ? undefined : stateVersionOf(lane)
-      if (stateVersion === undefined) continue
-      const { workflow, version, queue, priority } = lane
-      const due = dueInLane.all(workflow, version, queue, priority, now, stateVersion, limit) as Omit<Candidate, 'isOfTheDead'>[]
-      for (const run of due) found.push({ ...run, isOfTheDead: false })
+    for (const lanes of dueLanes(now)) {
+      for (const lane of lanes) {
+        const stateVersion = stateVersionOf(lane)
+        if (stateVersion === undefined) continue
+        const { workflow, version, queue, priority } = lane
+        const due = dueInLane.all(workflow, version, queue, priority, now, stateVersion, limit) as Omit<
+          Candidate,
+          'isOfTheDead'
+        >[]
+        for (const run of due) found.push({ ...run, isOfTheDead: false })
+      }
+      if (found.length >= limit) break
     }
     for (const holderId of deadHolderIds) {
       for (const run of ofHolder.all(holderId, now) as (Lane & Candidate & { state_version: number })[]) {
@@ -67,6 +73,18 @@ export function prepareCandidates(db: Database) {
     }
     found.sort((a, b) => b.priority - a.priority || a.claim_at - b.claim_at || a.id - b.id)
     return found.slice(0, limit)
+  }
+
+  /** Lanes whose first run is due, those of one priority together, the highest first. */
+  function dueLanes(now: number): Lane[][] {
+    const byPriority = new Map<number, Lane[]>()
+    for (let lane = firstLane.get() as Lane | undefined; lane !== undefined; lane = nextLaneAfter(lane)) {
+      if (lane.claim_at > now) continue
+      const lanes = byPriority.get(lane.priority)
+      if (lanes === undefined) byPriority.set(lane.priority, [lane])
+      else lanes.push(lane)
+    }
+    return [...byPriority].sort(([a], [b]) => b - a).map(([, lanes]) => lanes)
   }
 
   function nextLaneAfter({ workflow, version, queue, priority }: Lane): Lane | undefined {
@@ -112,27 +130,33 @@ export function prepareClaim(db: Database, commit: Commit) {
     const claims: Claim[] = []
     const found = candidates.find(request, search)
     if (found.length === 0) return claims
-    const holderId = holders.register(request.workerId)
+    const holder = holders.register(request.workerId)
     for (const candidate of found) {
       const before = findNamed.get(candidate.id) as NamedRunRow
       const thread = findThread.get(before.thread) as ThreadRow
       const input = readInput(before, thread)
       if (input === null) setAside(before, thread, search.now)
-      else claims.push(takeRun(before, { request, thread, input, holderId, now: search.now, isOfTheDead: candidate.isOfTheDead }))
+      else claims.push(takeRun(before, { request, thread, input, holder, now: search.now, isOfTheDead: candidate.isOfTheDead }))
     }
     holders.forget(search.deadHolderIds)
     return claims
   }
 
-  function takeRun(before: NamedRunRow, { request, thread, input, holderId, now, isOfTheDead }: Taking): Claim {
-    const leaseId = randomBytes(12).toString('base64url')
-    const leaseUntil = now + request.leaseMs
-    take.run(leaseId, leaseUntil, leaseUntil, holderId, before.id)
+  function takeRun(before: NamedRunRow, { request, thread, input, holder, now, isOfTheDead }: Taking): Claim {
+    const lease_id = randomBytes(12).toString('base64url')
+    const lease_until = now + request.leaseMs
+    take.run(lease_id, lease_until, lease_until, holder.id, before.id)
+    const taken = {
+      status: 'running',
+      epoch: before.epoch + 1,
+      claims_without_progress: before.claims_without_progress + 1,
+      end_seq: null,
+    } as const
     const why = isOfTheDead ? 'holder_died' : 'lease_expired'
     const isAbandoned = before.status === 'running'
     return {
-      run: toRun(findNamed.get(before.id) as NamedRunRow),
-      leaseId,
+      run: toRun({ ...before, ...taken, lease_id, lease_until, holder: holder.text }),
+      leaseId: lease_id,
       input,
       thread: toThread(thread),
       takenFrom: isAbandoned ? { holder: before.holder ?? '', why, leaseUntil: before.lease_until ?? now } : null,
@@ -154,7 +178,12 @@ export function prepareClaim(db: Database, commit: Commit) {
   }
 
   function setAside(run: RunRow, thread: ThreadRow, now: number): void {
-    const { head_seq: seq } = commit.append(thread, { run: run.id, runId: run.run_id, events: [pausedEvent(now)], isCheckpoint: false })
+    const { head_seq: seq } = commit.append(thread, {
+      run: run.id,
+      runId: run.run_id,
+      events: [pausedEvent(now)],
+      isCheckpoint: false,
+    })
     quarantine.run(seq, run.id)
   }
 
@@ -173,9 +202,9 @@ export function prepareClaim(db: Database, commit: Commit) {
 export function prepareDeadHolders(db: Database) {
   const all = prepare(db, 'SELECT id, holder FROM holdfast_holders')
   const seenAlive = new Map<number, number>()
+  const here = thisProcess()
 
   return function findDead(): number[] {
-    const here = thisProcess()
     const dead: number[] = []
     for (const { id, holder: text } of all.all() as { id: number; holder: string }[]) {
       if (performance.now() - (seenAlive.get(id) ?? Number.NEGATIVE_INFINITY) < 1_000) continue
@@ -189,6 +218,7 @@ export function prepareDeadHolders(db: Database) {
 
 /** The names behind `lease_holder`, kept once instead of in every run. */
 function prepareHolders(db: Database) {
+  const here = thisProcess()
   const find = prepare(db, 'SELECT id FROM holdfast_holders WHERE holder = ?').pluck()
   const insert = prepare(db, 'INSERT INTO holdfast_holders (holder) VALUES (?)')
   const removeIdle = prepare(
@@ -197,14 +227,14 @@ function prepareHolders(db: Database) {
   )
 
   return {
-    /** The number of this worker. A newcomer takes those away that hold nothing; one of them that claims again comes back. */
-    register(workerId: string): number {
-      const text = describeHolder(workerId, thisProcess())
+    /** The row of this worker. A newcomer takes those away that hold nothing; one of them that claims again comes back. */
+    register(workerId: string): { id: number; text: string } {
+      const text = describeHolder(workerId, here)
       const found = find.get(text) as number | undefined
-      if (found !== undefined) return found
+      if (found !== undefined) return { id: found, text }
       const id = Number(insert.run(text).lastInsertRowid)
       removeIdle.run(id)
-      return id
+      return { id, text }
     },
     forget(ids: readonly number[]): void {
       if (ids.length > 0) removeIdle.run(0)
@@ -224,20 +254,24 @@ interface Taking {
   readonly request: ClaimRequest
   readonly thread: ThreadRow
   readonly input: Payload
-  readonly holderId: number
+  readonly holder: { readonly id: number; readonly text: string }
   readonly now: number
   readonly isOfTheDead: boolean
 }
 
 /** For a lane that the worker can execute: the highest state version it understands there. */
-function readExecutables({ workflows, queues }: ClaimRequest): (lane: Pick<Lane, 'workflow' | 'version' | 'queue'>) => number | undefined {
+function readExecutables({
+  workflows,
+  queues,
+}: ClaimRequest): (lane: Pick<Lane, 'workflow' | 'version' | 'queue'>) => number | undefined {
   const versions = new Map<string, Map<number, number>>()
   for (const { name, version, stateVersion = Number.MAX_SAFE_INTEGER } of workflows) {
     const known = versions.get(name) ?? new Map<number, number>()
     known.set(version, Math.max(stateVersion, known.get(version) ?? 0))
     versions.set(name, known)
   }
-  return ({ workflow, version, queue }) => (queues !== undefined && !queues.includes(queue) ? undefined : versions.get(workflow)?.get(version))
+  return ({ workflow, version, queue }) =>
+    queues !== undefined && !queues.includes(queue) ? undefined : versions.get(workflow)?.get(version)
 }
 
 function pausedEvent(at: number): NewEvent {

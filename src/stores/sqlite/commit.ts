@@ -2,10 +2,19 @@ import { isTerminal } from '../../model/run.ts'
 import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../store/change.ts'
 import type { Hint } from '../../store/store.ts'
 import { type Database, prepare } from './connection.ts'
-import { type Append, type Head, prepareAppend } from './log.ts'
 import { prepareLine } from './line.ts'
+import { type Append, type Head, prepareAppend } from './log.ts'
 import { dueBy, prepareOperations } from './operations.ts'
-import { type Mutable, type NamedRunRow, type RunRow, runColumns, selectRun, snapshotChecksum, type ThreadRow, toRun } from './rows.ts'
+import {
+  type Mutable,
+  type NamedRunRow,
+  type RunRow,
+  runColumns,
+  selectRun,
+  snapshotChecksum,
+  type ThreadRow,
+  toRun,
+} from './rows.ts'
 
 /**
  * Applies one change inside an open write transaction. Everything is judged before anything is written, so that a refused
@@ -91,10 +100,16 @@ export function prepareCommit(db: Database) {
     }
     const hasWoken = operations.apply(change, now)
     const hasMail = run === undefined ? false : unread.settle(run, change.readMessages)
-    if (run !== undefined && change.run !== undefined) changeRun(run, { change, to: change.run, positions, firstId, hasMail, now })
+    if (run !== undefined && change.run !== undefined)
+      changeRun(run, { change, to: change.run, positions, firstId, hasMail, now })
 
     const isClaimable = hasWoken || (run !== undefined && change.run?.status !== undefined)
-    hints.push({ owner, threadId, ...(change.runId === null ? {} : { runId: change.runId }), ...(isClaimable ? { isClaimable } : {}) })
+    hints.push({
+      owner,
+      threadId,
+      ...(change.runId === null ? {} : { runId: change.runId }),
+      ...(isClaimable ? { isClaimable } : {}),
+    })
     const created = (change.creates ?? []).map((create) => createRun(create, now, hints))
     // A run created on this thread has moved its head; a change with events answers with their positions.
     const isHeadMoved = events.length === 0 && created.some(({ isNew }) => isNew)
@@ -211,7 +226,10 @@ function prepareStep(db: Database, append: Append) {
   )
 
   /** Row numbers by lease. Neither is ever used again, so an old entry finds nothing; the guard itself is never remembered. */
-  const numbers = new Map<string, { readonly run: number; readonly owner: string; readonly runId: string; readonly threadId: string }>()
+  const numbers = new Map<
+    string,
+    { readonly run: number; readonly owner: string; readonly runId: string; readonly threadId: string }
+  >()
 
   function numberOf({ owner, runId, threadId }: Change, leaseId: string): number | undefined {
     const known = numbers.get(leaseId)
@@ -229,12 +247,20 @@ function prepareStep(db: Database, append: Append) {
     const held = findHeld.get(numberOf(change, guard.leaseId), guard.epoch, guard.leaseId) as HeldRow | undefined
     if (held === undefined) return { ok: false, refusal: 'lease_lost' }
 
-    const thread = { id: held.id, owner, thread_id: threadId, incarnation: held.incarnation, head_seq: held.head_seq, head_id: held.head_id }
+    const thread = {
+      id: held.id,
+      owner,
+      thread_id: threadId,
+      incarnation: held.incarnation,
+      head_seq: held.head_seq,
+      head_id: held.head_id,
+    }
     const { head_seq: lastSeq } = append(thread, { run: held.run, runId, events, isCheckpoint: change.isCheckpoint })
     if (to !== undefined) {
       const currentStep = to.currentStep === undefined ? held.current_step : to.currentStep
       const claims = claimsAfter(held.claims_without_progress, to)
-      if (currentStep !== held.current_step || claims !== held.claims_without_progress) saveStep.run(currentStep, claims, held.run)
+      if (currentStep !== held.current_step || claims !== held.claims_without_progress)
+        saveStep.run(currentStep, claims, held.run)
       if (to.leaseMs !== undefined) {
         const leaseUntil = extendedLease(held, now, to.leaseMs)
         if (leaseUntil !== held.lease_until) extendLease.run(leaseUntil, leaseUntil, held.run)
@@ -280,8 +306,20 @@ function prepareRuns(db: Database) {
     'SELECT 1 FROM holdfast_runs INDEXED BY holdfast_runs_in_line WHERE thread = ? AND finished_at IS NULL AND run_id IS NOT ? LIMIT 1',
   )
   const newColumns = runColumns.filter((column) => column !== 'id')
-  const insert = prepare(db, `INSERT INTO holdfast_runs (${newColumns.join(', ')}) VALUES (${newColumns.map(() => '?').join(', ')})`)
-  const progressColumns = ['reason', 'current_step', 'claims_without_progress', 'input_seq', 'input_id', 'tape_seq', 'end_seq', 'started_at'] as const
+  const insert = prepare(
+    db,
+    `INSERT INTO holdfast_runs (${newColumns.join(', ')}) VALUES (${newColumns.map(() => '?').join(', ')})`,
+  )
+  const progressColumns = [
+    'reason',
+    'current_step',
+    'claims_without_progress',
+    'input_seq',
+    'input_id',
+    'tape_seq',
+    'end_seq',
+    'started_at',
+  ] as const
   const allColumns = [...progressColumns, ...movingColumns] as const
   const saveProgress = prepare(db, updateSql(progressColumns))
   const saveAll = prepare(db, updateSql(allColumns))
@@ -300,7 +338,16 @@ function prepareRuns(db: Database) {
 }
 
 /** Columns that indexes look at, or that move together with one that they do. */
-const movingColumns = ['status', 'lease_id', 'lease_until', 'lease_holder', 'due_at', 'claim_at', 'wait_key', 'finished_at'] as const
+const movingColumns = [
+  'status',
+  'lease_id',
+  'lease_until',
+  'lease_holder',
+  'due_at',
+  'claim_at',
+  'wait_key',
+  'finished_at',
+] as const
 
 function hasMoved(before: RunRow, after: RunRow): boolean {
   return movingColumns.some((column) => before[column] !== after[column])
@@ -361,12 +408,42 @@ function prepareUnread(db: Database) {
   }
 }
 
-function newRunRow(create: NewRun, { thread, seq, logId, now }: { thread: ThreadRow; seq: number; logId: number; now: number }): RunRow {
+function newRunRow(
+  create: NewRun,
+  { thread, seq, logId, now }: { thread: ThreadRow; seq: number; logId: number; now: number },
+): RunRow {
   const { owner, id, workflow, version, queue, priority, fingerprint } = create
   return {
-    ...{ id: 0, owner, run_id: id, thread: thread.id, workflow, version, status: 'pending', reason: null, queue, priority, fingerprint },
-    ...{ epoch: thread.epoch_floor, lease_id: null, lease_until: null, lease_holder: null, due_at: dueAtOf(create.due, now), claim_at: null },
-    ...{ wait_key: null, claims_without_progress: 0, current_step: null, input_seq: seq, input_id: logId, tape_seq: null, end_seq: null },
+    ...{
+      id: 0,
+      owner,
+      run_id: id,
+      thread: thread.id,
+      workflow,
+      version,
+      status: 'pending',
+      reason: null,
+      queue,
+      priority,
+      fingerprint,
+    },
+    ...{
+      epoch: thread.epoch_floor,
+      lease_id: null,
+      lease_until: null,
+      lease_holder: null,
+      due_at: dueAtOf(create.due, now),
+      claim_at: null,
+    },
+    ...{
+      wait_key: null,
+      claims_without_progress: 0,
+      current_step: null,
+      input_seq: seq,
+      input_id: logId,
+      tape_seq: null,
+      end_seq: null,
+    },
     ...{ created_at: now, started_at: null, finished_at: null, has_mail: 0 },
   }
 }

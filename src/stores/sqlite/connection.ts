@@ -31,7 +31,12 @@ export class Connection {
   readonly #isOwn: boolean
   readonly #identity: FileIdentity | null
   readonly #userBusyTimeoutMs: number
-  readonly #sql: { readonly begin: Statement; readonly commit: Statement; readonly rollback: Statement; readonly dataVersion: Statement }
+  readonly #sql: {
+    readonly begin: Statement
+    readonly commit: Statement
+    readonly rollback: Statement
+    readonly dataVersion: Statement
+  }
   readonly #readSql: { readonly begin: Statement; readonly commit: Statement }
   #line: Promise<void> = Promise.resolve()
   #waiting = 0
@@ -58,7 +63,9 @@ export class Connection {
   }
 
   static async open(options: ConnectionOptions): Promise<Connection> {
-    return new Connection(options.database === undefined ? await openFile(options) : await adopt(options.database, options.durability))
+    return new Connection(
+      options.database === undefined ? await openFile(options) : await adopt(options.database, options.durability),
+    )
   }
 
   /** Runs `act` as one durable write transaction. When it throws, nothing of it is kept. */
@@ -208,7 +215,8 @@ export class Connection {
   #refuseLostFile(maxAgeMs: number): void {
     if (this.#identity === null || performance.now() - this.#checkedAt < maxAgeMs) return
     const found = identityOf(this.file)
-    if (found === null || found.inode !== this.#identity.inode || found.device !== this.#identity.device) throw fileGoneError(this.file)
+    if (found === null || found.inode !== this.#identity.inode || found.device !== this.#identity.device)
+      throw fileGoneError(this.file)
     this.#checkedAt = performance.now()
   }
 }
@@ -265,9 +273,17 @@ async function adopt(db: Database, durability: 'full' | 'relaxed'): Promise<Part
   if (!db.open) throw new HoldfastError('closed', 'The SQLite handle that was passed is closed. Pass an open one.')
   const file = db.memory ? ':memory:' : resolve(db.name)
   if (db.readonly) {
-    throw new HoldfastError('store_unavailable', `The SQLite handle on ${file} was opened read-only. Pass one that can write.`, { details: { file } })
+    throw new HoldfastError('store_unavailable', `The SQLite handle on ${file} was opened read-only. Pass one that can write.`, {
+      details: { file },
+    })
   }
-  const shared = { file, writer: db, reader: db, isOwn: false, userBusyTimeoutMs: Number(db.pragma('busy_timeout', { simple: true })) }
+  const shared = {
+    file,
+    writer: db,
+    reader: db,
+    isOwn: false,
+    userBusyTimeoutMs: Number(db.pragma('busy_timeout', { simple: true })),
+  }
   if (db.memory) {
     refuseOldEngine(db)
     return { ...shared, durability: 'none', identity: null }
@@ -286,7 +302,8 @@ async function configure(db: Database, file: string, durability: 'full' | 'relax
   for (let attempt = 0, startedAt = Date.now(); ; attempt++) {
     try {
       const mode = db.pragma('journal_mode = WAL', { simple: true })
-      if (mode !== 'wal') throw new HoldfastError('durability_too_weak', noWalMessage(file, String(mode)), { details: { file, mode } })
+      if (mode !== 'wal')
+        throw new HoldfastError('durability_too_weak', noWalMessage(file, String(mode)), { details: { file, mode } })
       break
     } catch (error) {
       if (!isBusy(error) || Date.now() - startedAt > patienceMs) throw error
@@ -297,9 +314,13 @@ async function configure(db: Database, file: string, durability: 'full' | 'relax
   db.pragma(`synchronous = ${level}`)
   const found = Number(db.pragma('synchronous', { simple: true }))
   if (found !== level) {
-    throw new HoldfastError('durability_too_weak', `SQLite did not accept synchronous = ${level} for ${file}; it says ${found}.`, {
-      details: { file, found },
-    })
+    throw new HoldfastError(
+      'durability_too_weak',
+      `SQLite did not accept synchronous = ${level} for ${file}; it says ${found}.`,
+      {
+        details: { file, found },
+      },
+    )
   }
 }
 
@@ -340,7 +361,9 @@ function createFolder(path: string): void {
 }
 
 function identityOf(file: string): FileIdentity | null {
-  const stats = statSync(file, { bigint: true, throwIfNoEntry: false }) as (Omit<Stats, 'ino' | 'dev'> & { ino: bigint; dev: bigint }) | undefined
+  const stats = statSync(file, { bigint: true, throwIfNoEntry: false }) as
+    | (Omit<Stats, 'ino' | 'dev'> & { ino: bigint; dev: bigint })
+    | undefined
   return stats === undefined ? null : { inode: stats.ino, device: stats.dev }
 }
 

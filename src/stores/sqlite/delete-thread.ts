@@ -19,7 +19,9 @@ export function prepareDeleteThread(db: Database, operations: Operations) {
   )
   const runIds = prepare(db, 'SELECT run_id FROM holdfast_runs WHERE thread = ?').pluck()
   const deleteInbox = prepare(db, 'DELETE FROM holdfast_inbox WHERE run IN (SELECT id FROM holdfast_runs WHERE thread = ?)')
-  const deleteRest = ['holdfast_runs', 'holdfast_snapshots', 'holdfast_labels'].map((table) => prepare(db, `DELETE FROM ${table} WHERE thread = ?`))
+  const deleteRest = ['holdfast_runs', 'holdfast_snapshots', 'holdfast_labels'].map((table) =>
+    prepare(db, `DELETE FROM ${table} WHERE thread = ?`),
+  )
   const bury = prepare(
     db,
     'UPDATE holdfast_threads SET head_id = NULL, state_version = 0, epoch_floor = max(epoch_floor, ?), deleted_at = ? WHERE id = ?',

@@ -39,10 +39,17 @@ export function toHoldfastError(error: unknown, { doing, file }: { readonly doin
     return new HoldfastError('store_unavailable', message, options)
   }
   if (code === 'SQLITE_TOOBIG') {
-    return new HoldfastError('value_too_large', `A value is larger than SQLite can keep; nothing of this write was kept. ${because}`, options)
+    return new HoldfastError(
+      'value_too_large',
+      `A value is larger than SQLite can keep; nothing of this write was kept. ${because}`,
+      options,
+    )
   }
   if (code === 'SQLITE_NOMEM') {
-    return new HoldfastError('store_unavailable', `SQLite ran out of memory; nothing was written. ${because}`, { ...options, retryable: true })
+    return new HoldfastError('store_unavailable', `SQLite ran out of memory; nothing was written. ${because}`, {
+      ...options,
+      retryable: true,
+    })
   }
   return error
 }

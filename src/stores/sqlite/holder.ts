@@ -15,7 +15,6 @@ export interface Holder {
 
 export type ProcessIdentity = Omit<Holder, 'worker'>
 
-/** This process. Read anew at each call: a snapshot of the process may have been restored on another machine. */
 export function thisProcess(): ProcessIdentity {
   return { boot: readBoot(), pidNs: readPidNamespace(), pid: process.pid, start: readProcess(process.pid)?.start ?? null }
 }
@@ -42,7 +41,7 @@ export function isDead(holder: Holder, here: ProcessIdentity): boolean {
   const found = readProcess(holder.pid)
   // /proc can hide the processes of other users; a signal that finds nobody cannot be mistaken.
   if (found === null) return isNobody(holder.pid)
-  return found.start !== holder.start || found.state === 'Z' || found.state === 'X'
+  return found.start !== holder.start || found.state === 'T' || found.state === 'X'
 }
 
 /** State and start time: the 3rd and the 22nd field, counted after the name, which may contain anything. */

@@ -46,10 +46,33 @@ export function prepareAppend(db: Database) {
         const event = events[i] as NewEvent
         const isCheckpoint = appending.isCheckpoint && i === events.length - 1
         const { type, step, count, attempt, at, durationMs, payload, patch } = event
-        const checksum = recordChecksum(place, { runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint })
+        const checksum = recordChecksum(place, {
+          runId,
+          type,
+          step,
+          count,
+          attempt,
+          at,
+          durationMs,
+          payload,
+          patch,
+          isCheckpoint,
+        })
         seq += 1
         const sealed = sealChecksum(checksum, seq)
-        values.push(newId, thread.id, seq, id, run, type, step, count === 0 ? null : count, attempt === 0 ? null : attempt, at, durationMs)
+        values.push(
+          newId,
+          thread.id,
+          seq,
+          id,
+          run,
+          type,
+          step,
+          count === 0 ? null : count,
+          attempt === 0 ? null : attempt,
+          at,
+          durationMs,
+        )
         values.push(payload, patch, isCheckpoint ? bytes : null, sealed)
         id = newId++
       }
@@ -78,7 +101,10 @@ export function prepareStretches(db: Database) {
     'SELECT id, seq FROM holdfast_log INDEXED BY holdfast_log_marks WHERE thread = ? AND seq >= ? AND (seq & 31) = 0 ORDER BY seq LIMIT 1',
   )
   const full = prepare(db, stretchSql(`${sharedColumns}, l.payload, l.patch, l.checksum`))
-  const patches = prepare(db, `${stretchSql(`${sharedColumns}, l.payload, l.patch, l.checksum`)} AND (l.patch IS NOT NULL OR l.seq = ?)`)
+  const patches = prepare(
+    db,
+    `${stretchSql(`${sharedColumns}, l.payload, l.patch, l.checksum`)} AND (l.patch IS NOT NULL OR l.seq = ?)`,
+  )
   const bare = prepare(db, stretchSql(`${sharedColumns}, l.patch IS NOT NULL AS has_patch`))
 
   /** The record from which to walk back: the last of the stretch or one soon after it. */
@@ -88,7 +114,12 @@ export function prepareStretches(db: Database) {
     return (nextMark.get(thread.id, lastSeq) as { id: number; seq: number } | undefined) ?? head
   }
 
-  function walk<Row extends { readonly seq: number }>(statement: Statement, thread: ThreadRow, stretch: Stretch, ...more: number[]): Row[] {
+  function walk<Row extends { readonly seq: number }>(
+    statement: Statement,
+    thread: ThreadRow,
+    stretch: Stretch,
+    ...more: number[]
+  ): Row[] {
     const { firstSeq, lastSeq } = stretch
     const start = startOf(thread, lastSeq)
     const rows = (statement.all(start.id, thread.id, start.seq, thread.id, firstSeq, lastSeq, ...more) as Row[]).reverse()
@@ -129,8 +160,7 @@ const logColumns = [
   ...['payload', 'patch', 'checkpoint_bytes', 'checksum'],
 ]
 
-const sharedColumns =
-  'l.id, l.thread, l.seq, l.run, l.type, l.step, l.count, l.attempt, l.at, l.duration_ms, l.checkpoint_bytes'
+const sharedColumns = 'l.id, l.thread, l.seq, l.run, l.type, l.step, l.count, l.attempt, l.at, l.duration_ms, l.checkpoint_bytes'
 
 function insertSql(rows: number): string {
   const row = `(${logColumns.map(() => '?').join(', ')})`
@@ -162,4 +192,3 @@ function gapError(thread: ThreadRow, { firstSeq, lastSeq }: Stretch): HoldfastEr
     { details: { threadId: thread.thread_id, firstSeq, lastSeq } },
   )
 }
-

@@ -2,7 +2,17 @@ import { HoldfastError } from '../../model/errors.ts'
 import type { LogRecord } from '../../model/event.ts'
 import type { Operation } from '../../model/operation.ts'
 import type { Run } from '../../model/run.ts'
-import type { CheckpointQuery, CheckpointRow, LogQuery, RunKey, RunQuery, Snapshot, Thread, ThreadKey, ThreadQuery } from '../../store/store.ts'
+import type {
+  CheckpointQuery,
+  CheckpointRow,
+  LogQuery,
+  RunKey,
+  RunQuery,
+  Snapshot,
+  Thread,
+  ThreadKey,
+  ThreadQuery,
+} from '../../store/store.ts'
 import { type Database, prepare } from './connection.ts'
 import { prepareStretches } from './log.ts'
 import {
@@ -48,7 +58,8 @@ export function prepareReads(db: Database) {
     },
     listRuns(query: RunQuery): { items: Run[]; cursor?: string } {
       // A thread that is not there has the number that no thread has.
-      const thread = query.threadId === undefined ? undefined : (threadOf({ owner: query.owner, threadId: query.threadId })?.id ?? 0)
+      const thread =
+        query.threadId === undefined ? undefined : (threadOf({ owner: query.owner, threadId: query.threadId })?.id ?? 0)
       return runs(query, thread)
     },
     readThread(key: ThreadKey): Thread | null {
@@ -85,7 +96,9 @@ export function prepareTag(db: Database) {
   const save = prepare(db, 'INSERT OR REPLACE INTO holdfast_labels (thread, label, seq) VALUES (?, ?, ?)')
   const { readBare } = prepareStretches(db)
 
-  return function tag({ owner, threadId, seq, label }: ThreadKey & { readonly seq: number; readonly label: string }): { ok: boolean } {
+  return function tag({ owner, threadId, seq, label }: ThreadKey & { readonly seq: number; readonly label: string }): {
+    ok: boolean
+  } {
     const thread = findThread.get(owner, threadId) as ThreadRow | undefined
     if (thread === undefined || !isInLog(thread, seq)) return { ok: false }
     const record = readBare(thread, { firstSeq: seq, lastSeq: seq })[0]
@@ -134,7 +147,9 @@ function prepareReadLog(db: Database) {
     }
     const rows = query.patchesOnly === true ? stretches.readPatches(thread, stretch) : stretches.readFull(thread, stretch)
     const records = rows.map((row) => ({ row, record: toRecord(row, thread, nameOf(row.run)) }))
-    return records.filter(({ row, record }) => isAskedFor(row, record.runId, query)).map(({ record }) => showRecord(record, query))
+    return records
+      .filter(({ row, record }) => isAskedFor(row, record.runId, query))
+      .map(({ record }) => showRecord(record, query))
   }
 
   return { read, readBare: stretches.readBare, namer }
@@ -152,7 +167,9 @@ function prepareCheckpoints(db: Database, log: ReturnType<typeof prepareReadLog>
   return function listCheckpoints(thread: ThreadRow, query: CheckpointQuery): CheckpointRow[] {
     const { afterSeq = 0, limit = Number.POSITIVE_INFINITY } = query
     const nameOf = log.namer()
-    const labels = new Map((labelsFrom.all(thread.id, afterSeq) as { seq: number; label: string }[]).map(({ seq, label }) => [seq, label]))
+    const labels = new Map(
+      (labelsFrom.all(thread.id, afterSeq) as { seq: number; label: string }[]).map(({ seq, label }) => [seq, label]),
+    )
     const found: CheckpointRow[] = []
     for (const stretch of query.label === undefined ? pieces(thread, { afterSeq, size: 1_024 }) : stretchOfLabel(thread, query)) {
       if (found.length >= limit) break
@@ -203,7 +220,10 @@ function isInLog(thread: ThreadRow, seq: number): boolean {
 }
 
 /** Cuts what is asked of a log into pieces, oldest first. */
-function* pieces(thread: ThreadRow, { afterSeq = 0, toSeq = thread.head_seq, size }: { afterSeq?: number; toSeq?: number; size: number }) {
+function* pieces(
+  thread: ThreadRow,
+  { afterSeq = 0, toSeq = thread.head_seq, size }: { afterSeq?: number; toSeq?: number; size: number },
+) {
   if (thread.deleted_at !== null) return
   const end = Math.min(toSeq, thread.head_seq)
   for (let firstSeq = Math.max(afterSeq, thread.base_seq) + 1; firstSeq <= end; firstSeq += size) {
@@ -216,7 +236,11 @@ function pieceSize({ runId, types, patchesOnly }: LogQuery, limit: number): numb
   return hasFilter ? 1_024 : Math.min(limit === 0 ? 1 : limit, 1_024)
 }
 
-function isAskedFor(row: LogRow | BareLogRow, rowRunId: string | null, { runId, withEdits, types, patchesOnly }: LogQuery): boolean {
+function isAskedFor(
+  row: LogRow | BareLogRow,
+  rowRunId: string | null,
+  { runId, withEdits, types, patchesOnly }: LogQuery,
+): boolean {
   const hasPatch = 'has_patch' in row ? row.has_patch === 1 : row.patch !== null
   if (runId !== undefined && rowRunId !== runId && !(withEdits === true && hasPatch)) return false
   if (types !== undefined && !types.includes(row.type)) return false
@@ -239,5 +263,8 @@ function page<Row extends { readonly id: number }, Item>(rows: readonly Row[], l
 function readCursor(cursor: string | undefined): number | undefined {
   if (cursor === undefined) return undefined
   if (/^n[0-9]{1,15}$/.test(cursor)) return Number(cursor.slice(1))
-  throw new HoldfastError('invalid_input', `${JSON.stringify(cursor)} is not a cursor of this store. Pass the one that came with the last page.`)
+  throw new HoldfastError(
+    'invalid_input',
+    `${JSON.stringify(cursor)} is not a cursor of this store. Pass the one that came with the last page.`,
+  )
 }

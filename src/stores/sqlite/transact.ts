@@ -13,7 +13,11 @@ export function prepareTransact(connection: Connection, commit: Commit, now: () 
      WHERE r.owner = ? AND r.run_id = ? AND r.epoch = ? AND r.lease_id = ? AND t.thread_id = ?`,
   )
 
-  return function transact(guarded: TransactRequest, body: (tx: SqlTransaction) => Promise<Change>, hints: Hint[]): Promise<Committed> {
+  return function transact(
+    guarded: TransactRequest,
+    body: (tx: SqlTransaction) => Promise<Change>,
+    hints: Hint[],
+  ): Promise<Committed> {
     return connection.hold(async (finish) => {
       const { owner, runId, threadId, epoch, leaseId, timeoutMs } = guarded
       commit.startTransaction()
@@ -58,7 +62,10 @@ class UserTransaction implements SqlTransaction {
   /** `ON CONFLICT ROLLBACK` and `RAISE(ROLLBACK)` end the transaction behind our back: what follows would not be atomic. */
   refuseEnded(): void {
     if (this.#db.inTransaction) return
-    throw new HoldfastError('invalid_input', 'A statement rolled the whole transaction back; nothing was written. Use ON CONFLICT ABORT instead.')
+    throw new HoldfastError(
+      'invalid_input',
+      'A statement rolled the whole transaction back; nothing was written. Use ON CONFLICT ABORT instead.',
+    )
   }
 
   end(): void {
@@ -66,20 +73,40 @@ class UserTransaction implements SqlTransaction {
   }
 }
 
-const transactionWords = new Set(['BEGIN', 'COMMIT', 'END', 'ROLLBACK', 'SAVEPOINT', 'RELEASE', 'PRAGMA', 'ATTACH', 'DETACH', 'VACUUM'])
+const transactionWords = new Set([
+  'BEGIN',
+  'COMMIT',
+  'END',
+  'ROLLBACK',
+  'SAVEPOINT',
+  'RELEASE',
+  'PRAGMA',
+  'ATTACH',
+  'DETACH',
+  'VACUUM',
+])
 
 function refuseForbidden(sql: string): void {
   const text = sql.replaceAll(/'(?:[^']|'')*'|--[^\n]*|\/\*[\s\S]*?(?:\*\/|$)/g, ' ')
   const word = /[a-z_]+/i.exec(text)?.[0].toUpperCase() ?? ''
   if (transactionWords.has(word)) {
-    throw new HoldfastError('invalid_input', `${word} is not allowed inside a transaction: it begins and ends with the step. Leave it out.`)
+    throw new HoldfastError(
+      'invalid_input',
+      `${word} is not allowed inside a transaction: it begins and ends with the step. Leave it out.`,
+    )
   }
   if (/holdfast_/i.test(text)) {
-    throw new HoldfastError('invalid_input', 'Tables whose names begin with holdfast_ belong to Holdfast. Use tables of your own.')
+    throw new HoldfastError(
+      'invalid_input',
+      'Tables whose names begin with holdfast_ belong to Holdfast. Use tables of your own.',
+    )
   }
 }
 
-async function withTimeout<Answer>(body: () => Promise<Answer>, { timeoutMs, runId }: { timeoutMs: number; runId: string }): Promise<Answer> {
+async function withTimeout<Answer>(
+  body: () => Promise<Answer>,
+  { timeoutMs, runId }: { timeoutMs: number; runId: string },
+): Promise<Answer> {
   let timer: NodeJS.Timeout | undefined
   const timeout = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {

@@ -1,0 +1,226 @@
+// Growth on SQLite: bytes on disk and time a turn as a state, a chat and a run become long
+//
+// Options: --only=state, --only=chat or --only=long, --repeats=N (default 5), --strict (a missed target is exit code 1).
+
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { open, workflow } from 'holdfast'
+import { accountFor, bytesOnDisk } from './measuring/disk.ts'
+import { printLoad, printMachine } from './measuring/machine.ts'
+import { randomText } from './measuring/random-text.ts'
+import { Scorecard } from './measuring/scorecard.ts'
+import { formatSpread, type Spread, spreadOf } from './measuring/spread.ts'
+
+const only = optionOf('only')
+const repeats = Math.max(1, Number(optionOf('repeats') ?? 5))
+const kilobyte = 1024
+const turnCount = 1_600
+const windowSize = 50
+const longRunSteps = 100_000
+
+interface Items {
+  items?: string[]
+}
+interface Chat {
+  messages?: { role: 'user' | 'assistant'; text: string }[]
+}
+type Way = 'step.update' | 'ctx.update'
+
+const folder = mkdtempSync(join(tmpdir(), 'holdfast-bench-'))
+const scorecard = new Scorecard()
+let fileCount = 0
+try {
+  printMachine(folder)
+  console.log('settings  durability full (WAL, synchronous=FULL), defaults otherwise; a new file for each run; text is random printable ASCII')
+  if (only === undefined || only === 'state') {
+    await measureState('step.update')
+    await measureState('ctx.update')
+  }
+  if (only === undefined || only === 'chat') await measureChat()
+  if (only === undefined || only === 'long') measureLongRun()
+  console.log(`
+not measured
+  Text that compresses: snapshots above 16 KiB are deflated, log records of this size are not. States that shrink or are edited in the middle.
+  Many threads in one file. Retention, which comes later. Bytes that the disk writes (WAL and checkpoints), only those that stay.`)
+  printLoad('end')
+  scorecard.print()
+} finally {
+  rmSync(folder, { recursive: true, force: true })
+}
+
+/** (a) One run, each of whose steps returns nothing and adds 1 kB to the state. */
+async function measureState(way: Way): Promise<void> {
+  let times: number[] = []
+  const grow = workflow<{ steps: number }, undefined, Items>(`grow-${way}`, async (ctx, input) => {
+    times = [performance.now()]
+    for (let i = 0; i < input.steps; i++) {
+      const add = (draft: Items): void => {
+        draft.items ??= []
+        draft.items.push(randomText(kilobyte))
+      }
+      if (way === 'ctx.update') ctx.update(add)
+      await ctx.step('add', (step) => {
+        if (way === 'step.update') step.update(add)
+      })
+      times.push(performance.now())
+    }
+    return undefined
+  })
+
+  console.log(`\n(a) one run, each step returns nothing and adds 1 kB of text to the state with ${way}`)
+  const factors: number[] = []
+  const ratios: number[] = []
+  let longest = ''
+  for (const steps of [400, 800, 1_200, ...Array<number>(repeats).fill(turnCount)]) {
+    const file = newFile()
+    const hf = await open(`sqlite:${file}`, { workflows: [grow] })
+    await hf.thread('grow').run(grow, { steps: 10 })
+    await hf.thread('grow').delete()
+    await hf.thread('grow').run(grow, { steps })
+    await hf.close()
+    const bytes = bytesOnDisk(file)
+    factors.push(bytes / (steps * kilobyte))
+    if (steps === turnCount) ratios.push(lateness(times))
+    if (steps < turnCount || longest === '') {
+      console.log(`  N=${String(steps).padEnd(5)} ${bytes} bytes for ${steps} kB: ${(bytes / (steps * kilobyte)).toFixed(3)} ×`)
+    }
+    longest = file
+  }
+  printAccount(longest, turnCount * kilobyte)
+  const worst = Math.max(...factors)
+  const late = spreadOf(ratios)
+  console.log(`  time      last ${windowSize} steps / steps 51–100, warm: ${formatSpread(late, 2, 'runs')}`)
+  const state = await measureReading(longest, 'grow', (value) => (value as Items).items?.length === turnCount)
+  scorecard.atMost(`(a) ${way}: bytes on disk / kilobytes, worst N`, worst, 2.5)
+  scorecard.atMost(`(a) ${way}: last 50 / 51–100`, late.median, 1.3)
+  scorecard.atMost(`(a) ${way}: thread.state(), ms, warm`, state.warm.median, 20)
+  scorecard.atMost(`(a) ${way}: thread.state(), ms, cold`, state.cold.median, 20)
+}
+
+/** (b) A chat: each turn is a run on one thread; its input, its step's result and the state carry the messages. */
+async function measureChat(): Promise<void> {
+  const chat = workflow<{ text: string }, number, Chat>('chat', async (ctx, input) => {
+    const reply = await ctx.step('reply', () => randomText(kilobyte))
+    ctx.update((draft) => {
+      draft.messages ??= []
+      draft.messages.push({ role: 'user', text: input.text }, { role: 'assistant', text: reply })
+    })
+    return ctx.state.messages?.length ?? 0
+  })
+
+  console.log(`\n(b) a chat of ${turnCount} turns: 1 kB in the input, 1 kB as the result of a step, both appended to the state`)
+  const ratios: number[] = []
+  const colds: number[] = []
+  const said = turnCount * 2 * kilobyte
+  let bytes = 0
+  let file = ''
+  for (let repeat = 0; repeat < Math.max(1, Math.ceil(repeats / 2)); repeat++) {
+    file = newFile()
+    let hf = await open(`sqlite:${file}`, { workflows: [chat] })
+    const times = [performance.now()]
+    for (let turn = 0; turn < turnCount; turn++) {
+      const count = await hf.thread('chat').run(chat, { text: randomText(kilobyte) })
+      if (count !== 2 * (turn + 1)) throw new Error(`turn ${turn + 1} saw ${count} messages`)
+      times.push(performance.now())
+    }
+    await hf.close()
+    bytes = bytesOnDisk(file)
+    ratios.push(lateness(times))
+    if (repeat > 0) continue
+    printAccount(file, said)
+    // Cold: each turn in a worker that has never seen the thread. On a copy of the thread's end, so the file above stays as it was.
+    for (let turn = 0; turn < 7; turn++) {
+      hf = await open(`sqlite:${file}`, { workflows: [chat] })
+      const startedAt = performance.now()
+      await hf.thread('chat').run(chat, { text: randomText(kilobyte) })
+      colds.push(performance.now() - startedAt)
+      await hf.close()
+    }
+  }
+  const late = spreadOf(ratios)
+  console.log(`  in all    ${bytes} bytes for ${said / kilobyte} kB said: ${(bytes / said).toFixed(3)} ×`)
+  console.log(`  time      last ${windowSize} turns / turns 51–100, warm: ${formatSpread(late, 2, 'chats')}`)
+  console.log(`  cold      turn ${turnCount + 1} and later, each the first of a new worker: ${formatSpread(spreadOf(colds), 1, 'turns')} ms`)
+  const state = await measureReading(file, 'chat', (value) => ((value as Chat).messages?.length ?? 0) >= 2 * turnCount)
+  scorecard.atMost('(b) chat: bytes on disk / what was said', bytes / said, 3.5)
+  scorecard.atMost('(b) chat: last 50 / 51–100', late.median, 1.3)
+  scorecard.atMost('(b) chat: thread.state(), ms, warm', state.warm.median, 20)
+  scorecard.atMost('(b) chat: thread.state(), ms, cold', state.cold.median, 20)
+}
+
+/** (c) A run of very many steps is killed near its end; another process takes it up. */
+function measureLongRun(): void {
+  const file = newFile()
+  console.log(`\n(c) one run of ${longRunSteps} steps, killed (SIGKILL) at step ${longRunSteps - 10} and taken up by a new process`)
+  const startedAt = performance.now()
+  const fill = runProcess('fill', file)
+  if (fill.signal !== 'SIGKILL') throw new Error(`the filling process ended with ${fill.signal ?? fill.status}: ${fill.stderr}`)
+  console.log(`  filled    in ${seconds(performance.now() - startedAt)} with durability relaxed; ${megabytes(bytesOnDisk(file))} on disk`)
+  const resume = runProcess('resume', file)
+  const report = JSON.parse(resume.stdout) as Record<'untilLiveMs' | 'totalMs' | 'rssBefore' | 'rssPeak' | 'rssAfter', number> & { isRight: boolean }
+  if (!report.isRight) throw new Error('the run that was taken up gave a wrong result')
+  console.log(`  resumed   first new step after ${seconds(report.untilLiveMs)}, result after ${seconds(report.totalMs)} (opening included)`)
+  console.log(
+    `  memory    peak RSS ${megabytes(report.rssPeak)}, ${megabytes(report.rssBefore)} before opening: ` +
+      `${((report.rssPeak - report.rssBefore) / longRunSteps / 1024).toFixed(2)} kB a step`,
+  )
+}
+
+function runProcess(act: 'fill' | 'resume', file: string) {
+  const script = join(import.meta.dirname, 'measuring', 'long-run.ts')
+  return spawnSync(process.execPath, [...process.execArgv, script, act, file, String(longRunSteps)], { encoding: 'utf8' })
+}
+
+/** thread.state() of a finished thread: cold in a client that was just opened, warm in one that has read it before. */
+async function measureReading(file: string, threadId: string, isRight: (state: unknown) => boolean): Promise<{ cold: Spread; warm: Spread }> {
+  const cold: number[] = []
+  const warm: number[] = []
+  for (let i = 0; i < 9; i++) {
+    const hf = await open(`sqlite:${file}`, { worker: false })
+    for (const times of [cold, warm]) {
+      const startedAt = performance.now()
+      const state = await hf.thread(threadId).state()
+      times.push(performance.now() - startedAt)
+      if (!isRight(state)) throw new Error('the state is not what was written')
+    }
+    await hf.close()
+  }
+  const spreads = { cold: spreadOf(cold), warm: spreadOf(warm) }
+  console.log(`  state()   cold ${formatSpread(spreads.cold, 1, 'reads')} ms, warm ${formatSpread(spreads.warm, 1, 'reads')} ms`)
+  return spreads
+}
+
+/** Time of the last turns over that of turns 51–100; `times` has the beginning and then the end of each turn. */
+function lateness(times: readonly number[]): number {
+  const span = (from: number, to: number) => (times[to] ?? Number.NaN) - (times[from] ?? Number.NaN)
+  const last = times.length - 1
+  return span(last - windowSize, last) / span(windowSize, 2 * windowSize)
+}
+
+function printAccount(file: string, said: number): void {
+  const accounts = accountFor(file)
+  const sum = accounts.reduce((total, { bytes }) => total + bytes, 0)
+  for (const { what, bytes } of accounts) {
+    if (bytes > 0) console.log(`    ${String(bytes).padStart(9)}  ${(bytes / said).toFixed(3)} ×  ${what}`)
+  }
+  const difference = bytesOnDisk(file) - sum
+  console.log(`    ${String(sum).padStart(9)}  ${(sum / said).toFixed(3)} ×  together; ${difference === 0 ? 'that is the whole file' : `${difference} bytes NOT accounted for`}`)
+}
+
+function newFile(): string {
+  return join(folder, `growth-${++fileCount}.db`)
+}
+
+function optionOf(name: string): string | undefined {
+  return process.argv.find((arg) => arg.startsWith(`--${name}=`))?.slice(name.length + 3)
+}
+
+function seconds(ms: number): string {
+  return `${(ms / 1_000).toFixed(2)} s`
+}
+
+function megabytes(bytes: number): string {
+  return `${(bytes / 2 ** 20).toFixed(1)} MB`
+}

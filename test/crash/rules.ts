@@ -1,0 +1,265 @@
+import { isDeepStrictEqual } from 'node:util'
+import { isTerminal } from '../../src/model/run.ts'
+import { describeFault } from './fault.ts'
+import type { PlayedLife, PlayedScene } from './stage.ts'
+import type { DumpedRecord, StoreDump } from './store-dump.ts'
+import type { Diary, EverythingOutput } from './workflows.ts'
+
+/** The classes of the effects in the workflows, by name. */
+const classOf: Readonly<Record<string, 'idempotent' | 'check' | 'neither'>> = {
+  pay: 'idempotent',
+  share: 'idempotent',
+  mail: 'check',
+  post: 'neither',
+  book: 'neither',
+}
+
+/**
+ * What must hold after a scene, whatever was killed in it. Each broken rule is a sentence; `undisturbed` is the same scene
+ * without a fault.
+ */
+export function brokenRules(scene: PlayedScene, undisturbed: PlayedScene): string[] {
+  const faults = scene.lives.map(({ fault }) => describeFault(fault)).join(', then ')
+  return [...brokenAnywhere(scene), ...brokenAtTheEnd(scene, undisturbed)].map((broken) => `${faults}: ${broken}`)
+}
+
+/** Rules that hold for any workflows, after every life. */
+export function brokenAnywhere(scene: PlayedScene): string[] {
+  return [
+    ...scene.lives.flatMap(({ problem }) => problem ?? []),
+    ...scene.lives.flatMap(({ dump, number }) => brokenInDump(dump).map((broken) => `after life ${number}: ${broken}`)),
+    ...brokenOverTime(scene),
+    ...brokenAcknowledgements(scene),
+    ...brokenBodies(scene),
+    ...brokenRecoveries(scene),
+    ...brokenEffects(scene),
+  ]
+}
+
+/** The log is whole, and rows, operations and the user's table say what it says (G2). */
+function brokenInDump(dump: StoreDump): string[] {
+  const broken: string[] = []
+  for (const { thread, log } of dump.threads) {
+    log.forEach(({ seq }, index) => {
+      if (seq !== index + 1) broken.push(`log of ${thread.threadId} has ${seq} in place ${index + 1}`)
+    })
+    if (thread.headSeq !== log.length) broken.push(`thread ${thread.threadId} says head ${thread.headSeq}, its log has ${log.length}`)
+  }
+  const records = dump.threads.flatMap(({ log }) => log)
+  for (const run of dump.runs) {
+    const ends = records.filter(({ runId, type }) => runId === run.id && (type === 'run_completed' || type === 'run_failed'))
+    if (ends.length !== (isTerminal(run.status) ? 1 : 0)) broken.push(`run ${run.id} is ${run.status} with ${ends.length} ends in the log`)
+    const epochs = records.filter(({ runId, type }) => runId === run.id && type === 'run_recovered').map(({ data }) => data['epoch'] as number)
+    if (epochs.some((epoch, index) => index > 0 && epoch <= (epochs[index - 1] as number))) broken.push(`epochs of ${run.id} go back: ${epochs}`)
+    if (epochs.some((epoch) => epoch > run.epoch)) broken.push(`epoch of ${run.id} is ${run.epoch}, its log knows ${epochs}`)
+  }
+  for (const operation of dump.operations) {
+    const expected = statusInLog(records, operation.key, operation.runId)
+    if (operation.status !== expected) broken.push(`operation ${operation.key} is ${operation.status}, its log says ${expected}`)
+  }
+  for (const [key, times] of countBy(dump.orders, ({ run, round }) => `${run} round ${round}`)) {
+    if (times !== 1) broken.push(`order of ${key} is there ${times} times`)
+  }
+  const committed = records.filter(({ type, step }) => type === 'step_completed' && step === 'order')
+  if (committed.length !== dump.orders.length) broken.push(`${dump.orders.length} orders, ${committed.length} of them in the log`)
+  return broken
+}
+
+function statusInLog(records: readonly DumpedRecord[], key: string, runId: string): string | undefined {
+  let status: string | undefined
+  let place: string | undefined
+  for (const { type, step, count, tape, data, runId: ofRun } of records) {
+    if (ofRun !== runId) continue
+    const here = `${tape}:${step}#${count}`
+    if (type === 'effect_intended' && data['key'] === key) [status, place] = ['intended', here]
+    else if (place !== here) continue
+    else if (type === 'effect_completed') status = 'completed'
+    else if (type === 'effect_unsure') status = 'unsure'
+    else if (type === 'effect_failed') status = data['open'] === true ? 'intended' : 'failed'
+    else if (type === 'effect_resolved') status = data['happened'] === true ? 'completed' : 'failed'
+  }
+  return status
+}
+
+/** The log only grows, epochs never fall. */
+function brokenOverTime({ lives }: PlayedScene): string[] {
+  const broken: string[] = []
+  lives.slice(1).forEach(({ dump, number }, index) => {
+    const before = (lives[index] as PlayedLife).dump
+    for (const { thread, log } of before.threads) {
+      const now = dump.threads.find((other) => other.thread.threadId === thread.threadId)
+      if (!isDeepStrictEqual(now?.log.slice(0, log.length), log)) broken.push(`life ${number} changed the past of thread ${thread.threadId}`)
+    }
+    for (const run of before.runs) {
+      const now = dump.runs.find(({ id }) => id === run.id)
+      if (now === undefined || now.epoch < run.epoch) broken.push(`life ${number}: epoch of ${run.id} fell from ${run.epoch} to ${now?.epoch}`)
+    }
+  })
+  return broken
+}
+
+/** What a function was given is in the log (G1, I1). */
+function brokenAcknowledgements({ lives, journal }: PlayedScene): string[] {
+  const broken: string[] = []
+  for (const { number, dump } of lives) {
+    const { results } = settledIn(dump)
+    for (const note of journal) {
+      if (note.kind !== 'ack' || note.life !== number) continue
+      const call = callOf(note)
+      if (!results.has(call)) broken.push(`life ${number} was given the result of ${call}, which is not in the log`)
+    }
+  }
+  return broken
+}
+
+/** A recorded result is never made again (G3); what is not recorded is made once a life (G4). */
+function brokenBodies({ lives, journal }: PlayedScene): string[] {
+  const broken: string[] = []
+  for (const { number } of lives) {
+    const bodies = journal.filter((note) => note.kind === 'body' && note.life === number) as Extract<(typeof journal)[number], { kind: 'body' }>[]
+    for (const [body, times] of countBy(bodies, bodyOf)) if (times > 1) broken.push(`life ${number} entered ${body} ${times} times`)
+    const before = lives[number - 2]
+    if (before === undefined) continue
+    const { results, attempts } = settledIn(before.dump)
+    for (const body of bodies) {
+      if (results.has(callOf(body))) broken.push(`life ${number} entered ${bodyOf(body)}, whose result was recorded`)
+      else if (attempts.has(bodyOf(body))) broken.push(`life ${number} entered ${bodyOf(body)}, whose failure was recorded`)
+    }
+  }
+  return broken
+}
+
+/** A run whose holder was killed is taken from it, by name, when somebody goes on with it. */
+function brokenRecoveries({ lives }: PlayedScene): string[] {
+  const broken: string[] = []
+  lives.slice(0, -1).forEach(({ dump, pid, number }, index) => {
+    const next = (lives[index + 1] as PlayedLife).dump
+    for (const run of dump.runs) {
+      if (run.status !== 'running') continue
+      const written = recordsOf(next, run.id).slice(recordsOf(dump, run.id).length)
+      if (written.length === 0) continue
+      const recovered = written.filter(({ type }) => type === 'run_recovered')
+      const { holder, why } = (recovered[0]?.data ?? {}) as { holder?: string; why?: string }
+      if (recovered.length !== 1) broken.push(`life ${number + 1} went on with ${run.id} and logged ${recovered.length} recoveries`)
+      else if (holder !== run.leaseHolder || why !== 'holder_died' || !holder?.includes(`"pid":${pid},`)) {
+        broken.push(`life ${number + 1} took ${run.id} from ${holder} (${why}); its holder was ${run.leaseHolder}`)
+      }
+    }
+  })
+  return broken
+}
+
+/** failure-model 2.3: what each class of effect promises, counted at the provider. */
+function brokenEffects({ account, lives, journal }: PlayedScene): string[] {
+  const broken: string[] = []
+  const end = lives.at(-1)?.dump
+  for (const key of new Set(account.calls.map((call) => call.key))) {
+    const calls = account.calls.filter((call) => call.key === key)
+    const name = calls[0]?.name ?? ''
+    const acted = account.acted.get(key) ?? 0
+    const declared = classOf[name]
+    if (calls.some((call) => call.name !== name)) broken.push(`key ${key} was used by several effects`)
+    if (calls.some((call) => !isDeepStrictEqual(call.body, calls[0]?.body))) broken.push(`key ${key} was sent with different bodies`)
+    if (declared === undefined) continue
+    if (acted > 1) broken.push(`${name} happened ${acted} times under ${key}`)
+    if (end?.runs.every(({ status }) => status === 'completed') && acted !== 1) broken.push(`${name} happened ${acted} times under ${key}`)
+    const denials = journal.filter((note) => note.kind === 'resolved' && note.key === key && !note.happened).length
+    if (declared === 'neither' && calls.length > 1 + denials) {
+      broken.push(`${name} was sent ${calls.length} times under ${key}, and a person allowed ${denials} more`)
+    }
+  }
+  return broken
+}
+
+function brokenAtTheEnd(scene: PlayedScene, undisturbed: PlayedScene): string[] {
+  const [last, model] = [scene.lives.at(-1), undisturbed.lives.at(-1)]
+  if (last?.report == null || model?.report == null) return []
+  const broken: string[] = []
+  for (const { id } of scene.runs) {
+    const [output, expected] = [last.report.outputs[id], model.report.outputs[id]].map(withoutChance)
+    if (!isDeepStrictEqual(output, expected)) broken.push(`output of ${id} is ${JSON.stringify(output)}, should be ${JSON.stringify(expected)}`)
+  }
+  const [states, expectedStates] = [last.report.states, model.report.states].map(withoutOrder)
+  if (!isDeepStrictEqual(states, expectedStates)) broken.push(`state is ${JSON.stringify(states)}, should be ${JSON.stringify(expectedStates)}`)
+  const [results, expectedResults] = [last.dump, model.dump].map(resultsOf) as [Map<string, number>, Map<string, number>]
+  for (const key of new Set([...results.keys(), ...expectedResults.keys()])) {
+    const [found = 0, expected = 0] = [results.get(key), expectedResults.get(key)]
+    if (found !== expected) broken.push(`${key} is in the log ${found} times, should be ${expected}`)
+  }
+  const recoveryMs = scene.lives.length > 1 ? last.report.tookMs : 0
+  if (recoveryMs > 10_000) broken.push(`the recovery took ${recoveryMs} ms`)
+  return [...broken, ...brokenOrder(scene, last)]
+}
+
+/** What was left to chance, or to who was first, is as the log says. */
+function brokenOrder({ runs, account }: PlayedScene, { report, dump }: PlayedLife): string[] {
+  const broken: string[] = []
+  for (const { id, workflow, threadId } of runs) {
+    if (workflow !== 'everything') continue
+    const records = recordsOf(dump, id)
+    const { values, echoed, winners } = report?.outputs[id] as EverythingOutput
+    const echoes = records.filter(({ type, step }) => type === 'step_completed' && step === 'echo').map(({ data }) => data['result'])
+    if (!isDeepStrictEqual(values, echoed) || !isDeepStrictEqual(values, echoes.at(-1))) broken.push('recorded values changed')
+    const diary = report?.states[threadId] as Diary
+    if (!isDeepStrictEqual(diary.values, echoes[0])) broken.push('the values in the state are not those that were recorded')
+    const sent = account.calls.find(({ name }) => name === 'pay')?.body
+    if (!isDeepStrictEqual(sent, echoes[0])) broken.push('the values that were sent are not those that were recorded')
+    winners.forEach((winner, index) => {
+      const isRunner = ({ type, step, tape }: DumpedRecord) => type === 'step_completed' && tape === index + 1 && (step === 'hare' || step === 'tortoise')
+      const first = records.find(isRunner)?.step
+      if (winner !== first) broken.push(`${winner} won round ${index + 1}, the log has ${first} first`)
+    })
+    const writers = records.filter(({ type, patch }) => type === 'step_completed' && patch !== null).map(({ step }) => step)
+    const written = diary.entries.filter((entry) => writers.includes(entry))
+    if (!isDeepStrictEqual(written, writers)) broken.push(`the state has ${written}, the log ${writers}`)
+  }
+  return broken
+}
+
+/** What every run leaves in the log exactly once. Starts, intents and recoveries may be there more often. */
+function resultsOf(dump: StoreDump): Map<string, number> {
+  const repeatable = new Set(['run_recovered', 'step_started', 'effect_intended', 'effect_unsure', 'effect_resolved'])
+  const results = dump.threads.flatMap(({ log }) => log).filter(({ type, data }) => !repeatable.has(type) && data['counts'] !== false)
+  return countBy(results, ({ type, runId, tape, step, count, attempt }) => `${type} ${runId}~${tape}/${step}#${count} attempt ${attempt}`)
+}
+
+/** Calls with a recorded result, and attempts with a recorded end. */
+function settledIn(dump: StoreDump): { results: Set<string>; attempts: Set<string> } {
+  const results = new Set<string>()
+  const attempts = new Set<string>()
+  for (const { type, runId, tape, step, attempt, data } of dump.threads.flatMap(({ log }) => log)) {
+    const call = { run: runId ?? '', tape, path: step ?? '' }
+    if (['step_completed', 'effect_completed', 'effect_skipped', 'timer_fired'].includes(type)) results.add(callOf(call))
+    if (['step_failed', 'effect_failed'].includes(type) && data['counts'] !== false) attempts.add(bodyOf({ ...call, attempt }))
+  }
+  return { results, attempts }
+}
+
+function recordsOf(dump: StoreDump, runId: string): DumpedRecord[] {
+  return dump.threads.flatMap(({ log }) => log).filter((record) => record.runId === runId)
+}
+
+function callOf({ run, tape, path }: { run: string; tape: number; path: string }): string {
+  return `${run}~${tape}/${path}`
+}
+
+function bodyOf(body: { run: string; tape: number; path: string; attempt: number }): string {
+  return `${callOf(body)} attempt ${body.attempt}`
+}
+
+function withoutChance(output: unknown): unknown {
+  return typeof output === 'object' && output !== null && 'made' in output ? output.made : output
+}
+
+function withoutOrder(states: Record<string, unknown>): unknown {
+  return Object.entries(states).map(([threadId, value]) => {
+    const { count, entries } = value as Diary
+    return [threadId, count, [...entries].sort()]
+  })
+}
+
+function countBy<Item>(items: readonly Item[], keyOf: (item: Item) => string): Map<string, number> {
+  const counts = new Map<string, number>()
+  for (const item of items) counts.set(keyOf(item), (counts.get(keyOf(item)) ?? 0) + 1)
+  return counts
+}
