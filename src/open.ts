@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
-import { Holdfast } from './client/holdfast.ts'
 import type { Core } from './client/core.ts'
+import { Holdfast } from './client/holdfast.ts'
 import { RunWaiters } from './client/run-waiters.ts'
 import { Committer } from './engine/committer.ts'
 import { HeadStateCache } from './engine/thread-state.ts'
@@ -49,7 +49,10 @@ export async function open(url?: string | SqliteHandle | Store, options: OpenOpt
     await url.migrate()
     return assemble(url, options, async () => {})
   }
-  const store = await openStore(url ?? process.env['HOLDFAST_URL'] ?? 'sqlite:.holdfast/holdfast.db', { durability, clockOffsetMs })
+  const store = await openStore(url ?? process.env['HOLDFAST_URL'] ?? 'sqlite:.holdfast/holdfast.db', {
+    durability,
+    clockOffsetMs,
+  })
   try {
     await store.migrate()
     return assemble(store, options, () => store.close())
@@ -129,7 +132,12 @@ function assemble(store: Store, options: OpenOptions, closeStore: () => Promise<
   return new Holdfast(core, '', close)
 }
 
-async function closeAll(worker: Worker | undefined, committer: Committer, waiters: RunWaiters, closeStore: () => Promise<void>): Promise<void> {
+async function closeAll(
+  worker: Worker | undefined,
+  committer: Committer,
+  waiters: RunWaiters,
+  closeStore: () => Promise<void>,
+): Promise<void> {
   await worker?.stop()
   waiters.close()
   await committer.close()

@@ -17,7 +17,10 @@ export async function pauseRun(core: Core, key: RunKey, by?: string): Promise<vo
     if (run.status === 'paused') return 'done'
     if (isTerminal(run.status)) throw hasEnded(run, 'paused')
     if (run.status === 'running') return { kind: 'pause', by }
-    return { events: [await newEvent(core, 'run_paused', { reason: 'asked', ...(by !== undefined && { by }) })], run: { status: 'paused', reason: 'asked', due: 'never', setsEnd: true } }
+    return {
+      events: [await newEvent(core, 'run_paused', { reason: 'asked', ...(by !== undefined && { by }) })],
+      run: { status: 'paused', reason: 'asked', due: 'never', setsEnd: true },
+    }
   })
 }
 
@@ -27,7 +30,10 @@ export async function cancelRun(core: Core, key: RunKey, by?: string): Promise<v
     if (run.status === 'cancelled') return 'done'
     if (isTerminal(run.status)) throw hasEnded(run, 'cancelled')
     if (run.status === 'running') return { kind: 'cancel', by }
-    return { events: [await newEvent(core, 'run_cancelled', by === undefined ? {} : { by })], run: { status: 'cancelled', reason: null, setsEnd: true } }
+    return {
+      events: [await newEvent(core, 'run_cancelled', by === undefined ? {} : { by })],
+      run: { status: 'cancelled', reason: null, setsEnd: true },
+    }
   })
 }
 
@@ -36,7 +42,10 @@ export async function resumeRun(core: Core, key: RunKey, by?: string): Promise<v
   await control(core, key, 0, async (run) => {
     if (run.status === 'pending' || run.status === 'running' || run.status === 'waiting') return 'done'
     if (run.status !== 'paused') throw hasEnded(run, 'resumed')
-    return { events: [await newEvent(core, 'run_resumed', by === undefined ? {} : { by })], run: { status: 'pending', reason: null, due: { inMs: 0 }, hasProgress: true } }
+    return {
+      events: [await newEvent(core, 'run_resumed', by === undefined ? {} : { by })],
+      run: { status: 'pending', reason: null, due: { inMs: 0 }, hasProgress: true },
+    }
   })
 }
 
@@ -45,7 +54,10 @@ export async function retryRun(core: Core, key: RunKey): Promise<void> {
   await control(core, key, 0, async (run) => {
     if (run.status === 'pending' || run.status === 'running' || run.status === 'waiting') return 'done'
     if (run.status !== 'failed') {
-      throw new HoldfastError('conflict', `Run "${run.id}" is ${run.status}; only a failed run can be retried${run.status === 'paused' ? '. Resume it instead' : ''}.`)
+      throw new HoldfastError(
+        'conflict',
+        `Run "${run.id}" is ${run.status}; only a failed run can be retried${run.status === 'paused' ? '. Resume it instead' : ''}.`,
+      )
     }
     const end = await readEnd(core, run)
     const reopened = (end?.data?.['failed'] as string[] | undefined) ?? []
@@ -90,7 +102,8 @@ async function control(core: Core, key: RunKey, waitMs: number, decide: (run: Ru
         core.waiters.runChanged(key.owner, key.runId)
         return
       }
-      if (action.isUndisturbed && answer.refusal === 'conflict' && (await readRun(core, key)).status === run.status) throw disturbed(run)
+      if (action.isUndisturbed && answer.refusal === 'conflict' && (await readRun(core, key)).status === run.status)
+        throw disturbed(run)
     }
     await new Promise((resolve) => setTimeout(resolve, Math.min(50, tries * 2)))
   }
@@ -100,9 +113,13 @@ async function control(core: Core, key: RunKey, waitMs: number, decide: (run: Ru
 export async function readRun(core: Core, key: RunKey): Promise<Run> {
   const run = await core.store.readRun(key)
   if (run === null) {
-    throw new HoldfastError('run_not_found', `There is no run "${key.runId}"${key.owner === '' ? '' : ` of owner "${key.owner}"`}.`, {
-      details: { runId: key.runId },
-    })
+    throw new HoldfastError(
+      'run_not_found',
+      `There is no run "${key.runId}"${key.owner === '' ? '' : ` of owner "${key.owner}"`}.`,
+      {
+        details: { runId: key.runId },
+      },
+    )
   }
   return run
 }
@@ -130,7 +147,9 @@ async function waitWhile(core: Core, key: RunKey, status: RunStatus, waitMs: num
 }
 
 function hasEnded(run: Run, verb: string): HoldfastError {
-  return new HoldfastError('conflict', `Run "${run.id}" is ${run.status} and can't be ${verb}.`, { details: { runId: run.id, status: run.status } })
+  return new HoldfastError('conflict', `Run "${run.id}" is ${run.status} and can't be ${verb}.`, {
+    details: { runId: run.id, status: run.status },
+  })
 }
 
 function disturbed(run: Run): HoldfastError {

@@ -111,4 +111,3 @@ export class Holdfast {
     await this.close()
   }
 }
-

@@ -1,6 +1,6 @@
-import { reviveError } from '../model/stored-error.ts'
 import type { EventType, LogRecord } from '../model/event.ts'
 import type { Run } from '../model/run.ts'
+import { reviveError } from '../model/stored-error.ts'
 import type { Core } from './core.ts'
 
 /** An event of a thread's log, decoded. */
@@ -33,12 +33,20 @@ export async function readEvents(core: Core, run: Run, options: { after?: number
 /** The event that says how a run ended or why it stopped. */
 export async function readEnd(core: Core, run: Run): Promise<RunEvent | null> {
   if (run.endSeq === null) return null
-  const [record] = await core.store.readLog({ owner: run.owner, threadId: run.threadId, afterSeq: run.endSeq - 1, toSeq: run.endSeq })
+  const [record] = await core.store.readLog({
+    owner: run.owner,
+    threadId: run.threadId,
+    afterSeq: run.endSeq - 1,
+    toSeq: run.endSeq,
+  })
   return record === undefined ? null : toEvent(core, run.threadId, record)
 }
 
 function toEvent(core: Core, threadId: string, record: LogRecord): RunEvent {
-  const { error, ...data } = (record.payload === null ? {} : core.codec.decode(record.payload)) as { error?: Error } & Record<string, unknown>
+  const { error, ...data } = (record.payload === null ? {} : core.codec.decode(record.payload)) as { error?: Error } & Record<
+    string,
+    unknown
+  >
   return {
     seq: record.seq,
     at: record.at,

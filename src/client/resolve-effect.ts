@@ -17,7 +17,9 @@ export async function resolveEffect(core: Core, owner: string, key: string, reso
   if (operation.status !== 'unsure') throw notUnsure(key, operation.status)
   const { threadId, runId } = operation
   const doubts = await core.store.readLog({ owner, threadId, runId, types: ['effect_unsure'] })
-  const doubt = doubts.findLast((record) => record.payload !== null && (core.codec.decode(record.payload) as { key: string }).key === key)
+  const doubt = doubts.findLast(
+    (record) => record.payload !== null && (core.codec.decode(record.payload) as { key: string }).key === key,
+  )
   const result = resolution.result === undefined ? null : core.codec.encode(resolution.result)
   const by = resolution.by ?? null
   const data = {
@@ -54,7 +56,11 @@ export async function resolveEffect(core: Core, owner: string, key: string, reso
 }
 
 function notUnsure(key: string, status: string): HoldfastError {
-  return new HoldfastError('already_answered', `The effect with key "${key}" is ${status}, not unsure: there is nothing to decide.`, {
-    details: { key, status },
-  })
+  return new HoldfastError(
+    'already_answered',
+    `The effect with key "${key}" is ${status}, not unsure: there is nothing to decide.`,
+    {
+      details: { key, status },
+    },
+  )
 }

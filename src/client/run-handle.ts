@@ -56,15 +56,20 @@ export class RunHandle<Output = unknown> {
     const deadline = options.timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + options.timeoutMs
     for (;;) {
       options.signal?.throwIfAborted()
-      if (this.#core.waiters.isClosed) throw new HoldfastError('closed', `Holdfast was closed while waiting for run "${this.id}"; the run goes on.`)
+      if (this.#core.waiters.isClosed)
+        throw new HoldfastError('closed', `Holdfast was closed while waiting for run "${this.id}"; the run goes on.`)
       const run = await this.#read()
       if (isTerminal(run.status)) return this.#output(run)
       const leftMs = deadline - performance.now()
       if (leftMs <= 0) {
-        throw new HoldfastError('timeout', `Run "${this.id}" was still ${run.status} after ${options.timeoutMs} ms. It goes on; ask again later.`, {
-          retryable: true,
-          details: { runId: this.id, status: run.status },
-        })
+        throw new HoldfastError(
+          'timeout',
+          `Run "${this.id}" was still ${run.status} after ${options.timeoutMs} ms. It goes on; ask again later.`,
+          {
+            retryable: true,
+            details: { runId: this.id, status: run.status },
+          },
+        )
       }
       await sooner(this.#core.waiters.next(this.#key), leftMs, options.signal)
     }
@@ -118,7 +123,9 @@ export class RunHandle<Output = unknown> {
     if (run !== null && run.threadId === this.threadId) return run
     const thread = await this.#core.store.readThread({ owner: this.#key.owner, threadId: this.threadId })
     if (thread?.deletedAt != null) {
-      throw new HoldfastError('thread_deleted', `Thread "${this.threadId}" was deleted, and run "${this.id}" with it.`, { details: { runId: this.id } })
+      throw new HoldfastError('thread_deleted', `Thread "${this.threadId}" was deleted, and run "${this.id}" with it.`, {
+        details: { runId: this.id },
+      })
     }
     return readRun(this.#core, this.#key)
   }
@@ -139,7 +146,17 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
     threadId: run.threadId,
     runId: run.id,
     afterSeq: run.inputSeq,
-    types: ['step_started', 'step_completed', 'step_failed', 'step_skipped', 'effect_intended', 'effect_completed', 'effect_skipped', 'effect_unsure', 'effect_failed'],
+    types: [
+      'step_started',
+      'step_completed',
+      'step_failed',
+      'step_skipped',
+      'effect_intended',
+      'effect_completed',
+      'effect_skipped',
+      'effect_unsure',
+      'effect_failed',
+    ],
     bare: true,
   })
   const completed: string[] = []
@@ -150,7 +167,8 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
     const key = `${step}#${count}`
     if (attempt > 0) attempts[step] = Math.max(attempts[step] ?? 0, attempt)
     if (type === 'step_completed' || type === 'effect_completed' || type === 'effect_skipped') completed.push(step)
-    if (type === 'step_completed' || type === 'step_skipped' || type === 'effect_completed' || type === 'effect_skipped') open.delete(key)
+    if (type === 'step_completed' || type === 'step_skipped' || type === 'effect_completed' || type === 'effect_skipped')
+      open.delete(key)
     else open.set(key, step)
   }
   const isOver = run.status === 'completed' || run.status === 'cancelled'

@@ -40,7 +40,9 @@ export async function startRun(
   const workflow = findWorkflow(core, workflowOrName)
   const name = workflow?.name ?? checkId('workflow name', workflowOrName)
   const checked =
-    workflow?.options.input === undefined ? input : await validate(workflow.options.input, input, `The input of workflow "${name}"`)
+    workflow?.options.input === undefined
+      ? input
+      : await validate(workflow.options.input, input, `The input of workflow "${name}"`)
   const id = options.id === undefined ? randomUUID() : checkId('run id', options.id)
   const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
   const data = checked === undefined ? {} : { input: checked }
@@ -81,7 +83,8 @@ export async function startRun(
   if (created === undefined) throw new HoldfastError('conflict', `Run "${id}" was not created.`)
   if (created.isNew) core.wakeWorker()
   else checkSame(created.run, newRun, options.threadId !== undefined)
-  if (!created.isNew && created.run.status === 'failed' && options.ifFailed === 'retry') await retryRun(core, { owner, runId: id })
+  if (!created.isNew && created.run.status === 'failed' && options.ifFailed === 'retry')
+    await retryRun(core, { owner, runId: id })
   return created.run
 }
 
@@ -112,10 +115,14 @@ function checkSame(existing: Run, asked: NewRun, hasThread: boolean): void {
 
 function refused(refusal: string, id: string, threadId: string): HoldfastError {
   if (refusal === 'conflict') {
-    return new HoldfastError('conflict', `Thread "${threadId}" has an unfinished run, and ifBusy is 'reject': run "${id}" was not started.`, {
-      retryable: true,
-      details: { threadId },
-    })
+    return new HoldfastError(
+      'conflict',
+      `Thread "${threadId}" has an unfinished run, and ifBusy is 'reject': run "${id}" was not started.`,
+      {
+        retryable: true,
+        details: { threadId },
+      },
+    )
   }
   return new HoldfastError('conflict', `Run "${id}" was not started: ${refusal}.`)
 }

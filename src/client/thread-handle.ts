@@ -35,7 +35,11 @@ export class ThreadHandle {
   }
 
   /** Starts a run on this thread and waits for its output. */
-  async run<Input, Output, State>(workflow: Workflow<Input, Output, State> | string, input?: Input, options?: Omit<StartOptions, 'threadId'>): Promise<Output> {
+  async run<Input, Output, State>(
+    workflow: Workflow<Input, Output, State> | string,
+    input?: Input,
+    options?: Omit<StartOptions, 'threadId'>,
+  ): Promise<Output> {
     const handle = await this.start<Input, Output, State>(workflow, input, options)
     return handle.result()
   }
@@ -46,7 +50,10 @@ export class ThreadHandle {
     input?: Input,
     options: Omit<StartOptions, 'threadId'> = {},
   ): Promise<RunHandle<Output>> {
-    const run = await startRun(this.#core, this.#owner, workflow as AnyWorkflow | string, input, { ...options, threadId: this.id })
+    const run = await startRun(this.#core, this.#owner, workflow as AnyWorkflow | string, input, {
+      ...options,
+      threadId: this.id,
+    })
     return new RunHandle<Output>(this.#core, run)
   }
 
@@ -86,14 +93,20 @@ export class ThreadHandle {
    * Edits the state by hand; logged. With `ifAt` only when that checkpoint is still the latest, otherwise `conflict`;
    * without, it is tried again on the newest state. A run that executes right now is a `conflict`: pause it first.
    */
-  async update<State = Record<string, unknown>>(recipe: (draft: State) => State | undefined | void, options: { ifAt?: string } = {}): Promise<void> {
+  async update<State = Record<string, unknown>>(
+    recipe: (draft: State) => State | undefined | void,
+    options: { ifAt?: string } = {},
+  ): Promise<void> {
     const { store, codec, committer } = this.#core
     for (let tries = 0; tries < 200; tries++) {
       const thread = await store.readThread(this.#key)
       if (thread?.deletedAt != null) throw this.#deleted()
       const headSeq = thread?.headSeq ?? 0
       if (options.ifAt !== undefined && (thread === null || (await this.#position(thread, options.ifAt)) !== headSeq)) {
-        throw new HoldfastError('conflict', `Thread "${this.id}" has moved on from ${options.ifAt}: it is at ${formatCheckpoint(this.id, headSeq)}.`)
+        throw new HoldfastError(
+          'conflict',
+          `Thread "${this.id}" has moved on from ${options.ifAt}: it is at ${formatCheckpoint(this.id, headSeq)}.`,
+        )
       }
       const head = thread === null ? undefined : await loadState(store, codec, thread, headSeq)
       const definition = this.#definition(head)
@@ -102,7 +115,11 @@ export class ThreadHandle {
       if (patch === null) return
       const isMigrated = definition !== undefined && head !== undefined && head.version < definition.version
       const whole = isMigrated ? replaceState(applyPatch(current, codec.decode(codec.encode(patch)) as Patch)) : patch
-      const event = await newEvent(this.#core, isMigrated ? 'state_migrated' : 'state_updated', isMigrated ? { from: head?.version, to: definition.version } : {})
+      const event = await newEvent(
+        this.#core,
+        isMigrated ? 'state_migrated' : 'state_updated',
+        isMigrated ? { from: head?.version, to: definition.version } : {},
+      )
       const answer = await committer.commit({
         ...this.#key,
         runId: null,
@@ -115,9 +132,13 @@ export class ThreadHandle {
       if (answer.refusal === 'thread_deleted') throw this.#deleted()
       const now = await store.readThread(this.#key)
       if (options.ifAt !== undefined || now?.headSeq === headSeq) {
-        throw new HoldfastError('conflict', `The state of thread "${this.id}" can't be edited while a run executes on it. Pause the run, or wait for it.`, {
-          retryable: true,
-        })
+        throw new HoldfastError(
+          'conflict',
+          `The state of thread "${this.id}" can't be edited while a run executes on it. Pause the run, or wait for it.`,
+          {
+            retryable: true,
+          },
+        )
       }
     }
     throw new HoldfastError('conflict', `Thread "${this.id}" keeps changing; try again.`, { retryable: true })
@@ -154,14 +175,18 @@ export class ThreadHandle {
     if (labelled !== undefined) return labelled.seq
     const { threadId, seq } = parseCheckpoint(checkpoint)
     if (threadId !== this.id || seq > thread.headSeq || seq <= thread.baseSeq) {
-      throw new HoldfastError('invalid_id', `Thread "${this.id}" has no checkpoint "${checkpoint}": it goes from ${formatCheckpoint(this.id, thread.baseSeq + 1)} to ${formatCheckpoint(this.id, thread.headSeq)}.`)
+      throw new HoldfastError(
+        'invalid_id',
+        `Thread "${this.id}" has no checkpoint "${checkpoint}": it goes from ${formatCheckpoint(this.id, thread.baseSeq + 1)} to ${formatCheckpoint(this.id, thread.headSeq)}.`,
+      )
     }
     return seq
   }
 
   #show<State>(at: StateAt | undefined, definition: StateDefinition<State> | undefined): State {
     if (definition === undefined) return at?.value as State
-    if (at === undefined || at.version < definition.version) return migrateState(definition, at?.value, at?.version ?? 0).value as State
+    if (at === undefined || at.version < definition.version)
+      return migrateState(definition, at?.value, at?.version ?? 0).value as State
     return at.value as State
   }
 
@@ -173,6 +198,8 @@ export class ThreadHandle {
   }
 
   #deleted(): HoldfastError {
-    return new HoldfastError('thread_deleted', `Thread "${this.id}" was deleted. A new run on it starts a new life.`, { details: { threadId: this.id } })
+    return new HoldfastError('thread_deleted', `Thread "${this.id}" was deleted. A new run on it starts a new life.`, {
+      details: { threadId: this.id },
+    })
   }
 }

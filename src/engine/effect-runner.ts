@@ -5,8 +5,8 @@ import type { Payload } from '../model/payload.ts'
 import { retryDelayMs } from '../model/retry.ts'
 import { reviveError } from '../model/stored-error.ts'
 import { blame } from './blame.ts'
-import type { EffectOptions } from './context.ts'
 import type { Call } from './calls.ts'
+import type { EffectOptions } from './context.ts'
 import type { Execution } from './execution.ts'
 import { failureEvent, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
 import { withTimeout } from './with-timeout.ts'
@@ -175,11 +175,22 @@ class Effect<T> {
       execution.throwIfEnded()
       if (answer?.happened === true) return this.#complete(answer.result as T, { via: 'check' })
       if (answer?.happened !== false) {
-        return this.#doubt(new HoldfastError('invalid_input', `check of effect "${this.#call.path}" must return { happened: true or false, result? }`))
+        return this.#doubt(
+          new HoldfastError(
+            'invalid_input',
+            `check of effect "${this.#call.path}" must return { happened: true or false, result? }`,
+          ),
+        )
       }
       if (!stage.byCrash) return this.#retryOrFail(stage.error, { isOpen: false, via: 'check' })
       const error = new Error('The worker died before the effect happened')
-      const event = failureEvent(execution, this.#call, { error, final: false, next: 'retry', counts: false }, this.#attempt, null)
+      const event = failureEvent(
+        execution,
+        this.#call,
+        { error, final: false, next: 'retry', counts: false },
+        this.#attempt,
+        null,
+      )
       await execution.commit([event], { operation: { kind: 'fail', key: this.#key } })
       return { stage: { kind: 'nothing' } }
     }
@@ -192,7 +203,8 @@ class Effect<T> {
       payload = result === undefined ? null : this.#execution.codec.encode(result)
     } catch (error) {
       // It happened, but what it returned can't be kept: the operation is closed, so that nobody sends it again.
-      if (codeOf(error) === 'value_not_storable' || codeOf(error) === 'value_too_large') return this.#failForGood(error, 'complete')
+      if (codeOf(error) === 'value_not_storable' || codeOf(error) === 'value_too_large')
+        return this.#failForGood(error, 'complete')
       throw error
     }
     const data = { key: this.#key, ...(via && { via }), ...(result !== undefined && { result }) }
@@ -235,7 +247,14 @@ class Effect<T> {
       return how.isOpen ? this.#doubt(error) : this.#failForGood(cause, 'fail')
     }
     const retryAt = execution.now() + delayMs
-    const failure = { error: cause, final: false, next: 'retry', retryAt, ...(how.isOpen && { open: true }), ...(how.via && { via: how.via }) } as const
+    const failure = {
+      error: cause,
+      final: false,
+      next: 'retry',
+      retryAt,
+      ...(how.isOpen && { open: true }),
+      ...(how.via && { via: how.via }),
+    } as const
     if (how.isOpen) await recordFailure(execution, this.#call, failure, attempt, null)
     else {
       const event = failureEvent(execution, this.#call, failure, attempt, null)
@@ -272,7 +291,9 @@ class Effect<T> {
     const execution = this.#execution
     const operation = await this.#execution.store.readOperation({ owner: execution.owner, key: this.#key })
     if (operation?.status === 'completed') {
-      return { stage: { kind: 'resolved', result: operation.result === null ? undefined : execution.codec.decode(operation.result) } }
+      return {
+        stage: { kind: 'resolved', result: operation.result === null ? undefined : execution.codec.decode(operation.result) },
+      }
     }
     if (operation !== null && !isOpen(operation.status)) return { stage: { kind: 'nothing' } }
     await execution.park({

@@ -75,7 +75,9 @@ async function load(engine: Engine, claim: Claim): Promise<Loaded> {
   if (run.tapeSeq === null) {
     const cached = cache.get(thread)
     // The run's own run_queued changes no state; when nothing else came since, there is nothing to read.
-    const isFresh = cached !== undefined && (cached.seq === thread.headSeq || (cached.seq === thread.headSeq - 1 && run.inputSeq === thread.headSeq))
+    const isFresh =
+      cached !== undefined &&
+      (cached.seq === thread.headSeq || (cached.seq === thread.headSeq - 1 && run.inputSeq === thread.headSeq))
     const isNew = run.inputSeq === thread.baseSeq + 1 && thread.headSeq === run.inputSeq
     const base = isFresh
       ? cached
@@ -131,7 +133,10 @@ async function callFunction(execution: Execution, input: unknown): Promise<void>
   const { workflow } = execution
   const { timeoutMs } = workflow.options
   const startedAt = execution.claim.run.startedAt ?? execution.now()
-  const timer = timeoutMs === undefined ? undefined : setTimeout(() => void onTimeout(execution), Math.max(0, startedAt + timeoutMs - execution.now()))
+  const timer =
+    timeoutMs === undefined
+      ? undefined
+      : setTimeout(() => void onTimeout(execution), Math.max(0, startedAt + timeoutMs - execution.now()))
   try {
     let output = await workflow.fn(new RunContext(execution), input)
     if (execution.stop?.kind === 'cancel') return await execution.finishCancelled()
@@ -156,7 +161,10 @@ async function fail(execution: Execution, error: unknown): Promise<void> {
 }
 
 async function onTimeout(execution: Execution): Promise<void> {
-  const error = new HoldfastError('timeout', `Run "${execution.runId}" took longer than the ${execution.workflow.options.timeoutMs} ms its workflow allows.`)
+  const error = new HoldfastError(
+    'timeout',
+    `Run "${execution.runId}" took longer than the ${execution.workflow.options.timeoutMs} ms its workflow allows.`,
+  )
   await fail(execution, error)
 }
 

@@ -437,7 +437,11 @@ export class Execution {
     const hasResult = this.#pendingHasResult || events.length > 0
     this.#pending = []
     this.#pendingHasResult = false
-    const run: Mutable<RunChange> = { currentStep: this.#running.values().next().value ?? null, leaseMs: this.#leaseMs, ...options.run }
+    const run: Mutable<RunChange> = {
+      currentStep: this.#running.values().next().value ?? null,
+      leaseMs: this.#leaseMs,
+      ...options.run,
+    }
     if (options.hasProgress) run.hasProgress = true
     if (this.#startsTape && all.length > 0) {
       run.startsTape = true
@@ -486,13 +490,16 @@ export class Execution {
     if (answer.ok) {
       this.#lastSeq = answer.lastSeq
       if (answer.hasMail) void this.checkMail()
-    } else if (answer.refusal === 'lease_lost' || answer.refusal === 'thread_deleted' || answer.refusal === 'run_not_found') this.lose()
+    } else if (answer.refusal === 'lease_lost' || answer.refusal === 'thread_deleted' || answer.refusal === 'run_not_found')
+      this.lose()
     return answer
   }
 
   #refused(refusal: string): HoldfastError {
     if (this.#hasEnded) return this.#endError()
-    return new HoldfastError('conflict', `A write of run "${this.runId}" was refused: ${refusal}.`, { details: { runId: this.runId, refusal } })
+    return new HoldfastError('conflict', `A write of run "${this.runId}" was refused: ${refusal}.`, {
+      details: { runId: this.runId, refusal },
+    })
   }
 
   /** One result a turn of the event loop, in order (E3). */
@@ -522,7 +529,8 @@ export class Execution {
     const wait = this.#waits.asRow()
     if (wait === null) return
     const { timeoutMs } = this.workflow.options
-    const overAt = timeoutMs === undefined ? Number.POSITIVE_INFINITY : (this.claim.run.startedAt ?? this.#clockBase.now) + timeoutMs
+    const overAt =
+      timeoutMs === undefined ? Number.POSITIVE_INFINITY : (this.claim.run.startedAt ?? this.#clockBase.now) + timeoutMs
     const dueAt = Math.min(wait.dueAt, overAt)
     const run: Mutable<RunChange> = {
       status: 'waiting',
@@ -549,11 +557,19 @@ export class Execution {
     switch (stop.kind) {
       case 'pause': {
         const event = this.event('run_paused', null, { data: { reason: stop.reason, ...stop.data } })
-        return this.#endWith([event], { status: 'paused', reason: stop.reason, due: 'never', setsEnd: true, uncountClaim: true }, { kind: 'paused' })
+        return this.#endWith(
+          [event],
+          { status: 'paused', reason: stop.reason, due: 'never', setsEnd: true, uncountClaim: true },
+          { kind: 'paused' },
+        )
       }
       case 'cancel': {
         const event = this.event('run_cancelled', null, { data: stop.data })
-        return this.#endWith([event], { status: 'cancelled', reason: null, currentStep: null, setsEnd: true }, { kind: 'cancelled' })
+        return this.#endWith(
+          [event],
+          { status: 'cancelled', reason: null, currentStep: null, setsEnd: true },
+          { kind: 'cancelled' },
+        )
       }
       case 'release':
         return this.#endWith([], { status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true }, { kind: 'released' })
@@ -596,7 +612,8 @@ export class Execution {
   }
 
   #pauseOnMismatch(recorded: CallKey[], asked: CallKey[]): void {
-    const shown = (keys: CallKey[]) => (keys.length === 0 ? 'nothing' : keys.slice(0, 10).join(', ') + (keys.length > 10 ? ', …' : ''))
+    const shown = (keys: CallKey[]) =>
+      keys.length === 0 ? 'nothing' : keys.slice(0, 10).join(', ') + (keys.length > 10 ? ', …' : '')
     const error = new HoldfastError(
       'nondeterminism',
       `Run "${this.runId}" no longer matches its log: next in the log is ${shown(recorded)}; the function asked for ${shown(asked)}. ` +
@@ -614,7 +631,8 @@ export class Execution {
 
   #endError(): HoldfastError {
     const details = { runId: this.runId }
-    if (this.#stop?.kind === 'cancel') return new HoldfastError('run_cancelled', `Run "${this.runId}" was cancelled.`, { details })
+    if (this.#stop?.kind === 'cancel')
+      return new HoldfastError('run_cancelled', `Run "${this.runId}" was cancelled.`, { details })
     if (this.#stop?.kind === 'lost') {
       return new HoldfastError(
         'lease_lost',
@@ -622,7 +640,11 @@ export class Execution {
         { details },
       )
     }
-    return new HoldfastError('closed', `Run "${this.runId}" is no longer executed by this process; the call on its ctx came too late.`, { details })
+    return new HoldfastError(
+      'closed',
+      `Run "${this.runId}" is no longer executed by this process; the call on its ctx came too late.`,
+      { details },
+    )
   }
 }
 

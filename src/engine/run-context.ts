@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto'
 import { HoldfastError } from '../model/errors.ts'
 import type { SqlTransaction } from '../store/store.ts'
 import { blame, blamed } from './blame.ts'
+import type { Call } from './calls.ts'
 import type { Context, EffectOptions, MapOptions, OpenStep, StepHandle, StepOptions } from './context.ts'
 import { runEffect } from './effect-runner.ts'
-import type { Call } from './calls.ts'
 import { type Execution, never } from './execution.ts'
 import { failureEvent, resultOf, runStep } from './step-runner.ts'
 import { callKey } from './tape.ts'
@@ -68,7 +68,9 @@ export class RunContext implements Context<never> {
         const index = next++
         try {
           const body = (step: StepHandle<never>) => fn(list[index] as Item, index, step)
-          results[index] = await this.#enter('step', `${name}[${index}]`, true, (call) => runStep(this.#execution, call, body, stepOptions))
+          results[index] = await this.#enter('step', `${name}[${index}]`, true, (call) =>
+            runStep(this.#execution, call, body, stepOptions),
+          )
         } catch (error) {
           errors.push(error instanceof Error ? error : new Error(String(error)))
         }

@@ -1,9 +1,10 @@
 import type { Codec } from '../model/codec.ts'
+import { deepFreeze } from '../model/container.ts'
 import { codeOf } from '../model/errors.ts'
-import { applyPatch, deepFreeze, diffUpdate, type Patch, replaceState } from '../model/patch.ts'
+import { applyPatch, diffUpdate, type Patch, replaceState } from '../model/patch.ts'
 import type { Payload } from '../model/payload.ts'
 import { migrateState, type StateDefinition } from '../model/state.ts'
-import { isSnapshotDue, patchCost, type StateAt, wantsMeasuring } from './thread-state.ts'
+import { isSnapshotDue, nextMeasureAt, patchCost, type StateAt } from './thread-state.ts'
 
 type Recipe = (draft: never) => unknown
 
@@ -25,7 +26,7 @@ export class StateLine {
   #position = 0
   #shown: { of: unknown; value: unknown } | undefined
   #loadCost: number
-  #knownBytes: number
+  #measureAt: number
 
   constructor(options: {
     codec: Codec
@@ -39,7 +40,7 @@ export class StateLine {
     this.#viewVersion = options.base.version
     this.#ahead = [...options.patches]
     this.#loadCost = options.patches.reduce((sum, { patch }) => sum + patchCost(patch), options.base.loadCost)
-    this.#knownBytes = options.base.knownBytes
+    this.#measureAt = options.base.measureAt
   }
 
   /** What ctx.state shows: under a newer definition, migrated in memory. */
@@ -99,13 +100,12 @@ export class StateLine {
 
   /** The snapshot to write with the patch that was just added, if it is time for one. */
   snapshot(): Payload | undefined {
-    if (!wantsMeasuring(this.#loadCost, this.#knownBytes)) return undefined
+    if (this.#loadCost < this.#measureAt) return undefined
     const state = this.#encodeTip()
-    this.#knownBytes = state?.length ?? this.#loadCost
-    if (state === undefined) return undefined
-    if (!isSnapshotDue(this.#loadCost, state.length)) return undefined
-    this.#loadCost = state.length
-    return state
+    const isDue = state !== undefined && isSnapshotDue(this.#loadCost, state.length)
+    if (isDue) this.#loadCost = state.length
+    this.#measureAt = nextMeasureAt(this.#loadCost, state?.length ?? 0)
+    return isDue ? state : undefined
   }
 
   /** A state that has grown beyond what one value may be still lives in its patches; it just gets no snapshot. */
@@ -121,7 +121,7 @@ export class StateLine {
   /** The whole line as a state at `seq`, for the cache and for the next tape. */
   at(seq: number): StateAt {
     this.advance(this.end)
-    return { seq, value: this.#view, version: this.#viewVersion, loadCost: this.#loadCost, knownBytes: this.#knownBytes }
+    return { seq, value: this.#view, version: this.#viewVersion, loadCost: this.#loadCost, measureAt: this.#measureAt }
   }
 
   #tip(): unknown {

@@ -1,13 +1,13 @@
-import { HoldfastError } from '../model/errors.ts'
 import { fingerprint } from '../model/codec.ts'
+import { HoldfastError } from '../model/errors.ts'
 import type { Payload } from '../model/payload.ts'
-import { type RetryPolicy, defaultRetryPolicy, retryDelayMs, retryPolicy } from '../model/retry.ts'
+import { defaultRetryPolicy, type RetryPolicy, retryDelayMs, retryPolicy } from '../model/retry.ts'
 import { stepDeathLimit } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
 import { blame } from './blame.ts'
-import type { StepHandle, StepOptions } from './context.ts'
 import type { Call } from './calls.ts'
+import type { StepHandle, StepOptions } from './context.ts'
 import { type Execution, never } from './execution.ts'
 import type { FailureData, Outcome } from './tape.ts'
 import { withTimeout } from './with-timeout.ts'
@@ -47,7 +47,13 @@ export async function runStep<T>(execution: Execution, call: Call, body: Body<T>
     const delayMs = retryDelayMs(policy, failures - reopened, outcome.error, Math.random())
     if (delayMs === null) return failed(execution, call, options, outcome.error, attempt, outcome.durationMs)
     const retryAt = execution.now() + delayMs
-    await recordFailure(execution, call, { error: outcome.error, final: false, next: 'retry', retryAt }, attempt, outcome.durationMs)
+    await recordFailure(
+      execution,
+      call,
+      { error: outcome.error, final: false, next: 'retry', retryAt },
+      attempt,
+      outcome.durationMs,
+    )
     await waitForRetry(execution, call, retryAt)
   }
 }
@@ -97,7 +103,8 @@ function runBody<T>(
   attempt: number,
   recipes: Recipe[],
 ): Promise<T> | T {
-  const limit = options.timeoutMs === undefined ? undefined : withTimeout(options.timeoutMs, `Step "${call.path}"`, execution.signal)
+  const limit =
+    options.timeoutMs === undefined ? undefined : withTimeout(options.timeoutMs, `Step "${call.path}"`, execution.signal)
   const handle: StepHandle<never> = {
     attempt,
     get key() {
@@ -188,9 +195,18 @@ async function runFallback<T>(
   execution.begin(call)
   try {
     const cause = reviveError(error ?? new Error('unknown failure'))
-    const value = await untilCancelled(execution, execution.calls.inBody(call.path, async () => fallback(cause)))
+    const value = await untilCancelled(
+      execution,
+      execution.calls.inBody(call.path, async () => fallback(cause)),
+    )
     const durationMs = Math.round(performance.now() - started)
-    return await recordResult(execution, call, value, { attempt: failures + 1, durationMs, recipes: [], options: {}, via: 'fallback' })
+    return await recordResult(execution, call, value, {
+      attempt: failures + 1,
+      durationMs,
+      recipes: [],
+      options: {},
+      via: 'fallback',
+    })
   } catch (fallbackError) {
     execution.throwIfEnded()
     const { fallback: _, ...rest } = options

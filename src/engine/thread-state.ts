@@ -1,5 +1,6 @@
 import type { Codec } from '../model/codec.ts'
-import { applyPatch, deepFreeze, type Patch } from '../model/patch.ts'
+import { deepFreeze } from '../model/container.ts'
+import { applyPatch, type Patch } from '../model/patch.ts'
 import type { Payload } from '../model/payload.ts'
 import type { Store, Thread, ThreadKey } from '../store/store.ts'
 
@@ -12,8 +13,8 @@ export interface StateAt {
   readonly version: number
   /** What it takes to load it: bytes of the snapshot and the patches, with something for each row. */
   readonly loadCost: number
-  /** Bytes of the state when it was last measured. */
-  readonly knownBytes: number
+  /** The load cost at which the state is measured next. */
+  readonly measureAt: number
 }
 
 /** What reading a row costs besides its bytes, in bytes. */
@@ -21,7 +22,7 @@ const rowCost = 32
 /** Below this a snapshot gains nothing. */
 const minSnapshotCost = 64 * 1024
 
-export const emptyState: StateAt = { seq: 0, value: undefined, version: 0, loadCost: 0, knownBytes: 0 }
+export const emptyState: StateAt = { seq: 0, value: undefined, version: 0, loadCost: 0, measureAt: minSnapshotCost }
 
 /** Rebuilds the state at `atSeq` from the nearest snapshot and the patches after it: two range reads. */
 export async function loadState(store: Store, codec: Codec, thread: Thread, atSeq: number): Promise<StateAt> {
@@ -35,7 +36,7 @@ export async function loadState(store: Store, codec: Codec, thread: Thread, atSe
           value: deepFreeze(codec.decode(snapshot.state)),
           version: snapshot.stateVersion,
           loadCost: snapshot.state.length,
-          knownBytes: snapshot.state.length,
+          measureAt: nextMeasureAt(snapshot.state.length, snapshot.state.length),
         }
   return catchUp(store, codec, thread, base, atSeq)
 }
@@ -57,7 +58,7 @@ export async function catchUp(store: Store, codec: Codec, key: ThreadKey, from: 
     loadCost += patchCost(record.patch)
     if (record.type === 'state_migrated' && record.payload !== null) version = migratedTo(codec, record.payload)
   }
-  return { seq: atSeq, value, version, loadCost, knownBytes: from.knownBytes }
+  return { seq: atSeq, value, version, loadCost, measureAt: from.measureAt }
 }
 
 export function patchCost(patch: Payload): number {
@@ -69,11 +70,11 @@ export function migratedTo(codec: Codec, payload: Payload): number {
 }
 
 /**
- * Whether it is time to measure the state and perhaps write a snapshot: when loading has come to cost twice what the
- * state was. Measuring costs O(state), so it happens only each time the cost has doubled.
+ * When to measure the state again, to see whether a snapshot pays: not before loading costs twice what the state was.
+ * Measuring costs O(state), so it waits at least until the cost has grown by a quarter.
  */
-export function wantsMeasuring(loadCost: number, knownBytes: number): boolean {
-  return loadCost >= Math.max(minSnapshotCost, 2 * knownBytes)
+export function nextMeasureAt(loadCost: number, stateBytes: number): number {
+  return Math.max(minSnapshotCost, 2 * stateBytes, 1.25 * loadCost)
 }
 
 /** A snapshot pays when the patches outweigh it. */
@@ -103,7 +104,7 @@ export class HeadStateCache {
   set(thread: ThreadKey & { incarnation: number }, state: StateAt): void {
     const key = cacheKey(thread)
     this.#remove(key)
-    const bytes = 500 + Math.max(state.knownBytes, state.loadCost)
+    const bytes = 500 + state.loadCost
     if (bytes > this.#maxBytes) return
     this.#entries.set(key, { incarnation: thread.incarnation, state, bytes })
     this.#bytes += bytes

@@ -13,7 +13,11 @@ const transactionMs = 5_000
  * A step whose body writes the user's own tables, in the same transaction as its checkpoint: it takes effect exactly once.
  * A throw rolls everything back and is the step's final failure.
  */
-export async function runTransaction<T>(execution: Execution, call: Call, body: (tx: SqlTransaction) => Promise<T> | T): Promise<T> {
+export async function runTransaction<T>(
+  execution: Execution,
+  call: Call,
+  body: (tx: SqlTransaction) => Promise<T> | T,
+): Promise<T> {
   if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
   if (!execution.isOpen) await execution.pass(call)
   const attempt = (call.history?.failures ?? 0) + 1
@@ -38,6 +42,7 @@ export async function runTransaction<T>(execution: Execution, call: Call, body: 
   } finally {
     execution.end(call)
   }
-  if (result === undefined) throw new HoldfastError('conflict', `Transaction "${call.path}" of run "${execution.runId}" left no result.`)
+  if (result === undefined)
+    throw new HoldfastError('conflict', `Transaction "${call.path}" of run "${execution.runId}" left no result.`)
   return result.payload === null ? result.value : (execution.codec.decode(result.payload) as { result: T }).result
 }

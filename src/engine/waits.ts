@@ -58,7 +58,10 @@ export class Waits {
   #setTimer(waiting: Waiting, dueAt: number): void {
     const delayMs = Math.max(0, dueAt - this.#now())
     // Longer than setTimeout can count: looked at again. As a rule the run is a row long before.
-    waiting.timer = setTimeout(() => (dueAt > this.#now() ? this.#setTimer(waiting, dueAt) : this.#wake(waiting)), Math.min(delayMs, 60_000))
+    waiting.timer = setTimeout(
+      () => (dueAt > this.#now() ? this.#setTimer(waiting, dueAt) : this.#wake(waiting)),
+      Math.min(delayMs, 60_000),
+    )
   }
 
   #wake(waiting: Waiting): void {

@@ -12,11 +12,14 @@ export function withTimeout(timeoutMs: number, what: string, outer: AbortSignal)
     async run<T>(body: () => Promise<T>): Promise<T> {
       let timer: NodeJS.Timeout | undefined
       const over = new Promise<never>((_, reject) => {
-        timer = setTimeout(() => {
-          const error = new HoldfastError('timeout', `${what} took longer than ${timeoutMs} ms.`, { retryable: true })
-          abort.abort(error)
-          reject(error)
-        }, Math.min(timeoutMs, 2_147_483_647))
+        timer = setTimeout(
+          () => {
+            const error = new HoldfastError('timeout', `${what} took longer than ${timeoutMs} ms.`, { retryable: true })
+            abort.abort(error)
+            reject(error)
+          },
+          Math.min(timeoutMs, 2_147_483_647),
+        )
         abort.signal.addEventListener('abort', () => reject(abort.signal.reason as Error), { once: true })
       })
       try {

@@ -57,7 +57,10 @@ export function workflow<Input, Output, State>(
   const name = checkId('workflow name', options.name)
   const version = options.version ?? 1
   if (!Number.isInteger(version) || version < 1) {
-    throw new HoldfastError('invalid_input', `Workflow "${name}" has version ${String(version)}; a version is a whole number of at least 1`)
+    throw new HoldfastError(
+      'invalid_input',
+      `Workflow "${name}" has version ${String(version)}; a version is a whole number of at least 1`,
+    )
   }
   if (typeof fn !== 'function') {
     throw new HoldfastError('invalid_input', `Workflow "${name}" needs a function (ctx, input) => output`)

@@ -64,7 +64,10 @@ export class NotHappened extends Error {
   readonly code = 'not_happened'
 
   constructor(cause?: unknown) {
-    super(cause instanceof Error ? cause.message : `The effect did not happen${cause === undefined ? '' : `: ${String(cause)}`}`, { cause })
+    super(
+      cause instanceof Error ? cause.message : `The effect did not happen${cause === undefined ? '' : `: ${String(cause)}`}`,
+      { cause },
+    )
   }
 }
 

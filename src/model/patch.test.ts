@@ -3,7 +3,8 @@ import fc from 'fast-check'
 import { create } from 'mutative'
 import { describe, expect, it, vi } from 'vitest'
 import { createCodec } from './codec.ts'
-import { applyPatch, deepFreeze, diffUpdate, type Patch, type Recipe, replaceState } from './patch.ts'
+import { deepFreeze } from './container.ts'
+import { applyPatch, diffUpdate, type Patch, type Recipe, replaceState } from './patch.ts'
 
 const codec = createCodec({ compressAbove: 1_000_000_000 })
 

@@ -107,18 +107,18 @@ export type OperationChange =
   /** Its outcome is hidden: a person decides. Only the run that opened it. */
   | { readonly kind: 'doubt'; readonly key: string }
   /** A person decided. Refused with `already_answered` unless the operation is unsure. */
-  | { readonly kind: 'resolve'; readonly key: string; readonly hasHappened: boolean; readonly result: Payload | null; readonly by: string | null }
+  | {
+      readonly kind: 'resolve'
+      readonly key: string
+      readonly hasHappened: boolean
+      readonly result: Payload | null
+      readonly by: string | null
+    }
   /** A fenced holder's late answer, kept as evidence for the person who decides; ignored once the operation completed. */
   | { readonly kind: 'note'; readonly key: string; readonly evidence: Payload }
 
 /** Why a change was refused. Nothing of it was written. */
-export type Refusal =
-  | 'lease_lost'
-  | 'conflict'
-  | 'run_not_found'
-  | 'thread_deleted'
-  | 'operation_taken'
-  | 'already_answered'
+export type Refusal = 'lease_lost' | 'conflict' | 'run_not_found' | 'thread_deleted' | 'operation_taken' | 'already_answered'
 
 export type Committed =
   | {

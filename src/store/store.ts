@@ -55,7 +55,9 @@ export interface Store {
    * Puts a message into a run's inbox, once, and makes the run due if it is waiting. The holder learns of it at its
    * next commit, renewal or notification. Refused with `run_not_found`; a finished run takes no message (`conflict`).
    */
-  deliver(message: NewMessage): Promise<{ readonly ok: true } | { readonly ok: false; readonly refusal: 'run_not_found' | 'conflict' }>
+  deliver(
+    message: NewMessage,
+  ): Promise<{ readonly ok: true } | { readonly ok: false; readonly refusal: 'run_not_found' | 'conflict' }>
 
   /** A run's unread messages, oldest first. */
   readInbox(key: RunKey): Promise<readonly Message[]>
@@ -137,7 +139,11 @@ export interface Claim {
   readonly input: Payload
   readonly thread: Thread
   /** The holder it was taken from, if it was running. */
-  readonly takenFrom: { readonly holder: string; readonly why: 'lease_expired' | 'holder_died'; readonly leaseUntil: number } | null
+  readonly takenFrom: {
+    readonly holder: string
+    readonly why: 'lease_expired' | 'holder_died'
+    readonly leaseUntil: number
+  } | null
   readonly hasMail: boolean
   /** The store's time of the claim. */
   readonly now: number

@@ -1,4 +1,4 @@
-import { executeRun, type Engine } from '../engine/execute-run.ts'
+import { type Engine, executeRun } from '../engine/execute-run.ts'
 import type { Execution } from '../engine/execution.ts'
 import type { Registry } from '../engine/workflow.ts'
 import type { Claim, ClaimRequest } from '../store/store.ts'
@@ -132,7 +132,10 @@ export class Worker {
         if (this.#isStopping) execution.requestRelease()
       })
     } catch (error) {
-      this.#engine.log.error('a run stopped unexpectedly; it will be taken up again when its lease is over', { runId: claim.run.id, error })
+      this.#engine.log.error('a run stopped unexpectedly; it will be taken up again when its lease is over', {
+        runId: claim.run.id,
+        error,
+      })
     } finally {
       if (current !== undefined) this.#executions.delete(current)
       this.#held--

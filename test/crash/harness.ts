@@ -49,7 +49,9 @@ export class CrashHarness {
   killTwice(count: number, seed: number, onScene?: () => void): Promise<CrashResult> {
     const random = createRandom(seed)
     const scenes = Array.from({ length: count }, () => {
-      const faults = [random.pick(this.boundaries), random.pick(this.boundaries)]
+      const when = random.chance(0.5) ? ('before' as const) : ('after' as const)
+      const again: Fault = random.chance(0.1) ? random.pick(this.boundaries) : { at: 'act', act: 'commit', nth: random.integer(1, 12), when }
+      const faults = [random.pick(this.boundaries), again]
       return { runs, nextFault: (lives: readonly PlayedLife[]) => faults[lives.length] ?? null }
     })
     return this.#playAll(scenes, onScene)

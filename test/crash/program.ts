@@ -6,7 +6,7 @@
 import { open } from 'holdfast'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 import { wrapStore } from '../../src/testing/faulty-store.ts'
-import type { Fault } from './fault.ts'
+import { type Fault, isFaultAt } from './fault.ts'
 import { Journal } from './journal.ts'
 import { ProviderClient } from './provider.ts'
 import { workflowsOf } from './workflows.ts'
@@ -44,12 +44,12 @@ const acts: Record<string, number> = {}
 
 const inner = await openSqliteStore({ file: life.file, durability: 'full' })
 const store = wrapStore(inner, {
-  before: (act, nth) => {
+  before: (act, nth, args) => {
     acts[act] = nth
-    if (isFault(act, nth, 'before')) strike()
+    if (isFaultAt(life.fault, { act, nth, args, when: 'before' })) strike()
   },
-  after: (act, nth) => {
-    if (isFault(act, nth, 'after')) strike()
+  after: (act, nth, args) => {
+    if (isFaultAt(life.fault, { act, nth, args, when: 'after' })) strike()
   },
 })
 const hf = await open(store, { workflows: Object.values(workflows), worker: { leaseMs: life.leaseMs, pollMs: 50 } })
@@ -71,11 +71,6 @@ await hf.close()
 await inner.close()
 const report: Report = { acts, outputs, states, tookMs: Math.round(performance.now() - startedAt) }
 process.stdout.write(JSON.stringify(report))
-
-function isFault(act: string, nth: number, when: 'before' | 'after'): boolean {
-  const { fault } = life
-  return fault?.at === 'act' && fault.act === act && fault.nth === nth && fault.when === when
-}
 
 /** Ends or stops this process, now. */
 function strike(): void {

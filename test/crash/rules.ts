@@ -141,7 +141,7 @@ function brokenRecoveries({ lives }: PlayedScene): string[] {
       const recovered = written.filter(({ type }) => type === 'run_recovered')
       const { holder, why } = (recovered[0]?.data ?? {}) as { holder?: string; why?: string }
       if (recovered.length !== 1) broken.push(`life ${number + 1} went on with ${run.id} and logged ${recovered.length} recoveries`)
-      else if (holder !== run.leaseHolder || why !== 'holder_died' || !holder?.includes(`"pid":${pid},`)) {
+      else if (holder !== run.leaseHolder || why !== 'holder_died' || !(pid === null || holder?.includes(`"pid":${pid},`))) {
         broken.push(`life ${number + 1} took ${run.id} from ${holder} (${why}); its holder was ${run.leaseHolder}`)
       }
     }

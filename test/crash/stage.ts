@@ -20,7 +20,8 @@ const program = join(import.meta.dirname, 'program.ts')
 export interface PlayedLife {
   readonly number: number
   readonly fault: Fault | null
-  readonly pid: number
+  /** Null when it ran under another program, whose child it was. */
+  readonly pid: number | null
   readonly wasKilled: boolean
   readonly report: Report | null
   /** What went wrong with the process itself. */
@@ -128,7 +129,7 @@ export class Stage {
     return {
       number: life.number,
       fault: life.fault,
-      pid: child.pid ?? 0,
+      pid: command.length === 0 ? (child.pid ?? 0) : null,
       wasKilled,
       report: isDone ? (JSON.parse(output) as Report) : null,
       problem: isDone || wasKilled ? null : `life ${life.number} (${describeFault(life.fault)}) ${how}: ${errors.slice(-2_000)}`,
