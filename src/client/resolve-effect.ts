@@ -16,8 +16,9 @@ export async function resolveEffect(core: Core, owner: string, key: string, reso
   if (operation === null) throw new HoldfastError('invalid_input', `There is no effect with key "${key}".`, { details: { key } })
   if (operation.status !== 'unsure') throw notUnsure(key, operation.status)
   const { threadId, runId } = operation
-  const doubts = await core.store.readLog({ owner, threadId, runId, types: ['effect_unsure'] })
-  const doubt = doubts.findLast(
+  // A run that ended with the effect under way left an intent and no doubt of its own.
+  const records = await core.store.readLog({ owner, threadId, runId, types: ['effect_intended', 'effect_unsure'] })
+  const doubt = records.findLast(
     (record) => record.payload !== null && (core.codec.decode(record.payload) as { key: string }).key === key,
   )
   const result = resolution.result === undefined ? null : core.codec.encode(resolution.result)

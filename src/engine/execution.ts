@@ -12,6 +12,7 @@ import { type Call, Calls } from './calls.ts'
 import type { Committer } from './committer.ts'
 import { HandOut } from './hand-out.ts'
 import { Playback } from './playback.ts'
+import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
 import { StateLine } from './state-line.ts'
 import type { CallKey, CallKind, Outcome, Tape } from './tape.ts'
 import type { StateAt } from './thread-state.ts'
@@ -20,8 +21,6 @@ import type { AnyWorkflow } from './workflow.ts'
 
 /** How long a cancelled function may take to come to its end. */
 const cancelGraceMs = 5_000
-/** Events that ride with the next commit are flushed by themselves after this long. */
-const rideMs = 100
 
 /**
  * One claimed run being executed: its commits, its place on the tape, and how it stops.
@@ -48,18 +47,11 @@ export class Execution {
   readonly #waits: Waits
   readonly #handOut: HandOut
   readonly #committer: Committer
-  readonly #leaseMs: number
+  readonly #writer: RunWriter
   #abort: AbortController | undefined
   readonly #running = new Map<CallKey, string>()
   readonly #throwers = new Set<(error: Error) => void>()
   readonly #clockBase: { now: number; at: number }
-  #pending: NewEvent[] = []
-  #pendingSince = 0
-  #pendingHasResult = false
-  #startsTape: boolean
-  #hasNewInput = false
-  #newStateVersion: number | undefined
-  #readMessages: number[] = []
   #updateCount = 0
   #busy = 0
   #stop: Stop | null = null
@@ -79,8 +71,6 @@ export class Execution {
     this.tape = options.tape
     this.log = options.log
     this.#committer = options.committer
-    this.#leaseMs = options.leaseMs
-    this.#startsTape = options.startsTape
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
     this.calls = new Calls(options.claim.run.id, options.tape)
@@ -91,6 +81,12 @@ export class Execution {
       base: options.base,
       patches: options.tape.patches,
       definition: options.workflow.options.state,
+    })
+    this.#writer = new RunWriter({
+      ...options,
+      line: this.line,
+      now: () => this.now(),
+      currentStep: () => this.#running.values().next().value ?? null,
     })
     this.playback = new Playback({
       outcomes: options.tape.outcomes,
@@ -211,40 +207,29 @@ export class Execution {
 
   // ── writing ──────────────────────────────────────────────────────────────
 
-  event(type: EventType, call: Call | null, fields: EventFields = {}): NewEvent {
-    return {
-      type,
-      step: call?.path ?? null,
-      count: fields.count ?? call?.count ?? 0,
-      attempt: fields.attempt ?? 0,
-      at: fields.at ?? this.now(),
-      durationMs: fields.durationMs ?? null,
-      payload: fields.data === undefined ? null : this.codec.encode(fields.data),
-      patch: fields.patch ?? null,
-    }
+  event(type: EventType, call: Call | null, fields?: EventFields): NewEvent {
+    return this.#writer.event(type, call, fields)
   }
 
   /** Lets an event ride with the next commit. */
   ride(event: NewEvent, isResult = false): void {
-    if (this.#pending.length === 0) this.#pendingSince = performance.now()
-    this.#pending.push(event)
-    if (isResult) this.#pendingHasResult = true
+    this.#writer.ride(event, isResult)
   }
 
   /** Called every now and then by the worker: what has been riding for long is written. */
   flushIfOld(): void {
-    if (this.#pending.length === 0 || this.#hasEnded || performance.now() - this.#pendingSince < rideMs) return
+    if (this.#hasEnded || !this.#writer.hasOldRiding) return
     this.commit([], {}).catch((error: unknown) => this.log.debug('flush failed', { runId: this.runId, error }))
   }
 
   /** Writes events, after everything that was riding, and resolves when they are durable. Throws when the lease is lost. */
-  async commit(events: readonly NewEvent[], options: CommitOptions): Promise<void> {
-    const answer = await this.#write(this.#change(events, options))
+  async commit(events: readonly NewEvent[], options: ChangeOptions): Promise<void> {
+    const answer = await this.#write(this.#writer.change(events, options))
     if (!answer.ok) throw this.#refused(answer.refusal)
   }
 
   /** Like `commit` for a result that is handed to the function: resolves in its turn, with its patch shown. */
-  async commitResult(events: readonly NewEvent[], options: CommitOptions): Promise<void> {
+  async commitResult(events: readonly NewEvent[], options: ChangeOptions): Promise<void> {
     const position = this.line.end
     await this.commit(events, { hasProgress: true, ...options })
     this.#hasProgress = true
@@ -257,8 +242,8 @@ export class Execution {
    * because the key is taken, they may not. Answers with the operation in that case.
    */
   async intend(event: NewEvent, operation: OperationChange): Promise<Operation | null> {
-    const before = this.#pending.length > 0 ? this.#write(this.#change([], {})) : null
-    const intent = this.#write({ ...this.#change([event], { isCheckpoint: false }), operation, mustSync: true })
+    const before = this.#writer.hasRiding ? this.#write(this.#writer.change([], {})) : null
+    const intent = this.#write(this.#writer.change([event], { isCheckpoint: false, operation, mustSync: true }))
     const [first, answer] = await Promise.all([before, intent])
     if (first !== null && !first.ok) throw this.#refused(first.refusal)
     if (answer.ok) return null
@@ -272,18 +257,14 @@ export class Execution {
     if (store.transact === undefined) {
       throw new HoldfastError('invalid_input', `ctx.transaction needs SQLite or Postgres; this store is ${store.kind}.`)
     }
-    if (this.#pending.length > 0) await this.commit([], {})
+    if (this.#writer.hasRiding) await this.commit([], {})
     const { epoch, threadId } = claim.run
     const guarded = { owner: this.owner, runId: this.runId, threadId, epoch, leaseId: claim.leaseId, timeoutMs }
     const answer = this.#heed(
       await store.transact(guarded, async (tx) => {
         const events = await body(tx)
         // What began to ride meanwhile goes with the next commit: earlier commits may still be on their way (E2).
-        const riding = this.#pending
-        this.#pending = []
-        const change = this.#change(events, { hasProgress: true })
-        this.#pending = riding
-        return change
+        return this.#writer.changeAlone(events, { hasProgress: true })
       }),
     )
     if (!answer.ok) throw this.#refused(answer.refusal)
@@ -324,7 +305,7 @@ export class Execution {
     const migrated = this.line.migrate()
     if (migrated === null) return
     const { patch, from, to } = migrated
-    this.#newStateVersion = to
+    this.#writer.setStateVersion(to)
     this.ride(this.event('state_migrated', null, { data: { from, to }, patch }), true)
   }
 
@@ -397,10 +378,9 @@ export class Execution {
     this.throwIfEnded()
     const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input } })
     // What was riding belongs to the old tape; the new one begins with a commit of its own, in the same batch.
-    const before = this.#pending.length > 0 ? this.#write(this.#change([], { isCheckpoint: true })) : null
-    this.#startsTape = true
-    this.#hasNewInput = true
-    const [, answer] = await Promise.all([before, this.#write(this.#change([event], { isCheckpoint: true, hasProgress: true }))])
+    const before = this.#writer.hasRiding ? this.#write(this.#writer.change([], { isCheckpoint: true })) : null
+    this.#writer.startNextTape()
+    const [, answer] = await Promise.all([before, this.#write(this.#writer.change([event], { hasProgress: true }))])
     if (!answer.ok) throw this.#refused(answer.refusal)
     const { input: recorded } = this.codec.decode(event.payload as Payload) as { input?: unknown }
     this.#finish({ kind: 'continued', base: this.line.at(answer.lastSeq), tapeNumber: this.tape.number + 1, input: recorded })
@@ -419,8 +399,7 @@ export class Execution {
     try {
       const messages = await this.store.readInbox({ owner: this.owner, runId: this.runId })
       for (const message of messages) {
-        if (this.#readMessages.includes(message.id)) continue
-        this.#readMessages.push(message.id)
+        if (!this.#writer.markRead(message.id)) continue
         const by = message.payload === null ? undefined : (this.codec.decode(message.payload) as { by?: string }).by
         if (message.kind === 'cancel') this.requestCancel(by)
         else if (message.kind === 'pause') this.requestPause(by)
@@ -430,48 +409,6 @@ export class Execution {
     } finally {
       this.#isCheckingMail = false
     }
-  }
-
-  #change(events: readonly NewEvent[], options: CommitOptions): Change {
-    const all = this.#pending.length === 0 ? events : [...this.#pending, ...events]
-    const hasResult = this.#pendingHasResult || events.length > 0
-    this.#pending = []
-    this.#pendingHasResult = false
-    const run: Mutable<RunChange> = {
-      currentStep: this.#running.values().next().value ?? null,
-      leaseMs: this.#leaseMs,
-      ...options.run,
-    }
-    if (options.hasProgress) run.hasProgress = true
-    if (this.#startsTape && all.length > 0) {
-      run.startsTape = true
-      if (this.#hasNewInput) run.hasNewInput = true
-      this.#startsTape = false
-    }
-    const change: Mutable<Change> = {
-      owner: this.owner,
-      threadId: this.claim.run.threadId,
-      runId: this.runId,
-      guard: { kind: 'lease', epoch: this.claim.run.epoch, leaseId: this.claim.leaseId },
-      events: all,
-      run,
-      isCheckpoint: options.isCheckpoint ?? hasResult,
-    }
-    if (options.operation !== undefined) change.operation = options.operation
-    if (options.label !== undefined) change.label = options.label
-    if (this.#newStateVersion !== undefined) {
-      change.stateVersion = this.#newStateVersion
-      this.#newStateVersion = undefined
-    }
-    if (this.#readMessages.length > 0) {
-      change.readMessages = this.#readMessages
-      this.#readMessages = []
-    }
-    if (all.some((event) => event.patch !== null)) {
-      const snapshot = this.line.snapshot()
-      if (snapshot !== undefined) change.snapshot = snapshot
-    }
-    return change
   }
 
   async #write(change: Change): Promise<Committed> {
@@ -580,7 +517,7 @@ export class Execution {
 
   /** The commit that gives the lease up. Whatever the function still does afterwards is nobody's business. */
   async #endWith(events: readonly NewEvent[], run: RunChange, end: ExecutionEnd): Promise<void> {
-    const change = this.#change(events, { run })
+    const change = this.#writer.change(events, { run })
     this.#hasEnded = true
     const answer = await this.#committer.commit(change, true).catch((error: unknown) => {
       this.log.error('the end of a run could not be written; it will be taken up again', { runId: this.runId, error })
@@ -663,23 +600,6 @@ export interface ExecutionOptions {
   readonly headSeq: number
   /** The run's first commit starts a tape. */
   readonly startsTape: boolean
-}
-
-export interface EventFields {
-  readonly attempt?: number
-  readonly count?: number
-  readonly at?: number
-  readonly durationMs?: number
-  readonly data?: Readonly<Record<string, unknown>>
-  readonly patch?: Payload | null
-}
-
-export interface CommitOptions {
-  readonly operation?: OperationChange
-  readonly label?: string
-  readonly hasProgress?: boolean
-  readonly isCheckpoint?: boolean
-  readonly run?: RunChange
 }
 
 export type Stop =

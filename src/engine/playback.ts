@@ -92,7 +92,10 @@ export class Playback {
     const outcome = this.#outcomes[this.#next]
     if (outcome === undefined) return
     const waiter = this.#waiters.get(outcome.key)
-    if (waiter === undefined) return this.#watchForMismatch()
+    if (waiter === undefined) {
+      this.#watchForMismatch()
+      return
+    }
     this.#waiters.delete(outcome.key)
     this.#next++
     clearTimeout(this.#grace)

@@ -12,17 +12,23 @@
  *
  * Each transition and the function behind it:
  *
- *   (none)  → pending    startRun            client/start-run.ts     run_queued
+ *   (none)  → pending      startRun                         client/start-run.ts      run_queued
  *   pending, waiting, abandoned running
- *           → running    store.claim         stores/<store>/claim.ts run_started or run_recovered, with the first commit
- *   running → running    Execution.commit    engine/execution.ts     steps, effects, state
- *   running → waiting    Execution.suspend   engine/execution.ts     timer_set, effect_unsure, step_failed with a long delay
- *   running → pending    Execution.release   engine/execution.ts     shutdown: not counted as a death
- *   running → paused     Execution.pause     engine/execution.ts     run_paused: asked, poisoned, mismatch, retries
- *   running → completed, failed, cancelled   engine/execute-run.ts   run_completed, run_failed, run_cancelled
- *   pending, waiting → paused, cancelled     client/control-run.ts   run_paused, run_cancelled
- *   paused  → pending    resumeRun           client/control-run.ts   run_resumed
- *   failed  → pending    retryRun            client/control-run.ts   run_retried
+ *           → running      store.claim                      stores/<store>/claim.ts  run_started or run_recovered, with the first commit
+ *   running → running      Execution.commit                 engine/execution.ts      steps, effects, state
+ *   running → waiting      Execution.park, #stopIfIdle      engine/execution.ts      timer_set, effect_unsure, step_failed with a long delay
+ *   running → pending      Execution.requestRelease         engine/execution.ts      shutdown: not counted as a death
+ *   running → paused       Execution.requestPause, pauseBecause, pauseNow
+ *                                                           engine/execution.ts      run_paused: asked, retries, mismatch, poisoned
+ *   running → completed, failed
+ *                          callFunction, Execution.finish   engine/execute-run.ts    run_completed, run_failed
+ *   running → cancelled    Execution.requestCancel          engine/execution.ts      run_cancelled
+ *   pending, waiting → paused
+ *                          pauseRun                         client/control-run.ts    run_paused
+ *   pending, waiting, paused → cancelled
+ *                          cancelRun                        client/control-run.ts    run_cancelled
+ *   paused  → pending      resumeRun                        client/control-run.ts    run_resumed
+ *   failed  → pending      retryRun                         client/control-run.ts    run_retried
  */
 
 export const runStatuses = ['pending', 'running', 'waiting', 'paused', 'completed', 'failed', 'cancelled'] as const

@@ -535,8 +535,13 @@ onEveryStore('NotHappened', ({ open }) => {
 onEveryStore('what an effect returns', ({ open }) => {
   it('is recorded exactly, undefined included', async () => {
     const results = [undefined, null, 0, '', new Date(5), { big: 1n, bytes: new Uint8Array([1]) }]
+    const sendAll = workflow('send_all', async (ctx) => {
+      const answers: unknown[] = []
+      for (const result of results) answers.push(await ctx.once('send', { run: () => result }))
+      return answers
+    })
     const hf = await open()
-    for (const result of results) expect(await hf.run(makeSend({ run: () => result }))).toStrictEqual(result)
+    expect(await hf.run(sendAll)).toStrictEqual(results)
   })
 
   it('and can not be stored fails the run, but the effect counts as done and is not sent again', async () => {
@@ -560,9 +565,7 @@ onEveryStore('what an effect returns', ({ open }) => {
     const mail = workflow('mail', (ctx) =>
       ctx.once('send', {
         key: 'k',
-        run: async () => {
-          await ctx.step('inner', () => 1)
-        },
+        run: (): Promise<unknown> => ctx.step('inner', () => 1),
         check: () => ({ happened: true, result: 'checked' }),
       }),
     )
@@ -614,12 +617,8 @@ onEveryStore('an effect and a crash', ({ open, openMortal, advance }) => {
         return late.promise
       },
     })
-    // The first worker does not renew its leases: it is paused, seen from outside.
-    const paused = await openPaused()
-    async function openPaused() {
-      const { hf } = await openMortal({ workflows: [mail], worker: { leaseMs: 600_000 } })
-      return hf
-    }
+    // A worker whose lease runs out before it has renewed it: paused, seen from outside.
+    const paused = await open({ workflows: [mail], worker: { leaseMs: 600_000 } })
     await paused.start(mail, undefined, { id: 'r' })
     await sending.promise
     advance(601_000)

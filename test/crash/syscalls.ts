@@ -3,7 +3,11 @@ import type { CrashResult } from './harness.ts'
 import { brokenAnywhere } from './rules.ts'
 import { inLanes, type Stage } from './stage.ts'
 
-const runs = [{ workflow: 'everything', id: 'main', threadId: 'diary', input: { round: 1 } }]
+/** What is killed: the run that uses everything, or the first run in a file that is not there yet. */
+const acts = [
+  { isBare: false, runs: [{ workflow: 'everything', id: 'main', threadId: 'diary', input: { round: 1 } }], writes: 320, flushes: 46 },
+  { isBare: true, runs: [{ workflow: 'windows-idempotent', id: 'main', threadId: 'ops' }], writes: 120, flushes: 22 },
+]
 
 /**
  * Kills inside the store, where no hook reaches: at the n-th write or flush of a file, between two parts of one transaction.
@@ -16,22 +20,15 @@ export async function killAtSystemCalls(
   const random = createRandom(seed)
   const killsBefore = stage.killCount
   const broken: string[] = []
-  const tasks = Array.from({ length: count }, () => ({
-    call: random.pickWeighted([[4, 'pwrite64'], [1, 'fsync']] as const),
-    nth: random.integer(1, 400),
-    // The tables are created under fire too, now and then.
-    isBare: false,
-  }))
-  await inLanes(tasks, laneCount, async ({ call, isBare, ...task }) => {
-    const nth = call === 'fsync' ? 1 + (task.nth % 120) : task.nth
-    const scene = await stage.play({
-      runs,
-      isBare,
-      nextFault: () => null,
-      command: (life) =>
-        life === 1 ? ['strace', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${call}`, '-e', `inject=${call}:signal=SIGKILL:when=${nth}`] : [],
-    })
-    broken.push(...brokenAnywhere(scene).map((sentence) => `at ${call} ${nth}: ${sentence}`))
+  const tasks = Array.from({ length: count }, () => {
+    const act = random.pickWeighted([[3, acts[0]], [1, acts[1]]] as const) as (typeof acts)[number]
+    const call = random.pickWeighted([[3, 'pwrite64'], [1, 'fsync']] as const)
+    return { ...act, call, nth: random.integer(1, call === 'fsync' ? act.flushes : act.writes) }
+  })
+  await inLanes(tasks, laneCount, async ({ call, nth, isBare, runs }) => {
+    const strace = ['strace', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${call}`, '-e', `inject=${call}:signal=SIGKILL:when=${nth}`]
+    const scene = await stage.play({ runs, isBare, nextFault: () => null, command: (life) => (life === 1 ? strace : []) })
+    broken.push(...brokenAnywhere(scene).map((sentence) => `${isBare ? 'in a new file ' : ''}at ${call} ${nth}: ${sentence}`))
     onScene()
   })
   return { kills: stage.killCount - killsBefore, scenes: count, broken }

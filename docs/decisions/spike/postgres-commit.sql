@@ -514,3 +514,36 @@ BEGIN
                           is_checkpoint, commit_bytes, crc) ON e.slot = h.slot;
   END IF;
 END $$;
+
+-- The lone step ----------------------------------------------------------------------------------------------------------------
+-- A batch of one plain change, which is what a lone run sends: the same chain with scalar parameters, without function, JSON and
+-- arrays. Half of what the guarded step costs above a raw insert is reading those. One prepared statement for each number of
+-- events (here two; one to four are enough, more go through the function). No row in the answer: lease_lost.
+
+PREPARE holdfast_step_2 (
+  text, text, int, text,                    -- $1 owner, $2 run, $3 epoch, $4 lease
+  boolean, text, boolean, boolean, bigint,  -- $5 set_step, $6 step, $7 progress, $8 uncount, $9 lease_ms
+  int, bigint,                              -- $10 state_version, $11 clock offset
+  text, text, int, int, bigint, float8, text, bytea, text, bytea, boolean, int, bigint,   -- $12 … first event
+  text, text, int, int, bigint, float8, text, bytea, text, bytea, boolean, int, bigint    -- $25 … second event
+) AS
+WITH run AS (
+  UPDATE runs SET
+    current_step = CASE WHEN $5 THEN $6 ELSE current_step END,
+    claims_without_progress = CASE WHEN $7 THEN 0 WHEN $8 THEN greatest(claims_without_progress - 1, 0) ELSE claims_without_progress END,
+    wake_at = CASE WHEN wake_at < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $11 + $9 * 2 / 3
+                   THEN floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $11 + $9 ELSE wake_at END
+    WHERE owner = $1 AND run_id = $2 AND epoch = $3 AND lease_id = $4
+    RETURNING id, thread, mail_count > 0 AS has_mail
+), head AS (
+  UPDATE threads t SET head_seq = t.head_seq + 2, state_version = coalesce($10, t.state_version) FROM run r WHERE t.id = r.thread
+    RETURNING t.id AS thread, r.id AS run, t.head_seq - 2 AS before, r.has_mail
+), entries AS (
+  INSERT INTO log (thread, seq, run, type, step, count, attempt, at, duration_ms, payload, payload_bytes, patch, patch_bytes, is_checkpoint, commit_bytes, checksum)
+    SELECT h.thread, h.before + e.n, h.run, e.type, e.step, e.count, e.attempt, e.at, e.duration, e.payload, e.payload_bytes, e.patch, e.patch_bytes,
+           e.is_checkpoint, e.commit_bytes, (e.crc + h.before + e.n) & 4294967295
+      FROM head h, (VALUES (1, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24),
+                           (2, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37))
+                   AS e(n, type, step, count, attempt, at, duration, payload, payload_bytes, patch, patch_bytes, is_checkpoint, commit_bytes, crc)
+)
+SELECT before + 1 AS first_seq, before + 2 AS last_seq, has_mail, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $11 AS now FROM head;

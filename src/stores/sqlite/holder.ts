@@ -41,7 +41,7 @@ export function isDead(holder: Holder, here: ProcessIdentity): boolean {
   const found = readProcess(holder.pid)
   // /proc can hide the processes of other users; a signal that finds nobody cannot be mistaken.
   if (found === null) return isNobody(holder.pid)
-  return found.start !== holder.start || found.state === 'T' || found.state === 'X'
+  return found.start !== holder.start || found.state === 'Z' || found.state === 'X'
 }
 
 /** State and start time: the 3rd and the 22nd field, counted after the name, which may contain anything. */

@@ -1,0 +1,167 @@
+import type { Codec } from '../model/codec.ts'
+import type { EventType, NewEvent } from '../model/event.ts'
+import type { Payload } from '../model/payload.ts'
+import type { Change, OperationChange, RunChange } from '../store/change.ts'
+import type { Claim } from '../store/store.ts'
+import type { Call } from './calls.ts'
+import type { StateLine } from './state-line.ts'
+
+/** Events that ride with the next commit are flushed by themselves after this long. */
+const rideMs = 100
+
+/**
+ * Makes the changes of one execution: the events in the order in which they were made, under the run's lease, with what
+ * belongs into the same commit. Events that need no commit of their own ride with the next one.
+ */
+export class RunWriter {
+  readonly #claim: Claim
+  readonly #codec: Codec
+  readonly #line: StateLine
+  readonly #leaseMs: number
+  readonly #now: () => number
+  readonly #currentStep: () => string | null
+  #riding: NewEvent[] = []
+  #ridingSince = 0
+  #hasRidingResult = false
+  #startsTape: boolean
+  #hasNewInput = false
+  #stateVersion: number | undefined
+  #readMessages: number[] = []
+
+  constructor(options: {
+    claim: Claim
+    codec: Codec
+    line: StateLine
+    leaseMs: number
+    /** The first change starts a tape. */
+    startsTape: boolean
+    now: () => number
+    currentStep: () => string | null
+  }) {
+    this.#claim = options.claim
+    this.#codec = options.codec
+    this.#line = options.line
+    this.#leaseMs = options.leaseMs
+    this.#startsTape = options.startsTape
+    this.#now = options.now
+    this.#currentStep = options.currentStep
+  }
+
+  event(type: EventType, call: Call | null, fields: EventFields = {}): NewEvent {
+    return {
+      type,
+      step: call?.path ?? null,
+      count: fields.count ?? call?.count ?? 0,
+      attempt: fields.attempt ?? 0,
+      at: fields.at ?? this.#now(),
+      durationMs: fields.durationMs ?? null,
+      payload: fields.data === undefined ? null : this.#codec.encode(fields.data),
+      patch: fields.patch ?? null,
+    }
+  }
+
+  /** Lets an event ride with the next commit. */
+  ride(event: NewEvent, isResult = false): void {
+    if (this.#riding.length === 0) this.#ridingSince = performance.now()
+    this.#riding.push(event)
+    if (isResult) this.#hasRidingResult = true
+  }
+
+  get hasRiding(): boolean {
+    return this.#riding.length > 0
+  }
+
+  /** Something has been riding for long: it should be written by itself. */
+  get hasOldRiding(): boolean {
+    return this.#riding.length > 0 && performance.now() - this.#ridingSince >= rideMs
+  }
+
+  /** The change that writes everything that rides and, after it, these events. */
+  change(events: readonly NewEvent[], options: ChangeOptions): Change {
+    const all = this.#riding.length === 0 ? events : [...this.#riding, ...events]
+    const hasResult = this.#hasRidingResult || events.length > 0
+    this.#riding = []
+    this.#hasRidingResult = false
+    return this.#make(all, { isCheckpoint: hasResult, ...options })
+  }
+
+  /** The change that writes these events and leaves alone what rides. */
+  changeAlone(events: readonly NewEvent[], options: ChangeOptions): Change {
+    return this.#make(events, { isCheckpoint: true, ...options })
+  }
+
+  /** The next change starts a new tape; its first event brings the input. */
+  startNextTape(): void {
+    this.#startsTape = true
+    this.#hasNewInput = true
+  }
+
+  /** The next change brings the thread's state to this version. */
+  setStateVersion(version: number): void {
+    this.#stateVersion = version
+  }
+
+  /** The next change takes the message out of the inbox. False if that is already so. */
+  markRead(messageId: number): boolean {
+    if (this.#readMessages.includes(messageId)) return false
+    this.#readMessages.push(messageId)
+    return true
+  }
+
+  #make(events: readonly NewEvent[], options: ChangeOptions & { readonly isCheckpoint: boolean }): Change {
+    const { owner, id, threadId, epoch } = this.#claim.run
+    const run: Mutable<RunChange> = { currentStep: this.#currentStep(), leaseMs: this.#leaseMs, ...options.run }
+    if (options.hasProgress) run.hasProgress = true
+    if (this.#startsTape && events.length > 0) {
+      run.startsTape = true
+      if (this.#hasNewInput) run.hasNewInput = true
+      this.#startsTape = false
+    }
+    const change: Mutable<Change> = {
+      owner,
+      threadId,
+      runId: id,
+      guard: { kind: 'lease', epoch, leaseId: this.#claim.leaseId },
+      events,
+      run,
+      isCheckpoint: options.isCheckpoint,
+    }
+    if (options.operation !== undefined) change.operation = options.operation
+    if (options.mustSync !== undefined) change.mustSync = options.mustSync
+    if (options.label !== undefined) change.label = options.label
+    if (this.#stateVersion !== undefined) {
+      change.stateVersion = this.#stateVersion
+      this.#stateVersion = undefined
+    }
+    if (this.#readMessages.length > 0) {
+      change.readMessages = this.#readMessages
+      this.#readMessages = []
+    }
+    if (events.some((event) => event.patch !== null)) {
+      const snapshot = this.#line.snapshot()
+      if (snapshot !== undefined) change.snapshot = snapshot
+    }
+    return change
+  }
+}
+
+export interface EventFields {
+  readonly attempt?: number
+  readonly count?: number
+  readonly at?: number
+  readonly durationMs?: number
+  readonly data?: Readonly<Record<string, unknown>>
+  readonly patch?: Payload | null
+}
+
+export interface ChangeOptions {
+  readonly operation?: OperationChange
+  readonly label?: string
+  readonly hasProgress?: boolean
+  /** Default: when there is more than starts of steps in it. */
+  readonly isCheckpoint?: boolean
+  readonly mustSync?: boolean
+  readonly run?: RunChange
+}
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] }
