@@ -33,7 +33,9 @@ const scorecard = new Scorecard()
 let fileCount = 0
 try {
   printMachine(folder)
-  console.log('settings  durability full (WAL, synchronous=FULL), defaults otherwise; a new file for each run; text is random printable ASCII')
+  console.log(
+    'settings  durability full (WAL, synchronous=FULL), defaults otherwise; a new file for each run; text is random printable ASCII',
+  )
   if (only === undefined || only === 'state') {
     await measureState('step.update')
     await measureState('ctx.update')
@@ -142,7 +144,9 @@ async function measureChat(): Promise<void> {
   const late = spreadOf(ratios)
   console.log(`  in all    ${bytes} bytes for ${said / kilobyte} kB said: ${(bytes / said).toFixed(3)} ×`)
   console.log(`  time      last ${windowSize} turns / turns 51–100, warm: ${formatSpread(late, 2, 'chats')}`)
-  console.log(`  cold      turn ${turnCount + 1} and later, each the first of a new worker: ${formatSpread(spreadOf(colds), 1, 'turns')} ms`)
+  console.log(
+    `  cold      turn ${turnCount + 1} and later, each the first of a new worker: ${formatSpread(spreadOf(colds), 1, 'turns')} ms`,
+  )
   const state = await measureReading(file, 'chat', (value) => ((value as Chat).messages?.length ?? 0) >= 2 * turnCount)
   scorecard.atMost('(b) chat: bytes on disk / what was said', bytes / said, 3.5)
   scorecard.atMost('(b) chat: last 50 / 51–100', late.median, 1.3)
@@ -153,15 +157,23 @@ async function measureChat(): Promise<void> {
 /** (c) A run of very many steps is killed near its end; another process takes it up. */
 function measureLongRun(): void {
   const file = newFile()
-  console.log(`\n(c) one run of ${longRunSteps} steps, killed (SIGKILL) at step ${longRunSteps - 10} and taken up by a new process`)
+  console.log(
+    `\n(c) one run of ${longRunSteps} steps, killed (SIGKILL) at step ${longRunSteps - 10} and taken up by a new process`,
+  )
   const startedAt = performance.now()
   const fill = runProcess('fill', file)
   if (fill.signal !== 'SIGKILL') throw new Error(`the filling process ended with ${fill.signal ?? fill.status}: ${fill.stderr}`)
-  console.log(`  filled    in ${seconds(performance.now() - startedAt)} with durability relaxed; ${megabytes(bytesOnDisk(file))} on disk`)
+  console.log(
+    `  filled    in ${seconds(performance.now() - startedAt)} with durability relaxed; ${megabytes(bytesOnDisk(file))} on disk`,
+  )
   const resume = runProcess('resume', file)
-  const report = JSON.parse(resume.stdout) as Record<'untilLiveMs' | 'totalMs' | 'rssBefore' | 'rssPeak' | 'rssAfter', number> & { isRight: boolean }
+  const report = JSON.parse(resume.stdout) as Record<'untilLiveMs' | 'totalMs' | 'rssBefore' | 'rssPeak' | 'rssAfter', number> & {
+    isRight: boolean
+  }
   if (!report.isRight) throw new Error('the run that was taken up gave a wrong result')
-  console.log(`  resumed   first new step after ${seconds(report.untilLiveMs)}, result after ${seconds(report.totalMs)} (opening included)`)
+  console.log(
+    `  resumed   first new step after ${seconds(report.untilLiveMs)}, result after ${seconds(report.totalMs)} (opening included)`,
+  )
   console.log(
     `  memory    peak RSS ${megabytes(report.rssPeak)}, ${megabytes(report.rssBefore)} before opening: ` +
       `${((report.rssPeak - report.rssBefore) / longRunSteps / 1024).toFixed(2)} kB a step`,
@@ -174,7 +186,11 @@ function runProcess(act: 'fill' | 'resume', file: string) {
 }
 
 /** thread.state() of a finished thread: cold in a client that was just opened, warm in one that has read it before. */
-async function measureReading(file: string, threadId: string, isRight: (state: unknown) => boolean): Promise<{ cold: Spread; warm: Spread }> {
+async function measureReading(
+  file: string,
+  threadId: string,
+  isRight: (state: unknown) => boolean,
+): Promise<{ cold: Spread; warm: Spread }> {
   const cold: number[] = []
   const warm: number[] = []
   for (let i = 0; i < 9; i++) {
@@ -206,7 +222,9 @@ function printAccount(file: string, said: number): void {
     if (bytes > 0) console.log(`    ${String(bytes).padStart(9)}  ${(bytes / said).toFixed(3)} ×  ${what}`)
   }
   const difference = bytesOnDisk(file) - sum
-  console.log(`    ${String(sum).padStart(9)}  ${(sum / said).toFixed(3)} ×  together; ${difference === 0 ? 'that is the whole file' : `${difference} bytes NOT accounted for`}`)
+  console.log(
+    `    ${String(sum).padStart(9)}  ${(sum / said).toFixed(3)} ×  together; ${difference === 0 ? 'that is the whole file' : `${difference} bytes NOT accounted for`}`,
+  )
 }
 
 function newFile(): string {

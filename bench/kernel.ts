@@ -24,7 +24,9 @@ const folder = mkdtempSync(join(tmpdir(), 'holdfast-bench-'))
 const scorecard = new Scorecard()
 try {
   printMachine(folder)
-  console.log('settings  durability full (WAL, synchronous=FULL), defaults otherwise; floor and engine on two files of the same file system, in turn')
+  console.log(
+    'settings  durability full (WAL, synchronous=FULL), defaults otherwise; floor and engine on two files of the same file system, in turn',
+  )
   if (only !== 'load') await measureLoneStep()
   if (only !== 'lone') await measureLoad()
   console.log(`
@@ -86,7 +88,12 @@ async function measureLoneStep(): Promise<void> {
   floor     ${formatSpread(spreadOf(floorUs), 0)} µs a transaction, ${perSecond(medianOf(floorUs))}/s; ${pages.floor.toFixed(2)} WAL pages each, WAL ${kilobytes(wal.floor)}
   engine    ${formatSpread(spreadOf(engineUs), 0)} µs a step, ${perSecond(medianOf(engineUs))}/s; ${pages.engine.toFixed(2)} WAL pages each, WAL ${kilobytes(wal.engine)}
   ratio     ${formatSpread(ratios)} engine / floor, slice by slice; ${(medianOf(engineUs) - medianOf(floorUs)).toFixed(0)} µs more`)
-  scorecard.atMost("a lone run's step against a raw transaction", ratios.median, 1.5, `stretch 1.3 ${ratios.median <= 1.3 ? 'met' : 'not met'}`)
+  scorecard.atMost(
+    "a lone run's step against a raw transaction",
+    ratios.median,
+    1.5,
+    `stretch 1.3 ${ratios.median <= 1.3 ? 'met' : 'not met'}`,
+  )
 }
 
 /** (b) Many runs at once: they share durable writes. */

@@ -34,7 +34,10 @@ export function accountFor(file: string): Account[] {
     if (log !== undefined) {
       const rowCount = Number(db.prepare('SELECT count(*) FROM holdfast_log').pluck().get())
       accounts.push(
-        { what: `log: the other columns of ${rowCount} records`, bytes: log.payload - contents.reduce((sum, { bytes }) => sum + bytes, 0) },
+        {
+          what: `log: the other columns of ${rowCount} records`,
+          bytes: log.payload - contents.reduce((sum, { bytes }) => sum + bytes, 0),
+        },
         { what: 'log: pages beside their records (cells, tree, unused)', bytes: log.bytes - log.payload },
       )
     }

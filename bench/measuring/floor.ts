@@ -43,7 +43,9 @@ export class Floor {
     this.#rows = rows
     this.#columns = Object.keys(rows[0] ?? {})
     const row = `(${this.#columns.map(() => '?').join(', ')})`
-    this.#insert = this.#db.prepare(`INSERT INTO holdfast_log (${this.#columns.join(', ')}) VALUES ${rows.map(() => row).join(', ')}`)
+    this.#insert = this.#db.prepare(
+      `INSERT INTO holdfast_log (${this.#columns.join(', ')}) VALUES ${rows.map(() => row).join(', ')}`,
+    )
     this.#setHead = this.#db.prepare('UPDATE holdfast_threads SET head_seq = ?, head_id = ? WHERE id = ?')
     this.#begin = this.#db.prepare('BEGIN IMMEDIATE')
     this.#commit = this.#db.prepare('COMMIT')

@@ -19,7 +19,9 @@ export function printMachine(folder: string): void {
 export function printLoad(when: 'start' | 'end'): void {
   const [last] = loadavg()
   const isBusy = (last ?? 0) > cpus().length
-  console.log(`load      ${(last ?? 0).toFixed(2)} over the last minute at the ${when}${isBusy ? ': the machine is BUSY, read ratios only' : ''}`)
+  console.log(
+    `load      ${(last ?? 0).toFixed(2)} over the last minute at the ${when}${isBusy ? ': the machine is BUSY, read ratios only' : ''}`,
+  )
 }
 
 function gigabytes(bytes: number): string {
@@ -29,7 +31,12 @@ function gigabytes(bytes: number): string {
 /** Linux's number of a file system type, as a name where it matters for fsync. */
 function fileSystem(folder: string): string {
   if (!existsSync(folder)) return 'missing'
-  const names: Record<string, string> = { '61267': 'ext4', '1481003842': 'xfs', '2435016766': 'btrfs', '16914836': 'tmpfs: fsync is free there' }
+  const names: Record<string, string> = {
+    '61267': 'ext4',
+    '1481003842': 'xfs',
+    '2435016766': 'btrfs',
+    '16914836': 'tmpfs: fsync is free there',
+  }
   const { type } = statfsSync(folder)
   return names[String(type)] ?? `type 0x${type.toString(16)}`
 }

@@ -1,6 +1,8 @@
 import { randomFillSync } from 'node:crypto'
 
-const letters = Array.from({ length: 94 }, (_, index) => String.fromCharCode(33 + index)).filter((letter) => letter !== '"' && letter !== '\\')
+const letters = Array.from({ length: 94 }, (_, index) => String.fromCharCode(33 + index)).filter(
+  (letter) => letter !== '"' && letter !== '\\',
+)
 
 /** Text of as many bytes, each a random printable character that JSON writes as it is: no text compresses less (to 82 %). */
 export function randomText(bytes: number): string {

@@ -1,7 +1,6 @@
 import { compareStores, createTestClock, testStore } from 'holdfast/testing'
 import { expect, test } from 'vitest'
-import { createMyStore } from './my-store.ts'
-import { createMyStore as createReference } from './my-store.ts'
+import { createMyStore, createMyStore as createReference } from './my-store.ts'
 
 // #region suite
 testStore('my store', {

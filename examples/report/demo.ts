@@ -4,7 +4,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync, rmSync } from 'node:fs'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, relative, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -42,7 +42,6 @@ try {
 
 async function demo(): Promise<void> {
   title('Holdfast', 'a report in three steps, killed in the middle of the second')
-  await rm(input.file, { force: true })
   const run = await hf.start(report, input, { id: 'refunds-2026-11' })
   const [queued] = await run.events()
   const startedAt = queued?.at ?? 0
@@ -66,10 +65,10 @@ async function demo(): Promise<void> {
   heading('The report', relative(process.cwd(), output.file))
   print()
   quote(output.text)
-  const text = await readFile(output.file, 'utf8')
+  const [text, { mtimeMs }] = [await readFile(output.file, 'utf8'), await stat(output.file)]
   showClaims([
     ...claimsOf(story),
-    { holds: output.text === text, text: 'The report on disk is the result that the run recorded.' },
+    { holds: output.text === text && mtimeMs > killedAt, text: 'The report on disk is the result that the run recorded.' },
     { holds: exitCode === 0, text: 'The second process ended by itself.' },
   ])
 }

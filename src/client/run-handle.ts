@@ -135,7 +135,7 @@ export class RunHandle<Output = unknown> {
     if (run.status === 'completed') return end?.data?.['output'] as Output
     const details = { runId: run.id }
     if (run.status === 'cancelled') throw new HoldfastError('run_cancelled', `Run "${run.id}" was cancelled.`, { details })
-    const message = `Run "${run.id}" of workflow "${run.workflow}" failed: ${end?.error?.message ?? 'unknown error'}. retry() takes it up where it failed.`
+    const message = `Run "${run.id}" of workflow "${run.workflow}" failed: ${(end?.error?.message ?? 'unknown error').replace(/\.$/, '')}. retry() takes it up where it failed.`
     throw new HoldfastError('run_failed', message, { cause: end?.error, details })
   }
 }

@@ -94,7 +94,7 @@ export class ThreadHandle {
    * without, it is tried again on the newest state. A run that executes right now is a `conflict`: pause it first.
    */
   async update<State = Record<string, unknown>>(
-    recipe: (draft: State) => State | undefined | void,
+    recipe: (draft: State) => unknown,
     options: { ifAt?: string } = {},
   ): Promise<void> {
     const { store, codec, committer } = this.#core
@@ -109,7 +109,7 @@ export class ThreadHandle {
         )
       }
       const head = thread === null ? undefined : await loadState(store, codec, thread, headSeq)
-      const definition = this.#definition(head)
+      const definition = await this.#definition(head)
       const current = this.#show(head, definition) ?? {}
       const patch = diffUpdate(current, recipe as (draft: unknown) => unknown)
       if (patch === null) return
@@ -190,11 +190,11 @@ export class ThreadHandle {
     return at.value as State
   }
 
-  /** The newest definition that the registered workflows give, for a state that has one. */
-  #definition(at: StateAt | undefined): StateDefinition<unknown> | undefined {
+  /** For a state that has a version: the definition of the workflow that ran last on this thread, as this process has it. */
+  async #definition(at: StateAt | undefined): Promise<StateDefinition<unknown> | undefined> {
     if (at === undefined || at.version === 0) return undefined
-    const definitions = this.#core.registry.all().flatMap(({ options }) => options.state ?? [])
-    return definitions.length === 1 ? definitions[0] : undefined
+    const { items } = await this.#core.store.listRuns({ ...this.#key, limit: 1 })
+    return items[0] === undefined ? undefined : this.#core.registry.latest(items[0].workflow)?.options.state
   }
 
   #deleted(): HoldfastError {

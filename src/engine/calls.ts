@@ -75,7 +75,7 @@ export class Calls {
     const method = kind === 'effect' ? 'once' : kind === 'step' ? 'step' : name
     return new HoldfastError(
       'nested_call',
-      `ctx.${method} ("${name}") was called inside the body of step "${body}" of run "${this.#runId}". ` +
+      `ctx.${method}("${name}") was called inside the body of step "${body}" of run "${this.#runId}". ` +
         'A body can use its step handle; move recording calls on ctx out of it, or use ctx.scope to group steps.',
       { details: { runId: this.#runId, step: body } },
     )

@@ -29,7 +29,7 @@ export interface Context<State = Record<string, unknown>> {
   /** The two halves of a step, for loops that Holdfast does not drive. */
   begin<T>(name: string): Promise<OpenStep<T>>
   /** Changes the state synchronously. Visible at once, committed with the next recorded result or at the end. */
-  update(recipe: (draft: State) => State | undefined | void): void
+  update(recipe: (draft: State) => unknown): void
   /** A durable timer: milliseconds or a date. A long one holds no worker. */
   sleep(duration: number | Date): Promise<void>
   /** A checkpoint by hand. A labelled one can be named instead of its position, and retention keeps it. */
@@ -55,7 +55,7 @@ export interface StepHandle<State = Record<string, unknown>> {
   /** Aborted on time-out, cancel, a lost lease and shutdown. */
   readonly signal: AbortSignal
   /** Changes the state when the step's result is recorded; the recipe runs then. */
-  update(recipe: (draft: State) => State | undefined | void): void
+  update(recipe: (draft: State) => unknown): void
   log(message: string, data?: Readonly<Record<string, unknown>>): void
 }
 

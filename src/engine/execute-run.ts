@@ -9,7 +9,7 @@ import { blamed } from './blame.ts'
 import type { Committer } from './committer.ts'
 import { Execution, type ExecutionEnd } from './execution.ts'
 import { RunContext } from './run-context.ts'
-import { emptyTape, readTape, runningCalls, type Tape } from './tape.ts'
+import { countDeath, emptyTape, readTape, runningCalls, type Tape } from './tape.ts'
 import { catchUp, emptyState, type HeadStateCache, loadState, type StateAt } from './thread-state.ts'
 import type { AnyWorkflow } from './workflow.ts'
 
@@ -97,7 +97,10 @@ async function load(engine: Engine, claim: Claim): Promise<Loaded> {
   })
   const isNew = run.tapeSeq === thread.baseSeq + 2
   const base = isNew ? { ...emptyState, seq: run.tapeSeq - 1 } : await loadState(store, codec, thread, run.tapeSeq - 1)
-  return { tape: readTape(records, codec, run.id), base, input }
+  const tape = readTape(records, codec, run.id)
+  // This takeover is a death too, for what was running.
+  if (claim.takenFrom !== null) for (const key of runningCalls(tape)) countDeath(tape, key)
+  return { tape, base, input }
 }
 
 async function executeTape(execution: Execution, claim: Claim, input: unknown, isFirst: boolean): Promise<ExecutionEnd> {
@@ -116,7 +119,7 @@ async function executeTape(execution: Execution, claim: Claim, input: unknown, i
   }
   execution.playback.start()
   if (claim.hasMail) await execution.checkMail()
-  void callFunction(execution, input)
+  if (!execution.hasEnded) void callFunction(execution, input)
   return execution.ended
 }
 
@@ -131,12 +134,7 @@ function rideBeginning(execution: Execution, claim: Claim): void {
 /** Calls the user's function and writes how it ended. */
 async function callFunction(execution: Execution, input: unknown): Promise<void> {
   const { workflow } = execution
-  const { timeoutMs } = workflow.options
-  const startedAt = execution.claim.run.startedAt ?? execution.now()
-  const timer =
-    timeoutMs === undefined
-      ? undefined
-      : setTimeout(() => void onTimeout(execution), Math.max(0, startedAt + timeoutMs - execution.now()))
+  const stopTimer = watchTimeout(execution)
   try {
     let output = await workflow.fn(new RunContext(execution), input)
     if (execution.stop?.kind === 'cancel') return await execution.finishCancelled()
@@ -151,7 +149,7 @@ async function callFunction(execution: Execution, input: unknown): Promise<void>
     if (execution.hasEnded || !execution.playback.finish()) return
     await fail(execution, error)
   } finally {
-    clearTimeout(timer)
+    stopTimer()
   }
 }
 
@@ -160,12 +158,23 @@ async function fail(execution: Execution, error: unknown): Promise<void> {
   await execution.finish('failed', execution.event('run_failed', null, { data }))
 }
 
-async function onTimeout(execution: Execution): Promise<void> {
-  const error = new HoldfastError(
-    'timeout',
-    `Run "${execution.runId}" took longer than the ${execution.workflow.options.timeoutMs} ms its workflow allows.`,
-  )
-  await fail(execution, error)
+/** Fails the run when it has taken longer than its workflow allows. Longer than setTimeout can count: looked at again. */
+function watchTimeout(execution: Execution): () => void {
+  const { timeoutMs } = execution.workflow.options
+  if (timeoutMs === undefined) return () => {}
+  const overAt = (execution.claim.run.startedAt ?? execution.now()) + timeoutMs
+  let timer: NodeJS.Timeout
+  const look = (): void => {
+    const leftMs = overAt - execution.now()
+    if (leftMs > 0) timer = setTimeout(look, Math.min(leftMs, 3_600_000))
+    else
+      void fail(
+        execution,
+        new HoldfastError('timeout', `Run "${execution.runId}" took longer than the ${timeoutMs} ms its workflow allows.`),
+      )
+  }
+  timer = setTimeout(look, 0)
+  return () => clearTimeout(timer)
 }
 
 /** What can't be read is not executed: the run is paused with what is wrong. An outage just gives it back. */

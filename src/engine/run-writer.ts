@@ -1,7 +1,7 @@
 import type { Codec } from '../model/codec.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
-import type { Change, OperationChange, RunChange } from '../store/change.ts'
+import type { Change, Guard, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim } from '../store/store.ts'
 import type { Call } from './calls.ts'
 import type { StateLine } from './state-line.ts'
@@ -15,6 +15,7 @@ const rideMs = 100
  */
 export class RunWriter {
   readonly #claim: Claim
+  readonly #guard: Guard
   readonly #codec: Codec
   readonly #line: StateLine
   readonly #leaseMs: number
@@ -39,6 +40,7 @@ export class RunWriter {
     currentStep: () => string | null
   }) {
     this.#claim = options.claim
+    this.#guard = { kind: 'lease', epoch: options.claim.run.epoch, leaseId: options.claim.leaseId }
     this.#codec = options.codec
     this.#line = options.line
     this.#leaseMs = options.leaseMs
@@ -109,7 +111,7 @@ export class RunWriter {
   }
 
   #make(events: readonly NewEvent[], options: ChangeOptions & { readonly isCheckpoint: boolean }): Change {
-    const { owner, id, threadId, epoch } = this.#claim.run
+    const { owner, id, threadId } = this.#claim.run
     const run: Mutable<RunChange> = { currentStep: this.#currentStep(), leaseMs: this.#leaseMs, ...options.run }
     if (options.hasProgress) run.hasProgress = true
     if (this.#startsTape && events.length > 0) {
@@ -121,7 +123,7 @@ export class RunWriter {
       owner,
       threadId,
       runId: id,
-      guard: { kind: 'lease', epoch, leaseId: this.#claim.leaseId },
+      guard: this.#guard,
       events,
       run,
       isCheckpoint: options.isCheckpoint,

@@ -101,11 +101,13 @@ export class StateLine {
   /** The snapshot to write with the patch that was just added, if it is time for one. */
   snapshot(): Payload | undefined {
     if (this.#loadCost < this.#measureAt) return undefined
-    const state = this.#encodeTip()
-    const isDue = state !== undefined && isSnapshotDue(this.#loadCost, state.length)
-    if (isDue) this.#loadCost = state.length
-    this.#measureAt = nextMeasureAt(this.#loadCost, state?.length ?? 0)
-    return isDue ? state : undefined
+    // A look before encoding and compressing it all: a state that only grows weighs what its patches do, and every worker
+    // that takes it up anew comes by here.
+    const roughBytes = roughBytesOf(this.#tip())
+    const state = isSnapshotDue(this.#loadCost, roughBytes) ? this.#encodeTip() : undefined
+    if (state !== undefined) this.#loadCost = state.length
+    this.#measureAt = nextMeasureAt(this.#loadCost, state?.length ?? roughBytes)
+    return state
   }
 
   /** A state that has grown beyond what one value may be still lives in its patches; it just gets no snapshot. */
@@ -151,3 +153,24 @@ export class StateLine {
 }
 
 const noState = Object.freeze({})
+
+/** About what the value takes as text, found by one walk over it. */
+function roughBytesOf(root: unknown): number {
+  let bytes = 0
+  const open: unknown[] = [root]
+  while (open.length > 0) {
+    const value = open.pop()
+    if (typeof value === 'string') bytes += value.length + 3
+    else if (typeof value !== 'object' || value === null) bytes += 5
+    else if (ArrayBuffer.isView(value) || value instanceof ArrayBuffer) bytes += (value.byteLength * 4) / 3
+    else if (Array.isArray(value) || value instanceof Set) for (const item of value) open.push(item)
+    else if (value instanceof Map) for (const [key, item] of value) open.push(key, item)
+    else {
+      for (const key of Object.keys(value)) {
+        bytes += key.length + 4
+        open.push((value as Record<string, unknown>)[key])
+      }
+    }
+  }
+  return bytes
+}

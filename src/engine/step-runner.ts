@@ -105,19 +105,38 @@ function runBody<T>(
 ): Promise<T> | T {
   const limit =
     options.timeoutMs === undefined ? undefined : withTimeout(options.timeoutMs, `Step "${call.path}"`, execution.signal)
-  const handle: StepHandle<never> = {
-    attempt,
-    get key() {
-      return execution.calls.defaultKey(call)
-    },
-    get signal() {
-      return limit?.signal ?? execution.signal
-    },
-    update: (recipe) => void recipes.push(recipe as Recipe),
-    log: (message, data) => execution.log.info(message, { runId: execution.runId, step: call.path, attempt, ...data }),
-  }
+  const handle = new Handle(execution, call, { attempt, recipes, signal: limit?.signal })
   const run = () => execution.calls.inBody(call.path, () => body(handle))
   return limit === undefined ? untilCancelled(execution, run()) : limit.run(async () => run())
+}
+
+/** A class, because an object literal with getters takes longer to make than all the rest of a short step's bookkeeping. */
+class Handle implements StepHandle<never> {
+  readonly attempt: number
+  readonly update: StepHandle<never>['update']
+  readonly log: StepHandle<never>['log']
+  readonly #execution: Execution
+  readonly #call: Call
+  readonly #signal: AbortSignal | undefined
+
+  constructor(execution: Execution, call: Call, made: { attempt: number; recipes: Recipe[]; signal: AbortSignal | undefined }) {
+    const { attempt, recipes } = made
+    this.attempt = attempt
+    // Functions of its own, so that they can be taken apart: ({ update }) => update(…).
+    this.update = (recipe) => void recipes.push(recipe as Recipe)
+    this.log = (message, data) => execution.log.info(message, { runId: execution.runId, step: call.path, attempt, ...data })
+    this.#execution = execution
+    this.#call = call
+    this.#signal = made.signal
+  }
+
+  get key(): string {
+    return this.#execution.calls.defaultKey(this.#call)
+  }
+
+  get signal(): AbortSignal {
+    return this.#signal ?? this.#execution.signal
+  }
 }
 
 /** A cancelled run does not wait for a body that ignores its signal. Only promises that are still open need watching. */

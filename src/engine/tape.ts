@@ -213,3 +213,8 @@ export interface FailureData {
 export function runningCalls(tape: Tape): CallKey[] {
   return [...tape.calls].filter(([, history]) => history.isRunning && history.outcome === undefined).map(([key]) => key)
 }
+
+export function countDeath(tape: Tape, key: CallKey): void {
+  const history = tape.calls.get(key)
+  if (history !== undefined) history.deaths++
+}

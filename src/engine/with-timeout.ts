@@ -1,7 +1,7 @@
 import { HoldfastError } from '../model/errors.ts'
 
 /** A limit on how long a body may take: its signal is aborted, and `run` rejects with `timeout`, whatever the body does. */
-export function withTimeout(timeoutMs: number, what: string, outer: AbortSignal) {
+export function withTimeout(timeoutMs: number, what: string, outer: AbortSignal): TimeLimit {
   const abort = new AbortController()
   const follow = () => abort.abort(outer.reason)
   if (outer.aborted) follow()
@@ -30,4 +30,9 @@ export function withTimeout(timeoutMs: number, what: string, outer: AbortSignal)
       }
     },
   }
+}
+
+export interface TimeLimit {
+  readonly signal: AbortSignal
+  run<T>(body: () => Promise<T>): Promise<T>
 }

@@ -1,7 +1,9 @@
 import type { Store } from '../store/store.ts'
 
 /** The acts of a store, by name. */
-export type StoreAct = { [Name in keyof Store]-?: NonNullable<Store[Name]> extends (...args: never[]) => unknown ? Name : never }[keyof Store]
+export type StoreAct = {
+  [Name in keyof Store]-?: NonNullable<Store[Name]> extends (...args: never[]) => unknown ? Name : never
+}[keyof Store]
 
 /**
  * What happens around the acts of a store. A hook may wait, and it may throw: from `before` the act fails without having

@@ -19,7 +19,8 @@ export class LeaseKeeper {
   #renewTimer: NodeJS.Timeout | undefined
   #flushTimer: NodeJS.Timeout | undefined
   #mailTimer: NodeJS.Timeout | undefined
-  #isRenewing = false
+  #renewing: Promise<void> | undefined
+  #lastRenewal = { at: 0, wallAt: 0 }
 
   constructor(engine: Engine, executions: ReadonlySet<Execution>) {
     this.#engine = engine
@@ -27,6 +28,7 @@ export class LeaseKeeper {
   }
 
   start(): void {
+    this.#noteRenewal()
     this.#renewTimer = setInterval(() => void this.renew(), this.#engine.leaseMs / 3)
     this.#flushTimer = setInterval(() => {
       for (const execution of this.#executions) execution.flushIfOld()
@@ -54,10 +56,27 @@ export class LeaseKeeper {
     }
   }
 
-  async renew(): Promise<void> {
+  /** One renewal at a time; who comes meanwhile waits for it. */
+  renew(): Promise<void> {
+    this.#renewing ??= this.#renewHeld().finally(() => {
+      this.#renewing = undefined
+    })
+    return this.#renewing
+  }
+
+  /**
+   * Awaited before claiming. A process that was stopped or blocked past its leases would otherwise take its own runs from
+   * itself, and execute again what it is in the middle of.
+   */
+  async renewIfLate(): Promise<void> {
+    // Twice, because a renewal that was under way may have been written before the process was stopped.
+    for (let tries = 0; tries < 2 && this.#isLate(); tries++) await this.renew()
+  }
+
+  async #renewHeld(): Promise<void> {
+    this.#noteRenewal()
     const held = [...this.#executions].filter((execution) => !execution.hasEnded)
-    if (this.#isRenewing || held.length === 0) return
-    this.#isRenewing = true
+    if (held.length === 0) return
     try {
       const leases = held.map(({ owner, runId, claim }) => ({ owner, runId, epoch: claim.run.epoch, leaseId: claim.leaseId }))
       const answers = await this.#engine.store.renew({ leaseMs: this.#engine.leaseMs, leases })
@@ -69,8 +88,16 @@ export class LeaseKeeper {
     } catch (error) {
       // Not knowing is not losing: the next commit or renewal decides, and the store fences whatever comes too late.
       this.#engine.log.warn('leases could not be renewed', { count: held.length, error })
-    } finally {
-      this.#isRenewing = false
     }
+  }
+
+  #noteRenewal(): void {
+    this.#lastRenewal = { at: performance.now(), wallAt: Date.now() }
+  }
+
+  /** By either clock: the monotonic one stands still while the machine sleeps, the other can be set back. */
+  #isLate(): boolean {
+    const { at, wallAt } = this.#lastRenewal
+    return Math.max(performance.now() - at, Date.now() - wallAt) > this.#engine.leaseMs / 2
   }
 }

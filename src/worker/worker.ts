@@ -102,6 +102,7 @@ export class Worker {
     const workflows = this.#claimable()
     if (limit <= 0 || workflows.length === 0) return this.#pollMs
     try {
+      await this.#keeper.renewIfLate()
       const claims = await this.#engine.store.claim({
         workerId: this.#workerId,
         leaseMs: this.#engine.leaseMs,

@@ -10,7 +10,8 @@ export type Note =
   | { readonly kind: 'resolved'; readonly key: string; readonly happened: boolean }
   /** The function was thrown this code. */
   | { readonly kind: 'thrown'; readonly run: string; readonly code: string }
-  | { readonly kind: 'note'; readonly text: string }
+  /** The process is about to be struck by its fault. */
+  | { readonly kind: 'struck' }
 
 export type JournalEntry = Note & { readonly life: number; readonly at: number }
 

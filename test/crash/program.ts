@@ -1,7 +1,7 @@
 // A process under test: node --conditions=holdfast-source test/crash/program.ts LIFE, where LIFE is JSON.
 //
-// It opens the store, wraps it, starts the runs (or finds them started), and waits for their outputs. It strikes itself
-// with a signal where it was told to. What it says last, on its standard output, is its report.
+// It opens the store, wraps it, starts the runs (or finds them started) and waits for their outputs; or it works until its
+// standard input or a SIGTERM tells it to close. It strikes itself where it was told to. What it says last is its report.
 
 import { open } from 'holdfast'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
@@ -20,9 +20,17 @@ export interface Life {
   readonly port: number
   readonly account: string
   readonly fault: Fault | null
-  readonly signal: 'SIGKILL' | 'SIGSTOP'
+  /** What happens at the fault: a signal, or that many ms in which the event loop is blocked. */
+  readonly strike: 'SIGKILL' | 'SIGSTOP' | number
   readonly leaseMs: number
   readonly runs: readonly { readonly workflow: string; readonly id: string; readonly threadId: string; readonly input?: unknown }[]
+  /** Works until it is told to close, instead of until its runs are over. */
+  readonly isWorker?: boolean
+  /** The workflows that it has; all, unless told otherwise. */
+  readonly workflows?: readonly string[]
+  /** Decides about unsure effects as the provider says. Default true. */
+  readonly decides?: boolean
+  readonly closeGraceMs?: number
 }
 
 /** What a process that came to its end says. */
@@ -38,9 +46,11 @@ const life = JSON.parse(process.argv[2] as string) as Life
 const startedAt = performance.now()
 const journal = new Journal(life.journal, life.number)
 const provider = new ProviderClient({ port: life.port, account: life.account, life: life.number })
-const world = new World({ journal, provider, fault: life.fault, strike })
-const workflows = workflowsOf(world)
+const world = new World({ journal, provider, life: life.number, fault: life.fault, strike })
+const workflows = Object.values(workflowsOf(world)).filter(({ name }) => life.workflows?.includes(name) ?? true)
 const acts: Record<string, number> = {}
+let isOver = false
+let isStruck = false
 
 const inner = await openSqliteStore({ file: life.file, durability: 'full' })
 const store = wrapStore(inner, {
@@ -52,29 +62,43 @@ const store = wrapStore(inner, {
     if (isFaultAt(life.fault, { act, nth, args, when: 'after' })) strike()
   },
 })
-const hf = await open(store, { workflows: Object.values(workflows), worker: { leaseMs: life.leaseMs, pollMs: 50 } })
+const { leaseMs, closeGraceMs = 5_000 } = life
+const hf = await open(store, { workflows, worker: { leaseMs, closeGraceMs, pollMs: 50 } })
 
-const handles = await Promise.all(
-  life.runs.map(({ workflow, id, threadId, input }) => hf.start(workflow, input, { id, threadId })),
-)
-const results = Promise.all(handles.map((handle) => handle.result()))
-let isOver = false
-results.finally(() => {
-  isOver = true
-}).catch(() => {})
-await Promise.all([results, decideUnsureEffects()])
+const handles = await Promise.all(life.runs.map(({ workflow, id, threadId, input }) => hf.start(workflow, input, { id, threadId })))
+const ends = life.isWorker === true ? untilToldToClose() : Promise.all(handles.map((handle) => handle.result()))
+ends
+  .catch(() => {})
+  .finally(() => {
+    isOver = true
+  })
+const [results] = await Promise.all([ends, life.decides === false ? undefined : decideUnsureEffects()])
 
-const outputs = Object.fromEntries((await results).map((output, index) => [life.runs[index]?.id, output]))
+const outputs = Object.fromEntries((results ?? []).map((output, index) => [life.runs[index]?.id, output]))
 const states: Record<string, unknown> = {}
-for (const { threadId } of life.runs) states[threadId] = await hf.thread(threadId).state()
+if (results !== undefined) for (const { threadId } of life.runs) states[threadId] = await hf.thread(threadId).state()
 await hf.close()
 await inner.close()
 const report: Report = { acts, outputs, states, tookMs: Math.round(performance.now() - startedAt) }
 process.stdout.write(JSON.stringify(report))
 
-/** Ends or stops this process, now. */
+/** Ends, stops or blocks this process, now; once. */
 function strike(): void {
-  process.kill(process.pid, life.signal)
+  if (isStruck) return
+  isStruck = true
+  journal.write({ kind: 'struck' })
+  if (typeof life.strike === 'number') Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, life.strike)
+  else process.kill(process.pid, life.strike)
+}
+
+function untilToldToClose(): Promise<undefined> {
+  return new Promise((resolve) => {
+    process.once('SIGTERM', () => resolve(undefined))
+    process.stdin.once('data', () => {
+      process.stdin.unref()
+      resolve(undefined)
+    })
+  })
 }
 
 /** The person behind `hf.resolve`: asks the provider, and says what it says. */

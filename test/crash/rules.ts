@@ -37,7 +37,7 @@ export function brokenAnywhere(scene: PlayedScene): string[] {
 }
 
 /** The log is whole, and rows, operations and the user's table say what it says (G2). */
-function brokenInDump(dump: StoreDump): string[] {
+export function brokenInDump(dump: StoreDump): string[] {
   const broken: string[] = []
   for (const { thread, log } of dump.threads) {
     log.forEach(({ seq }, index) => {

@@ -105,7 +105,7 @@ export class Stage {
         const fault = scene.nextFault(lives)
         const life: Life = {
           ...{ number: lives.length + 1, file, journal, port: this.provider.port, account: name },
-          ...{ fault, signal: 'SIGKILL', leaseMs, runs: scene.runs },
+          ...{ fault, strike: 'SIGKILL', leaseMs, runs: scene.runs },
         }
         account.onCall = fault?.at === 'call' ? killerAtProvider(fault, life.number) : undefined
         const played = await this.#live(life, scene.command?.(life.number) ?? [])
@@ -146,7 +146,7 @@ export function childEnvironment(): NodeJS.ProcessEnv {
 
 export function startLife(life: Life, command: readonly string[] = [], nodeArgs: readonly string[] = []): ChildProcess {
   const all = [...command, process.execPath, '--conditions=holdfast-source', ...nodeArgs, program, JSON.stringify(life)]
-  return spawn(all[0] as string, all.slice(1), { stdio: ['ignore', 'pipe', 'pipe'], env: childEnvironment() })
+  return spawn(all[0] as string, all.slice(1), { stdio: ['pipe', 'pipe', 'pipe'], env: childEnvironment() })
 }
 
 export interface Ended {

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { type AnyWorkflow, type Context, type EffectOptions, NotHappened, type StepHandle, type StepOptions, state, workflow } from 'holdfast'
 import type { World } from './world.ts'
 
@@ -26,7 +27,7 @@ export type EffectClass = (typeof effectClasses)[number]
 /** All workflows of the crash tests, bound to one process's world. */
 export function workflowsOf(world: World): Record<string, AnyWorkflow> {
   const tools = toolsOf(world)
-  const list = [everything(world, tools), reader(tools), ...windowWorkflows(world, tools)]
+  const list = [everything(world, tools), reader(tools), ...windowWorkflows(world, tools), errand(world, tools), bystander(tools), ...deadlyWorkflows(tools), steady(tools)]
   return Object.fromEntries(list.map((one) => [one.name, one]))
 }
 
@@ -252,6 +253,84 @@ function windowWorkflows(world: World, { on, sending }: Tools): AnyWorkflow[] {
     return receipts
   })
   return [...ofEffects, ofSteps]
+}
+
+export interface ErrandInput {
+  readonly effect: EffectClass
+  /** How long the step `inside` takes. */
+  readonly insideMs?: number
+}
+
+/** Every way in which a run writes, one after another: its holder is stopped at each. */
+function errand(world: World, { on, sending }: Tools): AnyWorkflow {
+  return workflow<ErrandInput, unknown, Diary>({ name: 'errand', state: diary }, async (ctx, { effect, insideMs = 0 }) => {
+    const { step, once, body } = on(ctx)
+    const enter = (entry: string) => (draft: Diary) => void draft.entries.push(`${entry} by life ${world.life}`)
+    try {
+      ctx.update(enter('begun'))
+      await step('before', (handle) => handle.update(enter('before')))
+      await step('inside', () => (insideMs === 0 ? undefined : wait(insideMs)))
+      const { receipt } = await once('send', sending('send', effect))
+      ctx.update(enter('sent'))
+      await ctx.sleep(1)
+      await ctx.transaction('order', async (tx) => {
+        body('order', 1)
+        await tx.query('INSERT INTO orders (run, round) VALUES (?, ?)', [ctx.runId, 1])
+      })
+      await ctx.checkpoint('done')
+      return { receipt, life: world.life }
+    } catch (error) {
+      world.journal.write({ kind: 'thrown', run: ctx.runId, code: String((error as { code?: unknown }).code) })
+      throw error
+    }
+  })
+}
+
+/** Goes on, step by step, until a file says that it is enough. */
+function bystander({ on }: Tools): AnyWorkflow {
+  return workflow<{ until: string }, unknown, Diary>({ name: 'bystander', state: diary }, async (ctx, { until }) => {
+    const { step } = on(ctx)
+    for (let looks = 1; ; looks++) {
+      const isEnough = await step('look', async () => {
+        await wait(20)
+        return existsSync(until)
+      })
+      if (isEnough) return looks
+    }
+  })
+}
+
+/** Workflows that bring their process down. */
+function deadlyWorkflows({ on }: Tools): AnyWorkflow[] {
+  const poison = workflow<undefined, unknown, Diary>({ name: 'poison', state: diary }, () => process.exit(70))
+  const killer = workflow<{ by: 'kill' | 'memory'; afterMs: number }, unknown, Diary>({ name: 'killer', state: diary }, async (ctx, { by, afterMs }) => {
+    const { step } = on(ctx)
+    await step('harmless', () => 'harmless')
+    const deadly = async () => {
+      await wait(afterMs)
+      if (by === 'kill') process.kill(process.pid, 'SIGKILL')
+      const hoard: unknown[] = []
+      for (;;) hoard.push(new Array(100_000).fill(hoard.length))
+    }
+    const made = await step('deadly', deadly, { fallback: (error) => `fallback after ${(error as { code?: string }).code}` })
+    return made
+  })
+  return [poison, killer]
+}
+
+/** Many short steps, one of a length to choose, and a short wait. */
+function steady({ on }: Tools): AnyWorkflow {
+  return workflow<{ longMs: number }, unknown, Diary>({ name: 'steady', state: diary }, async (ctx, { longMs }) => {
+    const { step } = on(ctx)
+    for (let n = 1; n <= 5; n++) await step(`short${n}`, () => wait(10))
+    await step('long', (handle) => {
+      handle.update((draft) => void draft.entries.push('long'))
+      return wait(longMs)
+    })
+    await ctx.sleep(20)
+    for (let n = 6; n <= 8; n++) await step(`short${n}`, () => wait(10))
+    return 'done'
+  })
 }
 
 function wait(ms: number): Promise<void> {

@@ -6,13 +6,16 @@ import type { ProviderClient } from './provider.ts'
 export class World {
   readonly journal: Journal
   readonly provider: ProviderClient
+  /** Which life of a scene this process is, from 1. */
+  readonly life: number
   readonly #fault: Fault | null
   readonly #strike: () => void
   readonly #bodies = new Map<string, number>()
 
-  constructor(options: { journal: Journal; provider: ProviderClient; fault: Fault | null; strike: () => void }) {
+  constructor(options: { journal: Journal; provider: ProviderClient; life: number; fault: Fault | null; strike: () => void }) {
     this.journal = options.journal
     this.provider = options.provider
+    this.life = options.life
     this.#fault = options.fault
     this.#strike = options.strike
   }

@@ -9,7 +9,8 @@
 -- Cost: one index probe a lane (queue, workflow, version, priority that the worker can execute) plus the runs taken. Sleeping
 -- runs, runs behind others of their thread and other workers' workflows are never touched, however many there are.
 
-CREATE FUNCTION holdfast_claim(p_worker text, p_lease_ms bigint, p_limit int, p_workflows text[], p_versions int[], p_state_versions int[], p_queues text[], p_offset_ms bigint)
+CREATE FUNCTION holdfast_claim(
+  p_worker text, p_lease_ms bigint, p_limit int, p_workflows text[], p_versions int[], p_state_versions int[], p_queues text[], p_offset_ms bigint)
 RETURNS TABLE (run json, lease_id text, input text, input_bytes bytea, thread json, taken_from text, taken_until bigint, has_mail boolean, now bigint)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off

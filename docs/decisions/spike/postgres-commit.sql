@@ -17,8 +17,8 @@
 --   others  everything else (operations, waitKey, other guards, labels, messages), and every change whose thread or run is named
 --           by another change of the batch: judged one by one, so later ones see the earlier.
 --
--- plain, bounds and starts decide over their own run and thread, so each is a WITH chain over all of them at once (20 µs to 60 µs
--- of the server's time a change); others are a loop (200 µs). A plain or bounds change without a row in the answer was refused
+-- plain, bounds and starts decide over their own run and thread, so each is a WITH chain over all of them at once (about 40 µs
+-- of the server's time a change); others are a loop (about 200 µs). A plain or bounds change without a row in the answer was refused
 -- with lease_lost. A start without a row met an existing thread or run: the function has moved it to `others` itself.
 --
 -- Lock order: runs by id, then threads by id, then operations. It has a few rare gaps (waking the waiters of two operations
@@ -120,6 +120,7 @@ CREATE TABLE operations (
   result text, result_bytes bytea, evidence text, evidence_bytes bytea, resolved_by text, intended_at bigint NOT NULL, closed_at bigint,
   PRIMARY KEY (owner, key)
 );
+CREATE INDEX operations_open ON operations (run) WHERE status = 'intended';   -- what a run leaves behind at its end
 
 -- A change on the wire -----------------------------------------------------------------------------------------------------
 -- `slot` numbers the places that get log positions: every change is one, and every run that a change creates is one more.
@@ -258,6 +259,7 @@ BEGIN
       SELECT * INTO op FROM operations WHERE owner = c.owner AND key = c.wait_key FOR SHARE;
       IF NOT FOUND OR op.status NOT IN ('intended', 'unsure') THEN d := p_now; END IF;
     END IF;
+    IF c.status = 'waiting' AND r.mail_count > taken THEN d := p_now; END IF;   -- no message is overlooked
     UPDATE runs SET
       status = coalesce(c.status, status),
       reason = CASE WHEN c.set_reason THEN c.reason ELSE reason END,
@@ -280,9 +282,10 @@ BEGIN
       mail_count = mail_count - taken
       WHERE id = r.id RETURNING mail_count > 0 INTO o.has_mail;
     IF was_finished <> is_finished THEN    -- the line of the thread moves
-      UPDATE runs SET is_next = (id = (SELECT min(l.id) FROM runs l WHERE l.thread = r.thread AND l.finished_at IS NULL))
-        WHERE id IN (r.id, (SELECT min(l.id) FROM runs l WHERE l.thread = r.thread AND l.finished_at IS NULL))
-           OR (thread = r.thread AND finished_at IS NULL AND is_next);
+      SELECT min(id) INTO new_run FROM runs WHERE thread = r.thread AND finished_at IS NULL;
+      UPDATE runs SET is_next = false WHERE (id = r.id OR (thread = r.thread AND finished_at IS NULL)) AND is_next AND id IS DISTINCT FROM new_run;
+      UPDATE runs SET is_next = true WHERE id = new_run AND NOT is_next;
+      IF is_finished THEN UPDATE operations SET status = 'unsure' WHERE run = r.id AND status = 'intended'; END IF;
     END IF;
   END IF;
 
@@ -381,7 +384,8 @@ BEGIN
     RETURN QUERY
       WITH held AS MATERIALIZED (
         SELECT a.*, t.id AS thread, r.id AS run_ref, t.head_seq AS before, t.state_version AS old_version, r.mail_count > 0 AS has_mail,
-               CASE a.due WHEN 'in' THEN v_now + a.due_ms WHEN 'at' THEN a.due_ms WHEN 'never' THEN NULL ELSE r.due_at END AS due_at
+               CASE WHEN a.status = 'waiting' AND r.mail_count > 0 THEN v_now   -- no message is overlooked
+                    WHEN a.due = 'in' THEN v_now + a.due_ms WHEN a.due = 'at' THEN a.due_ms WHEN a.due = 'never' THEN NULL ELSE r.due_at END AS due_at
           FROM json_to_recordset(p_bounds) AS a(slot int, owner text, run text, epoch int, lease text, n int, state_version int, set_step boolean, step text,
                  progress boolean, uncount boolean, lease_ms bigint, status text, set_reason boolean, reason text, due text, due_ms bigint, starts_tape boolean,
                  new_input boolean, sets_end boolean, snapshot text, snapshot_off int, snapshot_len int, snapshot_crc bigint)
@@ -434,6 +438,11 @@ BEGIN
       SELECT b.id FROM json_to_recordset(p_bounds) AS a(owner text, thread text, status text)
         CROSS JOIN LATERAL (SELECT t.id FROM threads t WHERE t.owner = a.owner AND t.thread_id = a.thread LIMIT 1) t
         CROSS JOIN LATERAL (SELECT l.id FROM runs l WHERE l.thread = t.id AND l.finished_at IS NULL ORDER BY l.id LIMIT 1) b
+        WHERE a.status IN ('completed', 'failed', 'cancelled'));
+    -- What a finished run left intended nobody else can close. (Of a refused change the run is not finished, or this was done.)
+    UPDATE operations SET status = 'unsure' WHERE status = 'intended' AND run IN (
+      SELECT b.id FROM json_to_recordset(p_bounds) AS a(owner text, run text, status text)
+        CROSS JOIN LATERAL (SELECT r.id FROM runs r WHERE r.owner = a.owner AND r.run_id = a.run AND r.finished_at IS NOT NULL LIMIT 1) b
         WHERE a.status IN ('completed', 'failed', 'cancelled'));
   END IF;
 

@@ -19,6 +19,7 @@
 --   s<thread>  zset    snapshots by position      b<thread>  hash  label → position
 --   r<run>     hash    the run's row              i<run>     hash  inbox: id → message
 --   o<op>      hash    operation                  w<op>      set   runs that wait for it
+--   p<run>     set     operations that the run has intended and not closed
 --   lanes      set     of `priority <TAB> version <TAB> workflow <TAB> queue`
 --   z<lane>    zset    heads of lines: by due time, or by the end of the lease while running. All a claim reads.
 --
@@ -89,12 +90,14 @@ local function write_operation(op, key, run, thread)
   if op.kind == 'intend' then
     call('DEL', k)
     call('HSET', k, 'name', op.name, 'run', run, 'thread', thread, 'status', 'intended', 'intendedAt', now)
+    call('SADD', P .. 'p' .. run, key)
   elseif op.kind == 'note' then
     if call('HGET', k, 'status') ~= 'completed' then call('HSET', k, 'evidence', ARGV[op.body]) end
   else
     local status = op.kind == 'complete' and 'completed' or op.kind == 'fail' and 'failed' or op.kind == 'doubt' and 'unsure'
       or (op.happened and 'completed' or 'failed')
     call('HSET', k, 'status', status)
+    call('SREM', P .. 'p' .. call('HGET', k, 'run'), key)
     if op.body then call('HSET', k, 'result', ARGV[op.body]) end
     if op.by then call('HSET', k, 'resolvedBy', op.by) end
     if op.kind ~= 'doubt' then call('HSET', k, 'closedAt', now); wake(key) end
@@ -213,7 +216,9 @@ local function judge_and_write(c)
       local s = call('HGET', P .. 'o' .. k, 'status')
       if s == 'intended' or s == 'unsure' then call('SADD', P .. 'w' .. k, run); put('waitKey', u.waitKey) else due = now end
     end
-    if u.due or u.waitKey then if due then put('dueAt', due) else del[#del + 1] = 'dueAt' end end
+    local has_mail = u.status == 'waiting' and mail > 0         -- no message is overlooked
+    if has_mail then due = now end
+    if u.due or u.waitKey or has_mail then if due then put('dueAt', due) else del[#del + 1] = 'dueAt' end end
     if u.tape then put('tapeSeq', first); if not r[11] then put('startedAt', now) end end
     if u.input then put('inputSeq', first) end
     if u.ends then put('endSeq', last) end
@@ -227,6 +232,8 @@ local function judge_and_write(c)
         call('ZREM', q, run)
         put('isNext', 0)
         show(r[5], run, nil)
+        for _, left in ipairs(call('SMEMBERS', P .. 'p' .. run)) do call('HSET', P .. 'o' .. left, 'status', 'unsure') end   -- nobody else can close them
+        call('DEL', P .. 'p' .. run)
       elseif not terminal[status] and terminal[r[3]] then
         call('ZADD', q, r[8], run)
       end

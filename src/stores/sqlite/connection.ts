@@ -184,9 +184,17 @@ export class Connection {
   }
 
   #end(mustSync: boolean): void {
-    if (this.writer.inTransaction) this.#sql.rollback.run()
+    if (this.writer.open && this.writer.inTransaction) this.#rollBack()
     if (mustSync && this.durability === 'relaxed') this.writer.pragma('synchronous = NORMAL')
     if (!this.#isOwn && this.#userBusyTimeoutMs > 0) this.writer.pragma(`busy_timeout = ${this.#userBusyTimeoutMs}`)
+  }
+
+  #rollBack(): void {
+    try {
+      this.#sql.rollback.run()
+    } catch {
+      // The engine rolls back by itself after the failures that make this one fail; the first error is the one to tell.
+    }
   }
 
   #readOnce<Answer>(act: () => Answer): Answer {
@@ -298,9 +306,9 @@ async function adopt(db: Database, durability: 'full' | 'relaxed'): Promise<Part
 
 /** The engine's defaults are weaker than we claim, so every connection sets them, also on a file that has them already. */
 async function configure(db: Database, file: string, durability: 'full' | 'relaxed'): Promise<void> {
-  refuseOldEngine(db)
   for (let attempt = 0, startedAt = Date.now(); ; attempt++) {
     try {
+      refuseOldEngine(db)
       const mode = db.pragma('journal_mode = WAL', { simple: true })
       if (mode !== 'wal')
         throw new HoldfastError('durability_too_weak', noWalMessage(file, String(mode)), { details: { file, mode } })

@@ -38,6 +38,10 @@ export function toHoldfastError(error: unknown, { doing, file }: { readonly doin
     const message = `${file} cannot be opened. Check that its folder exists and that this process may write there. ${because}`
     return new HoldfastError('store_unavailable', message, options)
   }
+  if (code === 'SQLITE_ERROR' && /no such table: (main\.)?holdfast_/.test((error as Error).message)) {
+    const message = `${file} has no tables of Holdfast yet, or they were dropped. Call migrate() before anything else. ${because}`
+    return new HoldfastError('store_unavailable', message, options)
+  }
   if (code === 'SQLITE_TOOBIG') {
     return new HoldfastError(
       'value_too_large',

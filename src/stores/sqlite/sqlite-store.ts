@@ -13,7 +13,10 @@ import { Watch } from './watch.ts'
 export interface SqliteStoreOptions {
   /** Path of the database file; folders are created. Default, and `:memory:`: a database in memory. */
   readonly file?: string
-  /** The user's own handle instead of a file. It is used for everything and stays open. */
+  /**
+   * The user's own handle instead of a file. It is used for everything, stays open, and is set to a write-ahead log and to the
+   * durability asked for.
+   */
   readonly database?: Database
   /** `full`: an acknowledged change survives the machine. `relaxed`: the process; effects' intents are still `full`. */
   readonly durability: 'full' | 'relaxed'
@@ -28,21 +31,26 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
   const now = () => Date.now() + offsetMs()
   const watch = new Watch(connection)
 
-  // Statements can be prepared only once the tables are there.
-  let prepared: ReturnType<typeof prepareActs> | null = null
-  const acts = () => {
+  // Statements can be prepared only once the tables are there; preparing reads the file, so it may have to wait for a lock.
+  let prepared: Acts | null = null
+  async function ready(): Promise<Acts> {
     connection.refuseClosed()
-    prepared ??= prepareActs(connection, now)
+    prepared ??= await connection.read(() => prepareActs(connection, now))
     return prepared
   }
 
+  async function read<Answer>(act: (acts: Acts) => Answer): Promise<Answer> {
+    const acts = prepared ?? (await ready())
+    return connection.read(() => act(acts))
+  }
+
   /** One write transaction, then the news of it. */
-  async function write<Answer>(act: (hints: Hint[]) => Answer, options?: { mustSync: boolean }): Promise<Answer> {
+  async function write<Answer>(act: (acts: Acts, hints: Hint[]) => Answer, options?: { mustSync: boolean }): Promise<Answer> {
+    const acts = prepared ?? (await ready())
     const hints: Hint[] = []
-    const { commit } = acts()
     const answer = await connection.write(() => {
-      commit.startTransaction()
-      return act(hints)
+      acts.commit.startTransaction()
+      return act(acts, hints)
     }, options)
     watch.tell(hints)
     return answer
@@ -64,44 +72,46 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     },
 
     async commit(changes) {
+      connection.refuseClosed()
       if (changes.length === 0) return []
-      const { commit } = acts()
       const mustSync = changes.some((change) => change.mustSync === true)
-      return write((hints) => applyAll(commit.apply, changes, { now: now(), hints }), { mustSync })
+      return write(({ commit }, hints) => applyAll(commit.apply, changes, { now: now(), hints }), { mustSync })
     },
 
     async claim(request) {
+      connection.refuseClosed()
       if (request.limit <= 0) return []
-      const { claim, candidates, findDead } = acts()
-      const { isWorthIt, deadHolderIds } = await connection.read(() => {
+      const { isWorthIt, deadHolderIds } = await read(({ candidates, findDead }) => {
         const deadHolderIds = findDead()
         return { isWorthIt: candidates.find(request, { now: now(), limit: 1, deadHolderIds }).length > 0, deadHolderIds }
       })
       if (!isWorthIt) return []
-      return write(() => claim.claim(request, { now: now(), limit: request.limit, deadHolderIds }))
+      return write(({ claim }) => claim.claim(request, { now: now(), limit: request.limit, deadHolderIds }))
     },
 
     async renew(request) {
-      return request.leases.length === 0 ? [] : write(() => acts().claim.renew(request, now()))
+      connection.refuseClosed()
+      return request.leases.length === 0 ? [] : write(({ claim }) => claim.renew(request, now()))
     },
 
-    deliver: async (message) => write((hints) => acts().deliver(message, now(), hints)),
-    tag: async (request) => write(() => acts().tag(request)),
-    deleteThread: async (request) => write((hints) => acts().deleteThread(request, hints)),
+    deliver: (message) => write(({ deliver }, hints) => deliver(message, now(), hints)),
+    tag: (request) => write(({ tag }) => tag(request)),
+    deleteThread: (request) => write(({ deleteThread }, hints) => deleteThread(request, hints)),
 
-    readInbox: async (key) => connection.read(() => acts().readInbox(key)),
-    readRun: async (key) => connection.read(() => acts().reads.readRun(key)),
-    listRuns: async (query) => connection.read(() => acts().reads.listRuns(query)),
-    readThread: async (key) => connection.read(() => acts().reads.readThread(key)),
-    listThreads: async (query) => connection.read(() => acts().reads.listThreads(query)),
-    readLog: async (query) => connection.read(() => acts().reads.readLog(query)),
-    readSnapshot: async (query) => connection.read(() => acts().reads.readSnapshot(query)),
-    listCheckpoints: async (query) => connection.read(() => acts().reads.listCheckpoints(query)),
-    readOperation: async (key) => connection.read(() => acts().reads.readOperation(key)),
+    readInbox: (key) => read(({ readInbox }) => readInbox(key)),
+    readRun: (key) => read(({ reads }) => reads.readRun(key)),
+    listRuns: (query) => read(({ reads }) => reads.listRuns(query)),
+    readThread: (key) => read(({ reads }) => reads.readThread(key)),
+    listThreads: (query) => read(({ reads }) => reads.listThreads(query)),
+    readLog: (query) => read(({ reads }) => reads.readLog(query)),
+    readSnapshot: (query) => read(({ reads }) => reads.readSnapshot(query)),
+    listCheckpoints: (query) => read(({ reads }) => reads.listCheckpoints(query)),
+    readOperation: (key) => read(({ reads }) => reads.readOperation(key)),
 
     async transact(guarded, body) {
+      const { transact } = await ready()
       const hints: Hint[] = []
-      const answer = await acts().transact(guarded, body, hints)
+      const answer = await transact(guarded, body, hints)
       if (answer.ok) watch.tell(hints)
       return answer
     },
@@ -114,6 +124,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     },
   }
 }
+
+type Acts = ReturnType<typeof prepareActs>
 
 function prepareActs(connection: Connection, now: () => number) {
   const { writer, reader } = connection

@@ -1,0 +1,67 @@
+import { execFile } from 'node:child_process'
+import { join, resolve } from 'node:path'
+import { promisify } from 'node:util'
+import { describe, expect, test } from 'vitest'
+// Registers the store suite, as the page about writing a store shows it.
+import '../examples/own-store/my-store.suite.ts'
+
+const root = resolve(import.meta.dirname, '..')
+
+describe.concurrent('examples', { timeout: 60_000 }, () => {
+  test('the demo kills a process, another takes the run over, and all that it claims holds', async () => {
+    const output = await run('report/demo.ts')
+    expect(output).toMatch(/✗ kill -9 \d+ +in summarize/)
+    expect(output).toMatch(/↻ run_recovered +\d.* after the kill/)
+    expect(output).toMatch(/load_data +from the log, not executed again/)
+    expect(output).toMatch(/load_data +1 +process 1 +1\n/)
+    expect(output).toMatch(/summarize +2 +process 1, process 2 +1\n/)
+    expect(output).toContain('24 refunds, €1599.60 in all.')
+    expect(output).not.toContain('NOT TRUE')
+    expect(output).not.toContain('\u001b')
+    expect(longestLine(output)).toBeLessThanOrEqual(80)
+    expect(output.trimEnd()).toMatch(/Nothing recorded was lost or done again\.$/)
+  })
+
+  test('a thread remembers Alice after kill -9, and another thread does not', async () => {
+    const output = (await run('chat/main.ts')).replaceAll(/process \d+/g, 'process N')
+    expect(output.trim().split('\n')).toEqual([
+      'alice: My name is Alice.',
+      'agent: Hello Alice.',
+      '       (process N ended by SIGKILL)',
+      'alice: What is my name?',
+      'agent: You are Alice. This is message 3.',
+      '       (process N ended by SIGKILL)',
+      'bob: What is my name?',
+      'agent: You have not told me.',
+      '       (process N ended by SIGKILL)',
+    ])
+  })
+
+  test('a mail is sent once, killed between sending and recording or met by another run', async () => {
+    const output = await run('email/main.ts')
+    expect(output.trim().split('\n')).toEqual([
+      'The mail goes out, and the process is killed before it can note that:',
+      'monday: killed (SIGKILL)',
+      'Started again, the same run asks the provider first:',
+      'monday: effect_intended',
+      'monday: effect_completed (via check)',
+      'Another run meets the same key:',
+      'tuesday: effect_skipped',
+      'Mails sent: 1',
+    ])
+  })
+
+  test('a run waits for a store that is out of reach', async () => {
+    await run('own-store/faulty-store.ts')
+  })
+})
+
+async function run(example: string): Promise<string> {
+  const args = ['--conditions=holdfast-source', join(root, 'examples', example)]
+  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 50_000 })
+  return stdout
+}
+
+function longestLine(text: string): number {
+  return Math.max(...text.split('\n').map((line) => line.length))
+}
