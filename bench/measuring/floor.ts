@@ -60,13 +60,17 @@ export class Floor {
     }))
   }
 
-  /** Writes `count` steps, `perTransaction` at a time, the threads taking turns. */
-  write(count: number, perTransaction = 1): void {
+  /** Writes `count` steps, `perTransaction` at a time, the threads taking turns. Says how long the longest transaction took. */
+  write(count: number, perTransaction = 1): { longestMs: number } {
+    let longestMs = 0
     for (let written = 0; written < count; written += perTransaction) {
+      const startedAt = performance.now()
       this.#begin.run()
       for (let i = 0; i < perTransaction; i++) this.#writeStep()
       this.#commit.run()
+      longestMs = Math.max(longestMs, performance.now() - startedAt)
     }
+    return { longestMs }
   }
 
   close(): void {

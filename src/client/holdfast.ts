@@ -1,7 +1,7 @@
 import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkOwner } from '../model/ids.ts'
-import type { RunStatus } from '../model/run.ts'
+import { type RunStatus, runStatuses } from '../model/run.ts'
 import type { StateDefinition } from '../model/state.ts'
 import { checkMigration, type MigrationCheck } from './check-migration.ts'
 import { readRun } from './control-run.ts'
@@ -65,11 +65,16 @@ export class Holdfast {
       if (!Number.isInteger(limit) || limit < 1 || limit > 1_000) {
         throw new HoldfastError('invalid_input', `limit is ${String(limit)}; it must be a whole number from 1 to 1,000.`)
       }
+      const statuses = status === undefined ? undefined : typeof status === 'string' ? [status] : status
+      const unknown = statuses?.find((one) => !runStatuses.includes(one))
+      if (unknown !== undefined) {
+        throw new HoldfastError('invalid_input', `There is no status "${String(unknown)}". It is one of ${runStatuses.join(', ')}.`)
+      }
       const page = await this.#core.store.listRuns({
         ...rest,
         owner: this.#owner,
         limit,
-        ...(status !== undefined && { statuses: typeof status === 'string' ? [status] : status }),
+        ...(statuses !== undefined && { statuses }),
       })
       const items = await Promise.all(page.items.map((run) => runInfo(this.#core, run)))
       return { items, ...(page.cursor !== undefined && { cursor: page.cursor }) }

@@ -1,6 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
-import type { RunKey } from '../store/store.ts'
+import type { RunKey, Thread } from '../store/store.ts'
 import { cancelRun, pauseRun, readRun, resumeRun, retryRun } from './control-run.ts'
 import type { Core } from './core.ts'
 import { type RunEvent, readEnd, readEvents } from './read-events.ts'
@@ -81,9 +81,15 @@ export class RunHandle<Output = unknown> {
   }
 
   /** What happens from now on, until the run has ended. Works from any process. */
-  async *watch(): AsyncGenerator<RunEvent, void, void> {
-    const thread = await this.#core.store.readThread({ owner: this.#key.owner, threadId: this.threadId })
-    let after = thread?.headSeq ?? 0
+  watch(): AsyncGenerator<RunEvent, void, void> {
+    // "Now" is when it is called, not when it is first read.
+    const thread = this.#core.store.readThread({ owner: this.#key.owner, threadId: this.threadId })
+    thread.catch(() => {})
+    return this.#watchFrom(thread)
+  }
+
+  async *#watchFrom(thread: Promise<Thread | null>): AsyncGenerator<RunEvent, void, void> {
+    let after = (await thread)?.headSeq ?? 0
     for (;;) {
       const next = this.#core.waiters.nextEvent(this.#key)
       const run = await this.#read()

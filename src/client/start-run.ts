@@ -37,6 +37,7 @@ export async function startRun(
   input: unknown,
   options: StartOptions = {},
 ): Promise<Run> {
+  checkOptions(options)
   const workflow = findWorkflow(core, workflowOrName)
   const name = workflow?.name ?? checkId('workflow name', workflowOrName)
   const checked =
@@ -52,7 +53,7 @@ export async function startRun(
     threadId,
     workflow: name,
     version: options.version ?? workflow?.version ?? 1,
-    queue: options.queue ?? workflow?.options.queue ?? 'default',
+    queue: checkId('queue name', options.queue ?? workflow?.options.queue ?? 'default'),
     priority: options.priority ?? workflow?.options.priority ?? 0,
     fingerprint: fingerprint([name, checked]),
     due: options.runAt === undefined ? { inMs: options.delayMs ?? 0 } : { at: options.runAt.getTime() },
@@ -86,6 +87,23 @@ export async function startRun(
   if (!created.isNew && created.run.status === 'failed' && options.ifFailed === 'retry')
     await retryRun(core, { owner, runId: id })
   return created.run
+}
+
+/** What a store could not keep, or would keep as something else. */
+function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed }: StartOptions): void {
+  const refuse = (what: string, must: string): never => {
+    throw new HoldfastError('invalid_input', `${what}; it must be ${must}. Nothing was started.`)
+  }
+  if (delayMs !== undefined && !(delayMs >= 0 && delayMs <= Number.MAX_SAFE_INTEGER)) {
+    refuse(`delayMs is ${String(delayMs)}`, 'a number of milliseconds from 0')
+  }
+  if (runAt !== undefined && !(runAt instanceof Date && Number.isFinite(runAt.getTime()))) refuse('runAt is not a valid date', 'one')
+  if (priority !== undefined && !Number.isSafeInteger(priority)) refuse(`priority is ${String(priority)}`, 'a whole number')
+  if (version !== undefined && !(Number.isSafeInteger(version) && version >= 1)) {
+    refuse(`version is ${String(version)}`, 'a whole number of at least 1')
+  }
+  if (ifBusy !== undefined && ifBusy !== 'queue' && ifBusy !== 'reject') refuse(`ifBusy is ${String(ifBusy)}`, "'queue' or 'reject'")
+  if (ifFailed !== undefined && ifFailed !== 'retry') refuse(`ifFailed is ${String(ifFailed)}`, "'retry'")
 }
 
 function findWorkflow(core: Core, workflowOrName: AnyWorkflow | string): AnyWorkflow | undefined {

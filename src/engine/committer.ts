@@ -28,7 +28,7 @@ export class Committer {
 
   constructor(store: Store, options: { maxBatch?: number; maxQueue?: number } = {}) {
     this.#store = store
-    this.#maxBatch = options.maxBatch ?? 500
+    this.#maxBatch = options.maxBatch ?? 250
     this.#maxQueue = options.maxQueue ?? 10_000
   }
 

@@ -134,7 +134,7 @@ function rideBeginning(execution: Execution, claim: Claim): void {
 /** Calls the user's function and writes how it ended. */
 async function callFunction(execution: Execution, input: unknown): Promise<void> {
   const { workflow } = execution
-  const stopTimer = watchTimeout(execution)
+  watchTimeout(execution)
   try {
     let output = await workflow.fn(new RunContext(execution), input)
     if (execution.stop?.kind === 'cancel') return await execution.finishCancelled()
@@ -148,8 +148,6 @@ async function callFunction(execution: Execution, input: unknown): Promise<void>
     if (execution.stop?.kind === 'cancel') return await execution.finishCancelled()
     if (execution.hasEnded || !execution.playback.finish()) return
     await fail(execution, error)
-  } finally {
-    stopTimer()
   }
 }
 
@@ -159,13 +157,12 @@ async function fail(execution: Execution, error: unknown): Promise<void> {
 }
 
 /** Fails the run when it has taken longer than its workflow allows. Longer than setTimeout can count: looked at again. */
-function watchTimeout(execution: Execution): () => void {
+function watchTimeout(execution: Execution): void {
   const { timeoutMs } = execution.workflow.options
-  if (timeoutMs === undefined) return () => {}
-  const overAt = (execution.claim.run.startedAt ?? execution.now()) + timeoutMs
+  if (timeoutMs === undefined) return
   let timer: NodeJS.Timeout
   const look = (): void => {
-    const leftMs = overAt - execution.now()
+    const leftMs = execution.overAt - execution.now()
     if (leftMs > 0) timer = setTimeout(look, Math.min(leftMs, 3_600_000))
     else
       void fail(
@@ -174,7 +171,8 @@ function watchTimeout(execution: Execution): () => void {
       )
   }
   timer = setTimeout(look, 0)
-  return () => clearTimeout(timer)
+  // Not when the function returns: that of a run which waits as a row never does.
+  void execution.ended.then(() => clearTimeout(timer))
 }
 
 /** What can't be read is not executed: the run is paused with what is wrong. An outage just gives it back. */

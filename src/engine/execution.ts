@@ -46,6 +46,7 @@ export class Execution {
   readonly calls: Calls
   readonly #waits: Waits
   readonly #handOut: HandOut
+  #resultsOnTheirWay = 0
   readonly #committer: Committer
   readonly #writer: RunWriter
   #abort: AbortController | undefined
@@ -133,6 +134,13 @@ export class Execution {
     return Math.round(this.#clockBase.now + performance.now() - this.#clockBase.at)
   }
 
+  /** Store time at which the workflow's time limit is over. A retried run gets it anew. */
+  get overAt(): number {
+    const { timeoutMs } = this.workflow.options
+    if (timeoutMs === undefined) return Number.POSITIVE_INFINITY
+    return (this.tape.retriedAt ?? this.claim.run.startedAt ?? this.#clockBase.now) + timeoutMs
+  }
+
   // ── calls ────────────────────────────────────────────────────────────────
 
   /** Registers a recording call; refused inside a body and in a run that was cancelled or fenced. */
@@ -168,7 +176,7 @@ export class Execution {
 
   /** After a death it matters which step was running: until something is recorded, starts are durable before bodies begin. */
   get mustRecordStarts(): boolean {
-    return this.claim.run.claimsWithoutProgress > 1 && !this.#hasProgress
+    return (this.claim.takenFrom !== null || this.claim.run.claimsWithoutProgress > 1) && !this.#hasProgress
   }
 
   // ── work ─────────────────────────────────────────────────────────────────
@@ -232,14 +240,24 @@ export class Execution {
   /** Like `commit` for a result that is handed to the function: resolves in its turn, with its patch shown. */
   async commitResult(events: readonly NewEvent[], options: ChangeOptions): Promise<void> {
     const position = this.line.end
-    // `commit` and `#turn` spelled out: two promises less for every step.
-    const answer = await this.#write(this.#writer.change(events, { hasProgress: true, ...options }))
-    if (!answer.ok) throw this.#refused(answer.refusal)
-    this.#hasProgress = true
-    if (!this.#handOut.takeTurn()) await this.#handOut.next()
+    this.#resultsOnTheirWay++
+    try {
+      // `commit` and `#turn` spelled out: two promises less for every step.
+      const answer = await this.#write(this.#writer.change(events, { hasProgress: true, ...options }))
+      if (!answer.ok) throw this.#refused(answer.refusal)
+      this.#hasProgress = true
+      if (!this.#handOut.takeTurn()) await this.#handOut.next()
+    } finally {
+      this.#resultsOnTheirWay--
+    }
     if (this.isDetached) return never()
     this.throwIfEnded()
     this.line.advance(position)
+  }
+
+  /** A result that only rides would be handed out before one that is on its way and stands before it in the log (E3). */
+  get hasResultsOnTheirWay(): boolean {
+    return this.#resultsOnTheirWay > 0
   }
 
   /**
@@ -265,15 +283,20 @@ export class Execution {
     if (this.#writer.hasRiding) await this.commit([], {})
     const { epoch, threadId } = claim.run
     const guarded = { owner: this.owner, runId: this.runId, threadId, epoch, leaseId: claim.leaseId, timeoutMs }
-    const answer = this.#heed(
-      await store.transact(guarded, async (tx) => {
-        const events = await body(tx)
-        // What began to ride meanwhile goes with the next commit: earlier commits may still be on their way (E2).
-        return this.#writer.changeAlone(events, { hasProgress: true })
-      }),
-    )
-    if (!answer.ok) throw this.#refused(answer.refusal)
-    await this.#turn()
+    this.#resultsOnTheirWay++
+    try {
+      const answer = this.#heed(
+        await store.transact(guarded, async (tx) => {
+          const events = await body(tx)
+          // What began to ride meanwhile goes with the next commit: earlier commits may still be on their way (E2).
+          return this.#writer.changeAlone(events, { hasProgress: true })
+        }),
+      )
+      if (!answer.ok) throw this.#refused(answer.refusal)
+      await this.#turn()
+    } finally {
+      this.#resultsOnTheirWay--
+    }
   }
 
   /** A late answer of a fenced holder: kept beside the operation, for the person who decides. */
@@ -477,10 +500,7 @@ export class Execution {
     }
     const wait = this.#waits.asRow()
     if (wait === null) return
-    const { timeoutMs } = this.workflow.options
-    const overAt =
-      timeoutMs === undefined ? Number.POSITIVE_INFINITY : (this.claim.run.startedAt ?? this.#clockBase.now) + timeoutMs
-    const dueAt = Math.min(wait.dueAt, overAt)
+    const dueAt = Math.min(wait.dueAt, this.overAt)
     const run: Mutable<RunChange> = {
       status: 'waiting',
       reason: wait.reason,

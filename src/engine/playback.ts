@@ -1,6 +1,6 @@
 import type { CallKey, Outcome } from './tape.ts'
 
-/** How long a function may do other things, with unrecorded calls waiting and recorded results left over. */
+/** How long a function may do other things, with calls waiting and the next recorded result not asked for. */
 const graceMs = 2_000
 
 /**
@@ -113,9 +113,9 @@ export class Playback {
     for (const { resolve } of this.#blocked.splice(0)) resolve()
   }
 
-  /** Results are left over and somebody waits for new work: unless a call for the next result comes soon, they differ. */
+  /** Somebody waits, for new work or a later result: unless a call for the next result comes soon, they differ. */
   #watchForMismatch(): void {
-    if (this.isLive || this.#blocked.length === 0) return
+    if (this.isLive || (this.#blocked.length === 0 && this.#waiters.size === 0)) return
     clearTimeout(this.#grace)
     this.#grace = setTimeout(() => {
       const outcome = this.#outcomes[this.#next]
@@ -126,7 +126,7 @@ export class Playback {
   #mismatch(): void {
     this.#onMismatch(
       this.#outcomes.slice(this.#next).map((outcome) => outcome.key),
-      this.#blocked.map((blocked) => blocked.key),
+      [...this.#waiters.keys(), ...this.#blocked.map((blocked) => blocked.key)],
     )
   }
 }

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { HoldfastError } from '../model/errors.ts'
+import { checkId } from '../model/ids.ts'
 import type { SqlTransaction } from '../store/store.ts'
 import { blame, blamed } from './blame.ts'
 import type { Call } from './calls.ts'
@@ -101,6 +102,7 @@ export class RunContext implements Context<never> {
   checkpoint(label?: string): Promise<void> {
     return this.#enter('value', 'checkpoint', true, async (call) => {
       const execution = this.#execution
+      if (label !== undefined) checkId('checkpoint label', label)
       if (call.history?.outcome !== undefined) return void (await execution.recorded(call))
       if (!execution.isOpen) await execution.pass(call)
       const event = execution.event('value_recorded', call, label === undefined ? {} : { data: { label } })
@@ -199,7 +201,11 @@ export class RunContext implements Context<never> {
         await close(execution.event('step_completed', call, { attempt, durationMs: elapsed(), ...data }))
         return value
       },
-      fail: (error) => close(failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, elapsed())),
+      fail: async (error) => {
+        await close(failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, elapsed()))
+        // Thrown on by the function, it is this failure that failed the run.
+        if (error instanceof Error) blame(error, [call.key])
+      },
     }
   }
 }

@@ -155,7 +155,7 @@ async function recordResult<T>(
   // Encoded first: a result that can't be stored must leave nothing on the state line.
   const completed = execution.event('step_completed', call, { attempt, durationMs, ...(data && { data }) })
   const event = recipes.length === 0 ? completed : { ...completed, patch: execution.line.stage(recipes) }
-  if (options.checkpoint === false) {
+  if (options.checkpoint === false && !execution.hasResultsOnTheirWay) {
     execution.ride(event, true)
     execution.line.advance(execution.line.end)
   } else {

@@ -20,6 +20,8 @@ export interface Tape {
   readonly updates: ReadonlyMap<number, number>
   /** Which continuation of the run this is, from 1. */
   readonly number: number
+  /** When the run was last retried, by the store's clock. */
+  readonly retriedAt?: number
 }
 
 /** `step:gather/fetch#2`: kind, path and count of a call. */
@@ -79,6 +81,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   const patches: { patch: Payload; version: number | null }[] = []
   const outcomes = new Map<CallKey, Outcome>()
   let number = 1
+  let retriedAt: number | undefined
 
   const call = (kind: CallKind, record: LogRecord): CallHistory => {
     const key = callKey(kind, record.step ?? '', record.count)
@@ -126,6 +129,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         }
         break
       case 'run_retried':
+        retriedAt = record.at
         for (const key of data<{ reopened?: CallKey[] }>(record).reopened ?? []) reopen(key)
         break
       case 'run_resumed':
@@ -192,7 +196,15 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
     }
   }
-  return { outcomes: [...outcomes.values()].sort((a, b) => a.seq - b.seq), calls, values, patches, updates, number }
+  return {
+    outcomes: [...outcomes.values()].sort((a, b) => a.seq - b.seq),
+    calls,
+    values,
+    patches,
+    updates,
+    number,
+    ...(retriedAt !== undefined && { retriedAt }),
+  }
 }
 
 /** What step_failed and effect_failed say. */

@@ -3,11 +3,13 @@ import { HoldfastError } from './errors.ts'
 import type { LogRecord } from './event.ts'
 import type { Payload } from './payload.ts'
 
-/** Where a record belongs: part of every checksum, so that a record moved elsewhere is noticed. */
+/**
+ * Where a record belongs: part of every checksum, so that a record moved elsewhere is noticed. The life of a thread is not
+ * part of it: positions go on from life to life, and a writer would have to read before it writes.
+ */
 export interface Place {
   readonly owner: string
   readonly threadId: string
-  readonly incarnation: number
 }
 
 /**
@@ -17,7 +19,7 @@ export interface Place {
 export function recordChecksum(place: Place, record: Omit<LogRecord, 'seq'>): number {
   const { type, count, attempt, at, durationMs, payload, patch } = record
   const ids = sized(place.owner) + sized(place.threadId) + sized(record.runId) + sized(record.step)
-  const head = `${ids}${place.incarnation},${type},${count},${attempt},${at},${durationMs},${record.isCheckpoint ? 1 : 0},`
+  const head = `${ids}${type},${count},${attempt},${at},${durationMs},${record.isCheckpoint ? 1 : 0},`
   if (isShortText(payload) && isShortText(patch)) return crc32(head + sized(payload) + sized(patch))
   return addPayload(addPayload(crc32(head), payload), patch)
 }

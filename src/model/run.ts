@@ -80,5 +80,11 @@ export function isTerminal(status: RunStatus): boolean {
 /** Claims without a recorded result after which a run is paused as poisoned. */
 export const poisonLimit = 5
 
+/**
+ * Claims without a recorded result after which a run is a suspect: it may be what brings its workers down, so a worker
+ * executes suspects one at a time, and the innocent among them are cleared by their first result.
+ */
+export const suspicionLimit = 2
+
 /** Deaths of its worker after which a step that was running each time fails with worker_died. */
 export const stepDeathLimit = 3

@@ -131,6 +131,8 @@ export interface ClaimRequest {
   readonly workflows: readonly { readonly name: string; readonly version: number; readonly stateVersion?: number }[]
   /** Only these queues; absent: all. */
   readonly queues?: readonly string[]
+  /** Takes at most this many suspects: runs with claimsWithoutProgress of `suspicionLimit` or more. Absent: any number. */
+  readonly suspectLimit?: number
 }
 
 export interface Claim {

@@ -19,7 +19,9 @@ afterAll(() => {
   stage.close()
 })
 
-test('a run survives a kill before and after every write, in every body and at every call to the provider', { timeout: limitMs }, async () => {
+test('a run survives a kill before and after every write, in every body and at every call to the provider', {
+  timeout: limitMs,
+}, async () => {
   const { kills, broken } = await harness.killOnce()
   expect(broken).toEqual([])
   // A boundary may be missed when writes fall into other batches than in the undisturbed run.
@@ -38,7 +40,9 @@ test('a run gets through although its processes are killed on and on', { timeout
   expect(kills).toBeGreaterThan(10)
 })
 
-test('a transaction is there whole or not at all when the kill falls between two of its writes', { timeout: limitMs }, async () => {
+test('a transaction is there whole or not at all when the kill falls between two of its writes', {
+  timeout: limitMs,
+}, async () => {
   const { kills, broken } = await killAtSystemCalls(stage, { count: 16, seed })
   expect(broken).toEqual([])
   expect(kills).toBeGreaterThan(8)

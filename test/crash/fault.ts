@@ -33,7 +33,10 @@ export function describeFault(fault: Fault | null): string {
 }
 
 /** Whether a call of the store is where the fault is to be. */
-export function isFaultAt(fault: Fault | null, call: { act: StoreAct; nth: number; args: readonly unknown[]; when: 'before' | 'after' }): boolean {
+export function isFaultAt(
+  fault: Fault | null,
+  call: { act: StoreAct; nth: number; args: readonly unknown[]; when: 'before' | 'after' },
+): boolean {
   const { act, nth, args, when } = call
   if (fault?.at === 'act') return fault.act === act && fault.nth === nth && fault.when === when
   if (fault?.at !== 'write' || act !== 'commit' || fault.when !== when) return false

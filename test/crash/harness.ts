@@ -50,7 +50,9 @@ export class CrashHarness {
     const random = createRandom(seed)
     const scenes = Array.from({ length: count }, () => {
       const when = random.chance(0.5) ? ('before' as const) : ('after' as const)
-      const again: Fault = random.chance(0.1) ? random.pick(this.boundaries) : { at: 'act', act: 'commit', nth: random.integer(1, 12), when }
+      const again: Fault = random.chance(0.1)
+        ? random.pick(this.boundaries)
+        : { at: 'act', act: 'commit', nth: random.integer(1, 12), when }
       const faults = [random.pick(this.boundaries), again]
       return { runs, nextFault: (lives: readonly PlayedLife[]) => faults[lives.length] ?? null }
     })
@@ -83,7 +85,8 @@ function boundariesOf({ lives, journal, account }: PlayedScene): Fault[] {
   const acts = lives[0]?.report?.acts ?? {}
   const faults: Fault[] = []
   for (const act of ['commit', 'transact'] as const) {
-    for (let nth = 1; nth <= (acts[act] ?? 0); nth++) for (const when of ['before', 'after'] as const) faults.push({ at: 'act', act, nth, when })
+    for (let nth = 1; nth <= (acts[act] ?? 0); nth++)
+      for (const when of ['before', 'after'] as const) faults.push({ at: 'act', act, nth, when })
   }
   // Later claims find nothing: how many there are is a matter of time.
   for (const nth of [1, 2]) for (const when of ['before', 'after'] as const) faults.push({ at: 'act', act: 'claim', nth, when })

@@ -13,21 +13,30 @@ beforeAll(async () => {
 })
 afterAll(() => stage.close())
 
-test('a run that ends its process before any step is paused as poisoned after five deaths, and others go on', { timeout: 60_000 }, async () => {
-  const innocent = Array.from({ length: 5 }, (_, n) => ({ workflow: 'steady', id: `innocent-${n}`, threadId: `innocent-${n}`, input: { longMs: 1 } }))
+test('a run that ends its process before any step is paused as poisoned after five deaths, and others go on', {
+  timeout: 60_000,
+}, async () => {
+  const innocent = Array.from({ length: 5 }, (_, n) => ({
+    workflow: 'steady',
+    id: `innocent-${n}`,
+    threadId: `innocent-${n}`,
+    input: { longMs: 1 },
+  }))
   const runs = [...innocent.slice(0, 2), { workflow: 'poison', id: 'poison', threadId: 'poison' }, ...innocent.slice(2)]
-  const { ends, dump } = await untilOneLives(runs, (left) => left.runs.every(({ status }) => status === 'completed' || status === 'paused'))
+  const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, runs.length))
 
   expect(ends.filter(({ code }) => code === 70)).toHaveLength(5)
   const poison = dump.runs.find(({ id }) => id === 'poison')
   expect(poison).toMatchObject({ status: 'paused', reason: 'poisoned', leaseId: null })
-  expect(dump.runs.filter(({ id }) => id !== 'poison').map(({ id, status, reason }) => `${id} ${status} ${reason ?? ''}`)).toEqual(
-    expect.arrayContaining(innocent.map(({ id }) => `${id} completed `)),
-  )
+  expect(
+    dump.runs.filter(({ id }) => id !== 'poison').map(({ id, status, reason }) => `${id} ${status} ${reason ?? ''}`),
+  ).toEqual(expect.arrayContaining(innocent.map(({ id }) => `${id} completed `)))
   expect(brokenInDump(dump)).toEqual([])
 })
 
-test('a step that kills its worker three times fails with worker_died, and its fallback applies', { timeout: 60_000 }, async () => {
+test('a step that kills its worker three times fails with worker_died, and its fallback applies', {
+  timeout: 60_000,
+}, async () => {
   const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'kill', afterMs: 150 } }]
   const { ends, dump } = await untilOneLives(runs, ({ runs: [run] }) => run?.status === 'completed')
   expect(ends.filter(({ signal }) => signal === 'SIGKILL')).toHaveLength(3)
@@ -48,9 +57,15 @@ test('running out of memory is such a death', { timeout: 120_000 }, async () => 
   expectFallback(dump)
 })
 
+function isSettled({ runs }: StoreDump, count: number): boolean {
+  return runs.length === count && runs.every(({ status }) => status === 'completed' || status === 'paused')
+}
+
 function expectFallback(dump: StoreDump): void {
   const log = dump.threads.flatMap((thread) => thread.log)
-  expect(log.filter(({ type }) => type === 'step_failed')).toMatchObject([{ step: 'deadly', data: { error: { code: 'worker_died' }, final: true } }])
+  expect(log.filter(({ type }) => type === 'step_failed')).toMatchObject([
+    { step: 'deadly', data: { error: { code: 'worker_died' }, final: true } },
+  ])
   expect(log.findLast(({ type }) => type === 'run_completed')?.data).toEqual({ output: 'fallback after worker_died' })
   expect(log.filter(({ type, step }) => type === 'step_completed' && step === 'harmless')).toHaveLength(1)
   expect(brokenInDump(dump)).toEqual([])

@@ -23,7 +23,12 @@ export interface Life {
   /** What happens at the fault: a signal, or that many ms in which the event loop is blocked. */
   readonly strike: 'SIGKILL' | 'SIGSTOP' | number
   readonly leaseMs: number
-  readonly runs: readonly { readonly workflow: string; readonly id: string; readonly threadId: string; readonly input?: unknown }[]
+  readonly runs: readonly {
+    readonly workflow: string
+    readonly id: string
+    readonly threadId: string
+    readonly input?: unknown
+  }[]
   /** Works until it is told to close, instead of until its runs are over. */
   readonly isWorker?: boolean
   /** The workflows that it has; all, unless told otherwise. */
@@ -31,6 +36,7 @@ export interface Life {
   /** Decides about unsure effects as the provider says. Default true. */
   readonly decides?: boolean
   readonly closeGraceMs?: number
+  readonly concurrency?: number
 }
 
 /** What a process that came to its end says. */
@@ -62,10 +68,12 @@ const store = wrapStore(inner, {
     if (isFaultAt(life.fault, { act, nth, args, when: 'after' })) strike()
   },
 })
-const { leaseMs, closeGraceMs = 5_000 } = life
-const hf = await open(store, { workflows, worker: { leaseMs, closeGraceMs, pollMs: 50 } })
+const { leaseMs, closeGraceMs = 5_000, concurrency = 100 } = life
+const hf = await open(store, { workflows, worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 } })
 
-const handles = await Promise.all(life.runs.map(({ workflow, id, threadId, input }) => hf.start(workflow, input, { id, threadId })))
+const handles = await Promise.all(
+  life.runs.map(({ workflow, id, threadId, input }) => hf.start(workflow, input, { id, threadId })),
+)
 const ends = life.isWorker === true ? untilToldToClose() : Promise.all(handles.map((handle) => handle.result()))
 ends
   .catch(() => {})
@@ -93,11 +101,12 @@ function strike(): void {
 
 function untilToldToClose(): Promise<undefined> {
   return new Promise((resolve) => {
-    process.once('SIGTERM', () => resolve(undefined))
-    process.stdin.once('data', () => {
-      process.stdin.unref()
+    const close = () => {
+      process.stdin.destroy()
       resolve(undefined)
-    })
+    }
+    process.once('SIGTERM', close)
+    process.stdin.once('data', close)
   })
 }
 

@@ -43,14 +43,19 @@ export function brokenInDump(dump: StoreDump): string[] {
     log.forEach(({ seq }, index) => {
       if (seq !== index + 1) broken.push(`log of ${thread.threadId} has ${seq} in place ${index + 1}`)
     })
-    if (thread.headSeq !== log.length) broken.push(`thread ${thread.threadId} says head ${thread.headSeq}, its log has ${log.length}`)
+    if (thread.headSeq !== log.length)
+      broken.push(`thread ${thread.threadId} says head ${thread.headSeq}, its log has ${log.length}`)
   }
   const records = dump.threads.flatMap(({ log }) => log)
   for (const run of dump.runs) {
     const ends = records.filter(({ runId, type }) => runId === run.id && (type === 'run_completed' || type === 'run_failed'))
-    if (ends.length !== (isTerminal(run.status) ? 1 : 0)) broken.push(`run ${run.id} is ${run.status} with ${ends.length} ends in the log`)
-    const epochs = records.filter(({ runId, type }) => runId === run.id && type === 'run_recovered').map(({ data }) => data['epoch'] as number)
-    if (epochs.some((epoch, index) => index > 0 && epoch <= (epochs[index - 1] as number))) broken.push(`epochs of ${run.id} go back: ${epochs}`)
+    if (ends.length !== (isTerminal(run.status) ? 1 : 0))
+      broken.push(`run ${run.id} is ${run.status} with ${ends.length} ends in the log`)
+    const epochs = records
+      .filter(({ runId, type }) => runId === run.id && type === 'run_recovered')
+      .map(({ data }) => data['epoch'] as number)
+    if (epochs.some((epoch, index) => index > 0 && epoch <= (epochs[index - 1] as number)))
+      broken.push(`epochs of ${run.id} go back: ${epochs}`)
     if (epochs.some((epoch) => epoch > run.epoch)) broken.push(`epoch of ${run.id} is ${run.epoch}, its log knows ${epochs}`)
   }
   for (const operation of dump.operations) {
@@ -88,11 +93,13 @@ function brokenOverTime({ lives }: PlayedScene): string[] {
     const before = (lives[index] as PlayedLife).dump
     for (const { thread, log } of before.threads) {
       const now = dump.threads.find((other) => other.thread.threadId === thread.threadId)
-      if (!isDeepStrictEqual(now?.log.slice(0, log.length), log)) broken.push(`life ${number} changed the past of thread ${thread.threadId}`)
+      if (!isDeepStrictEqual(now?.log.slice(0, log.length), log))
+        broken.push(`life ${number} changed the past of thread ${thread.threadId}`)
     }
     for (const run of before.runs) {
       const now = dump.runs.find(({ id }) => id === run.id)
-      if (now === undefined || now.epoch < run.epoch) broken.push(`life ${number}: epoch of ${run.id} fell from ${run.epoch} to ${now?.epoch}`)
+      if (now === undefined || now.epoch < run.epoch)
+        broken.push(`life ${number}: epoch of ${run.id} fell from ${run.epoch} to ${now?.epoch}`)
     }
   })
   return broken
@@ -116,8 +123,12 @@ function brokenAcknowledgements({ lives, journal }: PlayedScene): string[] {
 function brokenBodies({ lives, journal }: PlayedScene): string[] {
   const broken: string[] = []
   for (const { number } of lives) {
-    const bodies = journal.filter((note) => note.kind === 'body' && note.life === number) as Extract<(typeof journal)[number], { kind: 'body' }>[]
-    for (const [body, times] of countBy(bodies, bodyOf)) if (times > 1) broken.push(`life ${number} entered ${body} ${times} times`)
+    const bodies = journal.filter((note) => note.kind === 'body' && note.life === number) as Extract<
+      (typeof journal)[number],
+      { kind: 'body' }
+    >[]
+    for (const [body, times] of countBy(bodies, bodyOf))
+      if (times > 1) broken.push(`life ${number} entered ${body} ${times} times`)
     const before = lives[number - 2]
     if (before === undefined) continue
     const { results, attempts } = settledIn(before.dump)
@@ -140,7 +151,8 @@ function brokenRecoveries({ lives }: PlayedScene): string[] {
       if (written.length === 0) continue
       const recovered = written.filter(({ type }) => type === 'run_recovered')
       const { holder, why } = (recovered[0]?.data ?? {}) as { holder?: string; why?: string }
-      if (recovered.length !== 1) broken.push(`life ${number + 1} went on with ${run.id} and logged ${recovered.length} recoveries`)
+      if (recovered.length !== 1)
+        broken.push(`life ${number + 1} went on with ${run.id} and logged ${recovered.length} recoveries`)
       else if (holder !== run.leaseHolder || why !== 'holder_died' || !(pid === null || holder?.includes(`"pid":${pid},`))) {
         broken.push(`life ${number + 1} took ${run.id} from ${holder} (${why}); its holder was ${run.leaseHolder}`)
       }
@@ -159,10 +171,12 @@ function brokenEffects({ account, lives, journal }: PlayedScene): string[] {
     const acted = account.acted.get(key) ?? 0
     const declared = classOf[name]
     if (calls.some((call) => call.name !== name)) broken.push(`key ${key} was used by several effects`)
-    if (calls.some((call) => !isDeepStrictEqual(call.body, calls[0]?.body))) broken.push(`key ${key} was sent with different bodies`)
+    if (calls.some((call) => !isDeepStrictEqual(call.body, calls[0]?.body)))
+      broken.push(`key ${key} was sent with different bodies`)
     if (declared === undefined) continue
     if (acted > 1) broken.push(`${name} happened ${acted} times under ${key}`)
-    if (end?.runs.every(({ status }) => status === 'completed') && acted !== 1) broken.push(`${name} happened ${acted} times under ${key}`)
+    if (end?.runs.every(({ status }) => status === 'completed') && acted !== 1)
+      broken.push(`${name} happened ${acted} times under ${key}`)
     const denials = journal.filter((note) => note.kind === 'resolved' && note.key === key && !note.happened).length
     if (declared === 'neither' && calls.length > 1 + denials) {
       broken.push(`${name} was sent ${calls.length} times under ${key}, and a person allowed ${denials} more`)
@@ -177,10 +191,12 @@ function brokenAtTheEnd(scene: PlayedScene, undisturbed: PlayedScene): string[] 
   const broken: string[] = []
   for (const { id } of scene.runs) {
     const [output, expected] = [last.report.outputs[id], model.report.outputs[id]].map(withoutChance)
-    if (!isDeepStrictEqual(output, expected)) broken.push(`output of ${id} is ${JSON.stringify(output)}, should be ${JSON.stringify(expected)}`)
+    if (!isDeepStrictEqual(output, expected))
+      broken.push(`output of ${id} is ${JSON.stringify(output)}, should be ${JSON.stringify(expected)}`)
   }
   const [states, expectedStates] = [last.report.states, model.report.states].map(withoutOrder)
-  if (!isDeepStrictEqual(states, expectedStates)) broken.push(`state is ${JSON.stringify(states)}, should be ${JSON.stringify(expectedStates)}`)
+  if (!isDeepStrictEqual(states, expectedStates))
+    broken.push(`state is ${JSON.stringify(states)}, should be ${JSON.stringify(expectedStates)}`)
   const [results, expectedResults] = [last.dump, model.dump].map(resultsOf) as [Map<string, number>, Map<string, number>]
   for (const key of new Set([...results.keys(), ...expectedResults.keys()])) {
     const [found = 0, expected = 0] = [results.get(key), expectedResults.get(key)]
@@ -193,19 +209,23 @@ function brokenAtTheEnd(scene: PlayedScene, undisturbed: PlayedScene): string[] 
 
 /** What was left to chance, or to who was first, is as the log says. */
 function brokenOrder({ runs, account }: PlayedScene, { report, dump }: PlayedLife): string[] {
+  if (report === null) return []
   const broken: string[] = []
   for (const { id, workflow, threadId } of runs) {
     if (workflow !== 'everything') continue
     const records = recordsOf(dump, id)
-    const { values, echoed, winners } = report?.outputs[id] as EverythingOutput
-    const echoes = records.filter(({ type, step }) => type === 'step_completed' && step === 'echo').map(({ data }) => data['result'])
+    const { values, echoed, winners } = report.outputs[id] as EverythingOutput
+    const echoes = records
+      .filter(({ type, step }) => type === 'step_completed' && step === 'echo')
+      .map(({ data }) => data['result'])
     if (!isDeepStrictEqual(values, echoed) || !isDeepStrictEqual(values, echoes.at(-1))) broken.push('recorded values changed')
-    const diary = report?.states[threadId] as Diary
+    const diary = report.states[threadId] as Diary
     if (!isDeepStrictEqual(diary.values, echoes[0])) broken.push('the values in the state are not those that were recorded')
     const sent = account.calls.find(({ name }) => name === 'pay')?.body
     if (!isDeepStrictEqual(sent, echoes[0])) broken.push('the values that were sent are not those that were recorded')
     winners.forEach((winner, index) => {
-      const isRunner = ({ type, step, tape }: DumpedRecord) => type === 'step_completed' && tape === index + 1 && (step === 'hare' || step === 'tortoise')
+      const isRunner = ({ type, step, tape }: DumpedRecord) =>
+        type === 'step_completed' && tape === index + 1 && (step === 'hare' || step === 'tortoise')
       const first = records.find(isRunner)?.step
       if (winner !== first) broken.push(`${winner} won round ${index + 1}, the log has ${first} first`)
     })
@@ -219,8 +239,13 @@ function brokenOrder({ runs, account }: PlayedScene, { report, dump }: PlayedLif
 /** What every run leaves in the log exactly once. Starts, intents and recoveries may be there more often. */
 function resultsOf(dump: StoreDump): Map<string, number> {
   const repeatable = new Set(['run_recovered', 'step_started', 'effect_intended', 'effect_unsure', 'effect_resolved'])
-  const results = dump.threads.flatMap(({ log }) => log).filter(({ type, data }) => !repeatable.has(type) && data['counts'] !== false)
-  return countBy(results, ({ type, runId, tape, step, count, attempt }) => `${type} ${runId}~${tape}/${step}#${count} attempt ${attempt}`)
+  const results = dump.threads
+    .flatMap(({ log }) => log)
+    .filter(({ type, data }) => !repeatable.has(type) && data['counts'] !== false)
+  return countBy(
+    results,
+    ({ type, runId, tape, step, count, attempt }) => `${type} ${runId}~${tape}/${step}#${count} attempt ${attempt}`,
+  )
 }
 
 /** Calls with a recorded result, and attempts with a recorded end. */

@@ -182,7 +182,11 @@ export function untilOver(child: ChildProcess, limitMs = patienceMs): Promise<En
 }
 
 /** Works through tasks, some at a time, in order. */
-export async function inLanes<Task>(tasks: readonly Task[], laneCount: number, work: (task: Task) => Promise<void>): Promise<void> {
+export async function inLanes<Task>(
+  tasks: readonly Task[],
+  laneCount: number,
+  work: (task: Task) => Promise<void>,
+): Promise<void> {
   let next = 0
   const lane = async () => {
     while (next < tasks.length) await work(tasks[next++] as Task)

@@ -19,7 +19,11 @@ export interface DumpedRecord extends LogRecord {
 /** Everything in a store at one moment. All checksums were verified while reading it. */
 export interface StoreDump {
   readonly runs: readonly Run[]
-  readonly threads: readonly { readonly thread: Thread; readonly log: readonly DumpedRecord[]; readonly snapshot: Snapshot | null }[]
+  readonly threads: readonly {
+    readonly thread: Thread
+    readonly log: readonly DumpedRecord[]
+    readonly snapshot: Snapshot | null
+  }[]
   readonly operations: readonly Operation[]
   /** The user's own table, where there is one. */
   readonly orders: readonly { readonly run: string; readonly round: number }[]

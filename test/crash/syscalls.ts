@@ -5,7 +5,12 @@ import { inLanes, type Stage } from './stage.ts'
 
 /** What is killed: the run that uses everything, or the first run in a file that is not there yet. */
 const acts = [
-  { isBare: false, runs: [{ workflow: 'everything', id: 'main', threadId: 'diary', input: { round: 1 } }], writes: 320, flushes: 46 },
+  {
+    isBare: false,
+    runs: [{ workflow: 'everything', id: 'main', threadId: 'diary', input: { round: 1 } }],
+    writes: 320,
+    flushes: 46,
+  },
   { isBare: true, runs: [{ workflow: 'windows-idempotent', id: 'main', threadId: 'ops' }], writes: 120, flushes: 22 },
 ]
 
@@ -21,12 +26,28 @@ export async function killAtSystemCalls(
   const killsBefore = stage.killCount
   const broken: string[] = []
   const tasks = Array.from({ length: count }, () => {
-    const act = random.pickWeighted([[3, acts[0]], [1, acts[1]]] as const) as (typeof acts)[number]
-    const call = random.pickWeighted([[3, 'pwrite64'], [1, 'fsync']] as const)
+    const act = random.pickWeighted([
+      [3, acts[0]],
+      [1, acts[1]],
+    ] as const) as (typeof acts)[number]
+    const call = random.pickWeighted([
+      [3, 'pwrite64'],
+      [1, 'fsync'],
+    ] as const)
     return { ...act, call, nth: random.integer(1, call === 'fsync' ? act.flushes : act.writes) }
   })
   await inLanes(tasks, laneCount, async ({ call, nth, isBare, runs }) => {
-    const strace = ['strace', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${call}`, '-e', `inject=${call}:signal=SIGKILL:when=${nth}`]
+    const strace = [
+      'strace',
+      '-f',
+      '-qq',
+      '-o',
+      '/dev/null',
+      '-e',
+      `trace=${call}`,
+      '-e',
+      `inject=${call}:signal=SIGKILL:when=${nth}`,
+    ]
     const scene = await stage.play({ runs, isBare, nextFault: () => null, command: (life) => (life === 1 ? strace : []) })
     broken.push(...brokenAnywhere(scene).map((sentence) => `${isBare ? 'in a new file ' : ''}at ${call} ${nth}: ${sentence}`))
     onScene()

@@ -75,7 +75,8 @@ function actedOn({ account }: PlayedScene, name: string): number {
 
 /** Null where a class has no such window: a plain step writes no intent. */
 function faultIn(of: WindowClass, window: CrashWindow, name: string): Fault | null {
-  const [intended, completed] = of === 'step' ? (['step_started', 'step_completed'] as const) : (['effect_intended', 'effect_completed'] as const)
+  const [intended, completed] =
+    of === 'step' ? (['step_started', 'step_completed'] as const) : (['effect_intended', 'effect_completed'] as const)
   switch (window) {
     case 'W0':
       return of === 'step' ? { at: 'body', path: name } : { at: 'write', type: intended, step: name, when: 'before' }
@@ -92,7 +93,9 @@ function faultIn(of: WindowClass, window: CrashWindow, name: string): Fault | nu
     case 'W6': {
       const next = Number(name.slice(2)) + 1
       if (next > operationCount) return { at: 'write', type: 'run_completed', step: null, when: 'before' }
-      return of === 'step' ? { at: 'body', path: `op${next}` } : { at: 'write', type: intended, step: `op${next}`, when: 'before' }
+      return of === 'step'
+        ? { at: 'body', path: `op${next}` }
+        : { at: 'write', type: intended, step: `op${next}`, when: 'before' }
     }
   }
 }

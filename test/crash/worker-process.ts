@@ -29,12 +29,20 @@ export class WorkerProcess {
   }
 
   async untilNoted(isIt: (note: JournalEntry) => boolean, what: string): Promise<void> {
-    await until(() => this.notes().some(isIt), what, () => this.#isOver)
+    await until(
+      () => this.notes().some(isIt),
+      what,
+      () => this.#isOver,
+    )
   }
 
   /** Waits until the process has stopped itself. */
   async untilStopped(): Promise<void> {
-    await until(() => this.#state() === 'T', `process ${this.pid} stops`, () => this.#isOver)
+    await until(
+      () => this.#state() === 'T',
+      `process ${this.pid} stops`,
+      () => this.#isOver,
+    )
   }
 
   goOn(): void {
@@ -55,7 +63,11 @@ export class WorkerProcess {
 }
 
 /** Looks again and again, since nobody tells; gives up after a while. */
-export async function until(isSo: () => boolean | Promise<boolean>, what: string, isHopeless: () => boolean = () => false): Promise<void> {
+export async function until(
+  isSo: () => boolean | Promise<boolean>,
+  what: string,
+  isHopeless: () => boolean = () => false,
+): Promise<void> {
   const deadline = performance.now() + 20_000
   while (!(await isSo())) {
     if (performance.now() > deadline || isHopeless()) throw new Error(`Waited in vain until ${what}`)

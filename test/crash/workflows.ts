@@ -1,5 +1,14 @@
 import { existsSync } from 'node:fs'
-import { type AnyWorkflow, type Context, type EffectOptions, NotHappened, type StepHandle, type StepOptions, state, workflow } from 'holdfast'
+import {
+  type AnyWorkflow,
+  type Context,
+  type EffectOptions,
+  NotHappened,
+  type StepHandle,
+  type StepOptions,
+  state,
+  workflow,
+} from 'holdfast'
 import type { World } from './world.ts'
 
 /** The state of the threads under test. */
@@ -27,7 +36,15 @@ export type EffectClass = (typeof effectClasses)[number]
 /** All workflows of the crash tests, bound to one process's world. */
 export function workflowsOf(world: World): Record<string, AnyWorkflow> {
   const tools = toolsOf(world)
-  const list = [everything(world, tools), reader(tools), ...windowWorkflows(world, tools), errand(world, tools), bystander(tools), ...deadlyWorkflows(tools), steady(tools)]
+  const list = [
+    everything(world, tools),
+    reader(tools),
+    ...windowWorkflows(world, tools),
+    errand(world, tools),
+    bystander(tools),
+    ...deadlyWorkflows(tools),
+    steady(tools),
+  ]
   return Object.fromEntries(list.map((one) => [one.name, one]))
 }
 
@@ -38,7 +55,11 @@ function toolsOf(world: World) {
     const body = (path: string, attempt: number) => world.body({ run: ctx.runId, tape, path, attempt })
     const ack = (path: string) => world.ack({ run: ctx.runId, tape, path })
 
-    async function step<T>(path: string, run: (handle: StepHandle<Diary>) => Promise<T> | T, options?: StepOptions<T>): Promise<T> {
+    async function step<T>(
+      path: string,
+      run: (handle: StepHandle<Diary>) => Promise<T> | T,
+      options?: StepOptions<T>,
+    ): Promise<T> {
       const counted = (handle: StepHandle<Diary>) => {
         body(path, handle.attempt)
         return run(handle)
@@ -303,18 +324,21 @@ function bystander({ on }: Tools): AnyWorkflow {
 /** Workflows that bring their process down. */
 function deadlyWorkflows({ on }: Tools): AnyWorkflow[] {
   const poison = workflow<undefined, unknown, Diary>({ name: 'poison', state: diary }, () => process.exit(70))
-  const killer = workflow<{ by: 'kill' | 'memory'; afterMs: number }, unknown, Diary>({ name: 'killer', state: diary }, async (ctx, { by, afterMs }) => {
-    const { step } = on(ctx)
-    await step('harmless', () => 'harmless')
-    const deadly = async () => {
-      await wait(afterMs)
-      if (by === 'kill') process.kill(process.pid, 'SIGKILL')
-      const hoard: unknown[] = []
-      for (;;) hoard.push(new Array(100_000).fill(hoard.length))
-    }
-    const made = await step('deadly', deadly, { fallback: (error) => `fallback after ${(error as { code?: string }).code}` })
-    return made
-  })
+  const killer = workflow<{ by: 'kill' | 'memory'; afterMs: number }, unknown, Diary>(
+    { name: 'killer', state: diary },
+    async (ctx, { by, afterMs }) => {
+      const { step } = on(ctx)
+      await step('harmless', () => 'harmless')
+      const deadly = async () => {
+        await wait(afterMs)
+        if (by === 'kill') process.kill(process.pid, 'SIGKILL')
+        const hoard: unknown[] = []
+        for (;;) hoard.push(new Array(100_000).fill(hoard.length))
+      }
+      const made = await step('deadly', deadly, { fallback: (error) => `fallback after ${(error as { code?: string }).code}` })
+      return made
+    },
+  )
   return [poison, killer]
 }
 

@@ -1,5 +1,3 @@
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createCodec } from '../../src/model/codec.ts'
 import type { Life } from './program.ts'
@@ -17,7 +15,9 @@ beforeAll(async () => {
 })
 afterAll(() => stage.close())
 
-test('nothing of a stopped holder gets in after its lease, on any way of writing, and its other runs go on', { timeout: 120_000 }, async () => {
+test('nothing of a stopped holder gets in after its lease, on any way of writing, and its other runs go on', {
+  timeout: 120_000,
+}, async () => {
   const { cycles, broken } = await raiseZombies(stage, { points: zombiePoints })
   console.log(`zombies: ${cycles} cycles of SIGSTOP, takeover, SIGCONT`)
   expect(broken).toEqual([])
@@ -32,11 +32,21 @@ test('the late answer of a fenced holder is kept as evidence beside the unsure o
   const scene = stage.openScene()
   const runs = [{ workflow: 'errand', id: 'main', threadId: 'main', input: { effect: 'neither' } }]
   const shared = { file: scene.file, journal: scene.journal, port: stage.provider.port, account: scene.name, leaseMs: 700, runs }
-  const zombie = new WorkerProcess({ ...shared, number: 1, fault: { at: 'answer', name: 'send' }, strike: 'SIGSTOP', isWorker: true, decides: false })
+  const zombie = new WorkerProcess({
+    ...shared,
+    number: 1,
+    fault: { at: 'answer', name: 'send' },
+    strike: 'SIGSTOP',
+    isWorker: true,
+    decides: false,
+  })
   const heir = new WorkerProcess({ ...shared, number: 2, fault: null, strike: 'SIGKILL', isWorker: true, decides: false })
   try {
     await zombie.untilStopped()
-    await until(async () => (await dumpStore(scene.file)).runs.some(({ reason }) => reason === 'person'), 'the run waits for a person')
+    await until(
+      async () => (await dumpStore(scene.file)).runs.some(({ reason }) => reason === 'person'),
+      'the run waits for a person',
+    )
     const before = await dumpStore(scene.file)
     expect(before.operations).toMatchObject([{ status: 'unsure', evidence: null }])
 
@@ -61,17 +71,33 @@ test('the late answer of a fenced holder is kept as evidence beside the unsure o
 
 test('two workers that race for the same runs execute each of them once', { timeout: 60_000 }, async () => {
   const scene = stage.openScene()
-  const runs = Array.from({ length: 40 }, (_, n) => ({ workflow: 'steady', id: `run-${n}`, threadId: `thread-${n}`, input: { longMs: 1 } }))
-  const shared = { file: scene.file, journal: scene.journal, port: stage.provider.port, account: scene.name, leaseMs: 10_000, runs }
-  const quiet = { fault: null, strike: 'SIGKILL' } as const
+  const runs = Array.from({ length: 40 }, (_, n) => ({
+    workflow: 'steady',
+    id: `run-${n}`,
+    threadId: `thread-${n}`,
+    input: { longMs: 1 },
+  }))
+  const shared = {
+    file: scene.file,
+    journal: scene.journal,
+    port: stage.provider.port,
+    account: scene.name,
+    leaseMs: 10_000,
+    runs,
+  }
+  const quiet = { fault: null, strike: 'SIGKILL', concurrency: 4 } as const
   const racers = [1, 2].map((number) => new WorkerProcess({ ...shared, ...quiet, number }))
   try {
     for (const { over } of racers) expect(await over).toMatchObject({ code: 0 })
     const dump = await dumpStore(scene.file)
     expect(brokenInDump(dump)).toEqual([])
-    expect(dump.runs.map(({ status, epoch }) => ({ status, epoch }))).toEqual(runs.map(() => ({ status: 'completed', epoch: expect.any(Number) })))
+    expect(dump.runs.map(({ status, epoch }) => ({ status, epoch }))).toEqual(
+      runs.map(() => ({ status: 'completed', epoch: expect.any(Number) })),
+    )
     expect(dump.threads.flatMap(({ log }) => log).filter(({ type }) => type === 'run_recovered')).toEqual([])
-    const bodies = racers.flatMap((racer) => racer.notes()).flatMap((note) => (note.kind === 'body' ? `${note.run} ${note.path}` : []))
+    const bodies = racers
+      .flatMap((racer) => racer.notes())
+      .flatMap((note) => (note.kind === 'body' ? `${note.run} ${note.path}` : []))
     expect(bodies).toHaveLength(runs.length * 9)
     expect(new Set(bodies).size).toBe(bodies.length)
     expect(racers.every((racer) => racer.notes().some(({ kind }) => kind === 'body'))).toBe(true)
@@ -81,10 +107,24 @@ test('two workers that race for the same runs execute each of them once', { time
   }
 })
 
-test('a SIGTERM under load hands the runs over: steps that run finish, nothing counts as a death', { timeout: 60_000 }, async () => {
+test('a SIGTERM under load hands the runs over: steps that run finish, nothing counts as a death', {
+  timeout: 60_000,
+}, async () => {
   const scene = stage.openScene()
-  const runs = Array.from({ length: 30 }, (_, n) => ({ workflow: 'steady', id: `run-${n}`, threadId: `thread-${n}`, input: { longMs: 50 + n * 10 } }))
-  const shared = { file: scene.file, journal: scene.journal, port: stage.provider.port, account: scene.name, leaseMs: 60_000, runs }
+  const runs = Array.from({ length: 30 }, (_, n) => ({
+    workflow: 'steady',
+    id: `run-${n}`,
+    threadId: `thread-${n}`,
+    input: { longMs: 50 + n * 10 },
+  }))
+  const shared = {
+    file: scene.file,
+    journal: scene.journal,
+    port: stage.provider.port,
+    account: scene.name,
+    leaseMs: 60_000,
+    runs,
+  }
   const first = new WorkerProcess({ ...shared, number: 1, fault: null, strike: 'SIGKILL', isWorker: true })
   try {
     await first.untilNoted((note) => note.kind === 'body' && note.path === 'long', 'the long steps have begun')
@@ -93,13 +133,16 @@ test('a SIGTERM under load hands the runs over: steps that run finish, nothing c
     expect(brokenInDump(dump)).toEqual([])
     const unfinished = dump.runs.filter(({ status }) => status !== 'completed')
     expect(unfinished.length).toBeGreaterThan(10)
-    for (const run of unfinished) expect(run).toMatchObject({ leaseId: null, claimsWithoutProgress: 0, status: expect.stringMatching(/pending|waiting/) })
+    for (const run of unfinished)
+      expect(run).toMatchObject({ leaseId: null, claimsWithoutProgress: 0, status: expect.stringMatching(/pending|waiting/) })
 
     const heir = new WorkerProcess({ ...shared, number: 2, fault: null, strike: 'SIGKILL' })
     expect(await heir.over).toMatchObject({ code: 0 })
     const after = await dumpStore(scene.file)
     expect(after.threads.flatMap(({ log }) => log).filter(({ type }) => type === 'run_recovered')).toEqual([])
-    const bodies = [first, heir].flatMap((one) => one.notes()).flatMap((note) => (note.kind === 'body' ? `${note.run} ${note.path}` : []))
+    const bodies = [first, heir]
+      .flatMap((one) => one.notes())
+      .flatMap((note) => (note.kind === 'body' ? `${note.run} ${note.path}` : []))
     expect(new Set(bodies).size).toBe(bodies.length)
     expect(bodies).toHaveLength(runs.length * 9)
   } finally {
@@ -110,12 +153,24 @@ test('a SIGTERM under load hands the runs over: steps that run finish, nothing c
 
 test('a step that outlasts the grace of a close is handed over too, and is no death', { timeout: 60_000 }, async () => {
   const scene = stage.openScene()
-  const enough = join(scene.folder, 'enough')
   const runs = [{ workflow: 'steady', id: 'slow', threadId: 'slow', input: { longMs: 1_500 } }]
-  const shared = { file: scene.file, journal: scene.journal, port: stage.provider.port, account: scene.name, leaseMs: 60_000, runs }
-  const first = new WorkerProcess({ ...shared, number: 1, fault: null, strike: 'SIGKILL', isWorker: true, closeGraceMs: 100 } satisfies Life)
+  const shared = {
+    file: scene.file,
+    journal: scene.journal,
+    port: stage.provider.port,
+    account: scene.name,
+    leaseMs: 60_000,
+    runs,
+  }
+  const first = new WorkerProcess({
+    ...shared,
+    number: 1,
+    fault: null,
+    strike: 'SIGKILL',
+    isWorker: true,
+    closeGraceMs: 100,
+  } satisfies Life)
   try {
-    writeFileSync(enough, '')
     await first.untilNoted((note) => note.kind === 'body' && note.path === 'long', 'the long step has begun')
     await first.close('SIGTERM')
     const { runs: left } = await dumpStore(scene.file)

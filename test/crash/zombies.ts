@@ -20,7 +20,12 @@ export interface ZombiePoint {
   readonly isAfterTheEnd?: boolean
 }
 
-const before = (type: Extract<Fault, { at: 'write' }>['type'], step: string | null): Fault => ({ at: 'write', type, step, when: 'before' })
+const before = (type: Extract<Fault, { at: 'write' }>['type'], step: string | null): Fault => ({
+  at: 'write',
+  type,
+  step,
+  when: 'before',
+})
 
 /** Between two steps, inside a step, between an effect's call and its record, and before every kind of write. */
 export const zombiePoints: readonly ZombiePoint[] = [
@@ -52,7 +57,9 @@ export async function raiseZombies(
 ): Promise<ZombieResult> {
   const broken: string[] = []
   await inLanes(points, laneCount, async (point) => {
-    broken.push(...(await raiseZombie(stage, point)).map((sentence) => `${describeFault(point.fault)} (${point.effect}): ${sentence}`))
+    broken.push(
+      ...(await raiseZombie(stage, point)).map((sentence) => `${describeFault(point.fault)} (${point.effect}): ${sentence}`),
+    )
     onCycle()
   })
   return { cycles: points.length, broken }
@@ -81,12 +88,18 @@ export async function raiseZombie(stage: Stage, point: ZombiePoint, strike: 'SIG
     if (code !== 0) return [`the heir ended with ${code}: ${errors.slice(-1_000)}`]
     const left = await dumpStore(scene.file)
     zombie.goOn()
-    if (point.isAfterTheEnd !== true) await zombie.untilNoted((note) => note.kind === 'thrown' && note.run === 'main', 'the zombie is told')
+    if (point.isAfterTheEnd !== true)
+      await zombie.untilNoted((note) => note.kind === 'thrown' && note.run === 'main', 'the zombie is told')
     writeFileSync(enough, '')
     const { code: ownCode, errors: ownErrors } = await closeWhenDone(zombie, scene.file)
     if (ownCode !== 0) broken.push(`the zombie ended with ${ownCode}: ${ownErrors.slice(-1_000)}`)
     const found = await dumpStore(scene.file)
-    broken.push(...brokenInDump(found), ...differences(left, found), ...brokenTakeover(found, zombie), ...brokenWaking(zombie, point, found))
+    broken.push(
+      ...brokenInDump(found),
+      ...differences(left, found),
+      ...brokenTakeover(found, zombie),
+      ...brokenWaking(zombie, point, found),
+    )
     const acted = [...scene.account.acted.values()]
     if (acted.some((times) => times > 1)) broken.push(`the effect happened ${acted} times`)
     if (scene.account.calls.length > 2) broken.push(`the effect was sent ${scene.account.calls.length} times`)
@@ -127,11 +140,13 @@ function differences(left: StoreDump, found: StoreDump): string[] {
 function brokenTakeover(found: StoreDump, zombie: WorkerProcess): string[] {
   const log = found.threads.find(({ thread }) => thread.threadId === 'main')?.log ?? []
   const recovered = log.filter(({ type }) => type === 'run_recovered').map(({ data }) => data as { why: string; holder: string })
-  const isRight = recovered.length === 1 && recovered[0]?.why === 'lease_expired' && recovered[0].holder.includes(`"pid":${zombie.pid},`)
+  const isRight =
+    recovered.length === 1 && recovered[0]?.why === 'lease_expired' && recovered[0].holder.includes(`"pid":${zombie.pid},`)
   const broken = isRight ? [] : [`the takeover is logged as ${JSON.stringify(recovered)}`]
   const run = found.runs.find(({ id }) => id === 'main')
   // A run that waited for a person was claimed once more.
-  if (run?.status !== 'completed' || run.epoch < 2 || run.epoch > 3) broken.push(`the run is ${run?.status} at epoch ${run?.epoch}`)
+  if (run?.status !== 'completed' || run.epoch < 2 || run.epoch > 3)
+    broken.push(`the run is ${run?.status} at epoch ${run?.epoch}`)
   return broken
 }
 
@@ -141,6 +156,7 @@ function brokenWaking(zombie: WorkerProcess, point: ZombiePoint, found: StoreDum
   const codes = zombie.notes().flatMap((note) => (note.kind === 'thrown' ? note.code : []))
   if (point.isAfterTheEnd !== true && !isDeepStrictEqual(codes, ['lease_lost'])) broken.push(`the zombie was thrown ${codes}`)
   const other = found.runs.find(({ id }) => id === 'other')
-  if (other?.status !== 'completed' || other.epoch !== 1) broken.push(`the zombie's other run is ${other?.status} at epoch ${other?.epoch}`)
+  if (other?.status !== 'completed' || other.epoch !== 1)
+    broken.push(`the zombie's other run is ${other?.status} at epoch ${other?.epoch}`)
   return broken
 }

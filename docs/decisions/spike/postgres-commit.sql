@@ -140,8 +140,8 @@ CREATE TYPE holdfast_outcome AS (
   slots int[], threads bigint[], runs bigint[], firsts bigint[]
 );
 
--- One change that is not plain. Judges first, writes after; the operation is the last judge. Its runs and threads are locked
--- already as far as they exist. The order of statements matters: see the head of this file.
+-- One change of `others`. Judges first, writes after; the operation is the last judge but for creates that refuse to get in line.
+-- Its runs and threads are locked already as far as they exist. The order of statements matters: see the head of this file.
 CREATE FUNCTION holdfast_apply(c holdfast_change, p_now bigint, p_blob bytea) RETURNS holdfast_outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   o holdfast_outcome;
@@ -152,7 +152,8 @@ BEGIN
   o.slots := '{}'; o.threads := '{}'; o.runs := '{}'; o.firsts := '{}';
 
   -- guard
-  IF c.run IS NOT NULL THEN SELECT * INTO r FROM runs WHERE owner = c.owner AND run_id = c.run; END IF;
+  SELECT * INTO t FROM threads WHERE owner = c.owner AND thread_id = c.thread;
+  IF c.run IS NOT NULL THEN SELECT * INTO r FROM runs WHERE owner = c.owner AND run_id = c.run AND thread = t.id; END IF;
   IF c.guard = 'lease' THEN
     IF r.id IS NULL OR r.epoch <> c.epoch OR r.lease_id IS DISTINCT FROM c.lease THEN o.refusal := 'lease_lost'; RETURN o; END IF;
   ELSIF c.guard = 'run' THEN
@@ -161,53 +162,20 @@ BEGIN
     IF c.undisturbed AND EXISTS (SELECT FROM runs l WHERE l.thread = r.thread AND l.id > r.id AND l.is_started) THEN
       o.refusal := 'conflict'; RETURN o;
     END IF;
-  END IF;
-  SELECT * INTO t FROM threads WHERE owner = c.owner AND thread_id = c.thread;
-  IF c.guard = 'thread' THEN             -- a claim of this moment is waited for here and seen by the next statement
+  ELSIF t.deleted_at IS NOT NULL AND (c.guard = 'thread' OR c.n > 0) THEN
+    o.refusal := 'thread_deleted'; RETURN o;
+  ELSIF c.guard = 'thread' THEN          -- a claim of this moment is waited for here and seen by the next statement
     PERFORM FROM runs l WHERE l.thread = t.id AND l.finished_at IS NULL AND l.is_next FOR NO KEY UPDATE;
     IF coalesce(t.head_seq, 0) <> c.guard_head OR EXISTS (SELECT FROM runs l WHERE l.thread = t.id AND l.is_next AND l.status = 'running') THEN
       o.refusal := 'conflict'; RETURN o;
     END IF;
+  ELSIF c.run IS NOT NULL AND r.id IS NULL AND c.n > 0 THEN
+    o.refusal := 'run_not_found'; RETURN o;
   END IF;
-  IF c.n > 0 AND (t.id IS NULL OR t.deleted_at IS NOT NULL) THEN o.refusal := 'thread_deleted'; RETURN o; END IF;
-
-  -- creates: judged here, under the lock of their threads. A thread that is new cannot be busy.
-  FOR x IN SELECT * FROM json_to_recordset(c.creates) AS n(slot int, owner text, id text, thread text, workflow text, version int, queue text,
-                                              priority int, fingerprint text, due_at bigint, due_ms bigint, reject boolean) LOOP
-    SELECT * INTO other FROM runs WHERE owner = x.owner AND run_id = x.id;
-    is_new := NOT FOUND;
-    IF is_new THEN
-      new_thread := NULL;
-      INSERT INTO threads (owner, thread_id, created_at) VALUES (x.owner, x.thread, p_now) ON CONFLICT (owner, thread_id) DO NOTHING RETURNING id INTO new_thread;
-      SELECT * INTO ct FROM threads WHERE owner = x.owner AND thread_id = x.thread FOR NO KEY UPDATE;
-      IF x.reject AND EXISTS (SELECT FROM runs l WHERE l.thread = ct.id AND l.finished_at IS NULL) THEN o.refusal := 'conflict'; RETURN o; END IF;
-      SELECT id INTO lane_id FROM lanes WHERE queue = x.queue AND workflow = x.workflow AND version = x.version AND priority = x.priority;
-      IF NOT FOUND THEN
-        INSERT INTO lanes (queue, workflow, version, priority) VALUES (x.queue, x.workflow, x.version, x.priority)
-          ON CONFLICT (queue, workflow, version, priority) DO UPDATE SET queue = excluded.queue RETURNING id INTO lane_id;
-      END IF;
-      d := coalesce(x.due_at, p_now + x.due_ms);
-      INSERT INTO runs (owner, run_id, thread, lane, status, fingerprint, epoch, due_at, wake_at, is_next, input_seq, created_at)
-        VALUES (x.owner, x.id, ct.id, lane_id, 'pending', x.fingerprint, ct.epoch_floor, d, d,
-                NOT EXISTS (SELECT FROM runs l WHERE l.thread = ct.id AND l.finished_at IS NULL), ct.head_seq + 1, p_now)
-        ON CONFLICT (owner, run_id) DO NOTHING RETURNING id INTO new_run;
-      is_new := FOUND;
-      IF is_new THEN                      -- on a deleted thread a new life begins: positions and epochs go on
-        UPDATE threads SET head_seq = head_seq + 1, deleted_at = NULL,
-            incarnation   = CASE WHEN deleted_at IS NULL THEN incarnation ELSE incarnation + 1 END,
-            base_seq      = CASE WHEN deleted_at IS NULL THEN base_seq ELSE head_seq END,
-            state_version = CASE WHEN deleted_at IS NULL THEN state_version ELSE 0 END,
-            created_at    = CASE WHEN deleted_at IS NULL THEN created_at ELSE p_now END
-          WHERE id = ct.id;
-        o.slots := o.slots || x.slot; o.threads := o.threads || ct.id; o.runs := o.runs || new_run; o.firsts := o.firsts || (ct.head_seq + 1);
-      ELSIF new_thread IS NOT NULL THEN   -- the id was taken in this very moment, on another thread
-        DELETE FROM threads WHERE id = new_thread;
-      END IF;
-    END IF;
-    SELECT * INTO other FROM runs WHERE owner = x.owner AND run_id = x.id;
-    o.created := coalesce(o.created::jsonb, '[]') || jsonb_build_object('new', is_new, 'run', to_jsonb(other));
-  END LOOP;
-  IF t.id IS NOT NULL AND c.creates IS NOT NULL THEN SELECT * INTO t FROM threads WHERE id = t.id; END IF;
+  IF t.id IS NULL AND (c.n > 0 OR c.guard = 'thread') THEN   -- an edit opens a thread; whoever was faster is a conflict
+    INSERT INTO threads (owner, thread_id, created_at) VALUES (c.owner, c.thread, p_now) ON CONFLICT (owner, thread_id) DO NOTHING RETURNING * INTO t;
+    IF t.id IS NULL THEN o.refusal := 'conflict'; RETURN o; END IF;
+  END IF;
 
   -- operation: the last judge
   IF c.op IS NOT NULL THEN
@@ -233,8 +201,9 @@ BEGIN
     END CASE;
     IF NOT FOUND AND c.op->>'kind' <> 'note' THEN
       SELECT * INTO op FROM operations WHERE owner = c.owner AND key = c.op->>'key';
-      o.refusal := CASE WHEN c.op->>'kind' = 'resolve' THEN 'already_answered' ELSE 'operation_taken' END;
-      o.operation := to_json(op); RETURN o;
+      o.refusal := CASE c.op->>'kind' WHEN 'intend' THEN 'operation_taken' WHEN 'resolve' THEN 'already_answered' ELSE 'conflict' END;
+      IF op.key IS NOT NULL AND o.refusal <> 'conflict' THEN o.operation := to_json(op); END IF;
+      RETURN o;
     END IF;
     IF c.op->>'kind' IN ('complete', 'fail', 'resolve') THEN   -- this statement sees who began to wait while we waited for the row
       UPDATE runs SET due_at = p_now, wake_at = p_now, wait_key = NULL WHERE owner = c.owner AND wait_key = c.op->>'key' AND status = 'waiting';
@@ -259,7 +228,7 @@ BEGIN
       SELECT * INTO op FROM operations WHERE owner = c.owner AND key = c.wait_key FOR SHARE;
       IF NOT FOUND OR op.status NOT IN ('intended', 'unsure') THEN d := p_now; END IF;
     END IF;
-    IF c.status = 'waiting' AND r.mail_count > taken THEN d := p_now; END IF;   -- no message is overlooked
+    IF c.status = 'waiting' AND r.mail_count > taken THEN d := least(d, p_now); END IF;   -- no message is overlooked
     UPDATE runs SET
       status = coalesce(c.status, status),
       reason = CASE WHEN c.set_reason THEN c.reason ELSE reason END,
@@ -296,6 +265,46 @@ BEGIN
   END IF;
   IF c.label IS NOT NULL THEN
     INSERT INTO labels VALUES (t.id, c.label, t.head_seq + c.n) ON CONFLICT (thread, label) DO UPDATE SET seq = excluded.seq;
+  END IF;
+
+  -- creates: last, since a run that ends here makes room. A refusal is undone by the savepoint around this call.
+  FOR x IN SELECT * FROM json_to_recordset(c.creates) AS n(slot int, owner text, id text, thread text, workflow text, version int, queue text,
+                                              priority int, fingerprint text, due_at bigint, due_ms bigint, reject boolean) LOOP
+    SELECT * INTO other FROM runs WHERE owner = x.owner AND run_id = x.id;
+    is_new := NOT FOUND;
+    IF is_new THEN
+      new_thread := NULL;
+      INSERT INTO threads (owner, thread_id, created_at) VALUES (x.owner, x.thread, p_now) ON CONFLICT (owner, thread_id) DO NOTHING RETURNING id INTO new_thread;
+      SELECT * INTO ct FROM threads WHERE owner = x.owner AND thread_id = x.thread FOR NO KEY UPDATE;
+      IF x.reject AND EXISTS (SELECT FROM runs l WHERE l.thread = ct.id AND l.finished_at IS NULL) THEN o.refusal := 'conflict'; RETURN o; END IF;
+      SELECT id INTO lane_id FROM lanes WHERE queue = x.queue AND workflow = x.workflow AND version = x.version AND priority = x.priority;
+      IF NOT FOUND THEN
+        INSERT INTO lanes (queue, workflow, version, priority) VALUES (x.queue, x.workflow, x.version, x.priority)
+          ON CONFLICT (queue, workflow, version, priority) DO UPDATE SET queue = excluded.queue RETURNING id INTO lane_id;
+      END IF;
+      d := coalesce(x.due_at, p_now + x.due_ms);
+      INSERT INTO runs (owner, run_id, thread, lane, status, fingerprint, epoch, due_at, wake_at, is_next, input_seq, created_at)
+        VALUES (x.owner, x.id, ct.id, lane_id, 'pending', x.fingerprint, ct.epoch_floor, d, d,
+                NOT EXISTS (SELECT FROM runs l WHERE l.thread = ct.id AND l.finished_at IS NULL), ct.head_seq + 1, p_now)
+        ON CONFLICT (owner, run_id) DO NOTHING RETURNING id INTO new_run;
+      is_new := FOUND;
+      IF is_new THEN                      -- on a deleted thread a new life begins: positions and epochs go on
+        UPDATE threads SET head_seq = head_seq + 1, deleted_at = NULL,
+            incarnation   = CASE WHEN deleted_at IS NULL THEN incarnation ELSE incarnation + 1 END,
+            base_seq      = CASE WHEN deleted_at IS NULL THEN base_seq ELSE head_seq END,
+            state_version = CASE WHEN deleted_at IS NULL THEN state_version ELSE 0 END,
+            created_at    = CASE WHEN deleted_at IS NULL THEN created_at ELSE p_now END
+          WHERE id = ct.id;
+        o.slots := o.slots || x.slot; o.threads := o.threads || ct.id; o.runs := o.runs || new_run; o.firsts := o.firsts || (ct.head_seq + 1);
+      ELSIF new_thread IS NOT NULL THEN   -- the id was taken in this very moment, on another thread
+        DELETE FROM threads WHERE id = new_thread;
+      END IF;
+    END IF;
+    SELECT * INTO other FROM runs WHERE owner = x.owner AND run_id = x.id;
+    o.created := coalesce(o.created::jsonb, '[]') || jsonb_build_object('new', is_new, 'run', to_jsonb(other));
+  END LOOP;
+  IF c.creates IS NOT NULL AND c.n = 0 AND t.id IS NOT NULL THEN   -- no events: answers with the head, which a create may have moved
+    SELECT head_seq, head_seq INTO o.first_seq, o.last_seq FROM threads WHERE id = t.id;
   END IF;
   RETURN o;
 END $$;
@@ -349,6 +358,7 @@ BEGIN
   END IF;
 
   -- 2. Plain steps, all at once. The guard is the WHERE of the update, which is rechecked on the newest row: no lock by hand.
+  --    (To refuse a change that names another thread than its run's as well, keep thread_id in `runs` and compare it here.)
   IF p_plain IS NOT NULL THEN
     RETURN QUERY
       WITH run AS (
@@ -383,14 +393,14 @@ BEGIN
   IF p_bounds IS NOT NULL THEN
     RETURN QUERY
       WITH held AS MATERIALIZED (
-        SELECT a.*, t.id AS thread, r.id AS run_ref, t.head_seq AS before, t.state_version AS old_version, r.mail_count > 0 AS has_mail,
-               CASE WHEN a.status = 'waiting' AND r.mail_count > 0 THEN v_now   -- no message is overlooked
-                    WHEN a.due = 'in' THEN v_now + a.due_ms WHEN a.due = 'at' THEN a.due_ms WHEN a.due = 'never' THEN NULL ELSE r.due_at END AS due_at
-          FROM json_to_recordset(p_bounds) AS a(slot int, owner text, run text, epoch int, lease text, n int, state_version int, set_step boolean, step text,
+        SELECT a.*, t.id AS thread_ref, r.id AS run_ref, t.head_seq AS before, t.state_version AS old_version, r.mail_count > 0 AS has_mail,
+               least(CASE a.due WHEN 'in' THEN v_now + a.due_ms WHEN 'at' THEN a.due_ms WHEN 'never' THEN NULL ELSE r.due_at END,
+                     CASE WHEN a.status = 'waiting' AND r.mail_count > 0 THEN v_now END) AS due_at   -- no message is overlooked
+          FROM json_to_recordset(p_bounds) AS a(slot int, owner text, thread text, run text, epoch int, lease text, n int, state_version int, set_step boolean, step text,
                  progress boolean, uncount boolean, lease_ms bigint, status text, set_reason boolean, reason text, due text, due_ms bigint, starts_tape boolean,
                  new_input boolean, sets_end boolean, snapshot text, snapshot_off int, snapshot_len int, snapshot_crc bigint)
           JOIN runs r ON r.owner = a.owner AND r.run_id = a.run AND r.epoch = a.epoch AND r.lease_id = a.lease
-          JOIN threads t ON t.id = r.thread
+          JOIN threads t ON t.id = r.thread AND t.thread_id = a.thread
           ORDER BY r.id FOR NO KEY UPDATE OF r, t
       ), run AS (
         UPDATE runs r SET
@@ -415,14 +425,14 @@ BEGIN
           FROM held h WHERE r.id = h.run_ref
       ), head AS (
         UPDATE threads t SET head_seq = h.before + h.n, state_version = coalesce(h.state_version, t.state_version)
-          FROM (SELECT * FROM held ORDER BY thread) h WHERE t.id = h.thread
+          FROM (SELECT * FROM held ORDER BY thread_ref) h WHERE t.id = h.thread_ref
       ), snapshot AS (
-        INSERT INTO snapshots SELECT h.thread, h.before + h.n, h.snapshot, CASE WHEN h.snapshot_len IS NOT NULL THEN substr(p_blob, h.snapshot_off + 1, h.snapshot_len) END,
+        INSERT INTO snapshots SELECT h.thread_ref, h.before + h.n, h.snapshot, CASE WHEN h.snapshot_len IS NOT NULL THEN substr(p_blob, h.snapshot_off + 1, h.snapshot_len) END,
             coalesce(h.state_version, h.old_version), (h.snapshot_crc + h.before + h.n) & 4294967295
           FROM held h WHERE h.snapshot_crc IS NOT NULL
       ), entries AS (
         INSERT INTO log (thread, seq, run, type, step, count, attempt, at, duration_ms, payload, payload_bytes, patch, patch_bytes, is_checkpoint, commit_bytes, checksum)
-          SELECT h.thread, h.before + 1 + e.ord, h.run_ref, e.type, e.step, e.count, e.attempt, e.at, e.duration,
+          SELECT h.thread_ref, h.before + 1 + e.ord, h.run_ref, e.type, e.step, e.count, e.attempt, e.at, e.duration,
                  e.payload, CASE WHEN e.payload_len IS NOT NULL THEN substr(p_blob, e.payload_off + 1, e.payload_len) END,
                  e.patch, CASE WHEN e.patch_len IS NOT NULL THEN substr(p_blob, e.patch_off + 1, e.patch_len) END,
                  e.is_checkpoint, e.commit_bytes, (e.crc + h.before + 1 + e.ord) & 4294967295
@@ -492,10 +502,10 @@ BEGIN
   -- 5. The others, in order; later ones see the earlier.
   IF p_others IS NOT NULL OR v_rest IS NOT NULL THEN
     FOR c IN SELECT a.* FROM (SELECT p_others UNION ALL SELECT v_rest) j(c), json_populate_recordset(NULL::holdfast_change, j.c) a ORDER BY a.slot LOOP
-      IF c.creates IS NULL OR (c.op IS NULL AND json_array_length(c.creates) = 1) THEN
+      IF NOT EXISTS (SELECT FROM json_to_recordset(c.creates) AS n(reject boolean) WHERE n.reject) THEN
         o := holdfast_apply(c, v_now, p_blob);
       ELSE
-        BEGIN                              -- may be refused after it wrote: a savepoint, only for this rare shape
+        BEGIN                            -- a create may refuse after the rest was written: a savepoint, only for this rare shape
           o := holdfast_apply(c, v_now, p_blob);
           IF o.refusal IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = 'HF001'; END IF;
         EXCEPTION WHEN SQLSTATE 'HF001' THEN NULL;
@@ -517,7 +527,8 @@ BEGIN
              e.payload, CASE WHEN e.payload_len IS NOT NULL THEN substr(p_blob, e.payload_off + 1, e.payload_len) END,
              e.patch, CASE WHEN e.patch_len IS NOT NULL THEN substr(p_blob, e.patch_off + 1, e.patch_len) END,
              e.is_checkpoint, e.commit_bytes, (e.crc + h.first + e.ord) & 4294967295
-        FROM unnest(v_slots, v_threads, v_runs, v_firsts) AS h(slot, thread, run, first) JOIN unnest(e_slot, e_ord, e_type, e_step, e_count, e_attempt, e_at, e_duration, e_payload, e_payload_off, e_payload_len, e_patch,
+        FROM unnest(v_slots, v_threads, v_runs, v_firsts) AS h(slot, thread, run, first)
+        JOIN unnest(e_slot, e_ord, e_type, e_step, e_count, e_attempt, e_at, e_duration, e_payload, e_payload_off, e_payload_len, e_patch,
                                e_patch_off, e_patch_len, e_is_checkpoint, e_commit_bytes, e_crc)
                      AS e(slot, ord, type, step, count, attempt, at, duration, payload, payload_off, payload_len, patch, patch_off, patch_len,
                           is_checkpoint, commit_bytes, crc) ON e.slot = h.slot;

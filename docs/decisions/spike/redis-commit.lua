@@ -81,7 +81,7 @@ local function judge_operation(op, key, run)
   elseif op.kind == 'resolve' then
     if status ~= 'unsure' then return 'already_answered' end
   elseif op.kind ~= 'note' then
-    if found[2] ~= run or (status ~= 'intended' and status ~= 'unsure') then return 'operation_taken' end
+    if found[2] ~= run or (status ~= 'intended' and status ~= 'unsure') then return 'conflict' end
   end
 end
 
@@ -132,8 +132,8 @@ end
 local function plain(c)
   local run, thread = pair(c.owner, c.run), pair(c.owner, c.thread)
   local rk = P .. 'r' .. run
-  local r = call('HMGET', rk, 'epoch', 'leaseId', 'mail', 'claims', 'step', 'leaseUntil', 'lane')
-  if r[2] ~= c.lease or tonumber(r[1]) ~= c.epoch then return { 'lease_lost' } end
+  local r = call('HMGET', rk, 'epoch', 'leaseId', 'mail', 'claims', 'step', 'leaseUntil', 'lane', 'thread')
+  if r[2] ~= c.lease or tonumber(r[1]) ~= c.epoch or r[8] ~= thread then return { 'lease_lost' } end
   local first = append(thread, c.events)
   if c.step then call('HSET', rk, 'step', c.step) elseif c.clearsStep and r[5] then call('HDEL', rk, 'step') end
   if c.progress and r[4] ~= '0' then call('HSET', rk, 'claims', 0) end
@@ -150,7 +150,8 @@ local function judge_and_write(c)
   local g, r = c.guard, nil
 
   -- judge
-  if run then r = call('HMGET', rk, 'epoch', 'leaseId', 'status', 'mail', 'lane', 'leaseUntil', 'isNext', 'line', 'dueAt', 'claims', 'startedAt') end
+  if run then r = call('HMGET', rk, 'epoch', 'leaseId', 'status', 'mail', 'lane', 'leaseUntil', 'isNext', 'line', 'dueAt', 'claims', 'startedAt', 'thread') end
+  if r and r[12] ~= thread then r = { false } end
   if g == 'lease' then
     if tonumber(r[1] or -1) ~= c.epoch or r[2] ~= c.lease then return { 'lease_lost' } end
   elseif g == 'run' then
@@ -159,28 +160,33 @@ local function judge_and_write(c)
     if c.undisturbed and tonumber(call('HGET', tk, 'lastStarted') or 0) > tonumber(r[8]) then return { 'conflict' } end
   elseif g == 'thread' then
     local head = call('ZRANGE', P .. 'q' .. thread, 0, 0)[1]
+    if call('HEXISTS', tk, 'deletedAt') == 1 then return { 'thread_deleted' } end
     if tonumber(call('HGET', tk, 'head') or 0) ~= c.head or (head and call('HGET', P .. 'r' .. head, 'status') == 'running') then return { 'conflict' } end
   end
-  if g ~= 'lease' and #c.events > 0 then                       -- a lease implies a living thread
-    local t = call('HMGET', tk, 'head', 'deletedAt')
-    if not t[1] or t[2] then return { 'thread_deleted' } end
+  if g == 'none' and #c.events > 0 then                        -- a late writer must not bring back what was deleted
+    if call('HEXISTS', tk, 'deletedAt') == 1 then return { 'thread_deleted' } end
+    if run and not r[1] then return { 'run_not_found' } end
   end
   local busy = {}
   for _, n in ipairs(c.creates or {}) do
     local k = pair(n.owner, n.thread)
     if call('EXISTS', P .. 'r' .. pair(n.owner, n.id)) == 0 then
-      if n.reject and (busy[k] or call('ZCARD', P .. 'q' .. k) > 0) then return { 'conflict' } end
+      local ends = k == thread and c.change and terminal[c.change.status] and call('ZSCORE', P .. 'q' .. k, run) and 1 or 0   -- makes room
+      if n.reject and (busy[k] or call('ZCARD', P .. 'q' .. k) > ends) then return { 'conflict' } end
       busy[k] = true
     end
   end
   local op = c.op and pair(c.owner, c.op.key)
   if op then
     local refusal = judge_operation(c.op, op, run)
-    if refusal then return { refusal, call('HGETALL', P .. 'o' .. op) } end
+    if refusal then return { refusal, refusal ~= 'conflict' and call('HGETALL', P .. 'o' .. op) or nil } end
   end
 
   -- write
   local first, last
+  if (g == 'thread' or #c.events > 0) and call('EXISTS', tk) == 0 then          -- an edit opens a thread
+    call('HSET', tk, 'head', 0, 'base', 0, 'incarnation', 1, 'stateVersion', 0, 'createdAt', now)
+  end
   if #c.events > 0 then
     first = append(thread, c.events)
     last = first + #c.events - 1
@@ -217,7 +223,7 @@ local function judge_and_write(c)
       if s == 'intended' or s == 'unsure' then call('SADD', P .. 'w' .. k, run); put('waitKey', u.waitKey) else due = now end
     end
     local has_mail = u.status == 'waiting' and mail > 0         -- no message is overlooked
-    if has_mail then due = now end
+    if has_mail then due = math.min(tonumber(due or now), now) end
     if u.due or u.waitKey or has_mail then if due then put('dueAt', due) else del[#del + 1] = 'dueAt' end end
     if u.tape then put('tapeSeq', first); if not r[11] then put('startedAt', now) end end
     if u.input then put('inputSeq', first) end

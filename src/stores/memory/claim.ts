@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { invariant } from '../../model/errors.ts'
+import { suspicionLimit } from '../../model/run.ts'
 import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
 import { copyPayload, findRun, type RunRow, setWaitKey, type Tables, type ThreadRow } from './tables.ts'
 
@@ -10,7 +11,17 @@ export function claim(tables: Tables, request: ClaimRequest, now: number): Claim
     if (row !== undefined && isDue(row, now) && canExecute(request, thread, row)) candidates.push({ thread, row })
   }
   candidates.sort((a, b) => inTurn(a.row, b.row))
-  return candidates.slice(0, Math.max(0, request.limit)).map(({ thread, row }) => take(tables, { thread, row, request, now }))
+  const allowed = withoutSurplusSuspects(candidates, request)
+  return allowed.slice(0, Math.max(0, request.limit)).map(({ thread, row }) => take(tables, { thread, row, request, now }))
+}
+
+function withoutSurplusSuspects<Candidate extends { row: RunRow }>(
+  candidates: Candidate[],
+  { suspectLimit }: ClaimRequest,
+): Candidate[] {
+  if (suspectLimit === undefined) return candidates
+  let suspects = 0
+  return candidates.filter(({ row }) => row.run.claimsWithoutProgress < suspicionLimit || ++suspects <= suspectLimit)
 }
 
 /** Extends leases that are still the latest, also one that ran out and that nobody took. */

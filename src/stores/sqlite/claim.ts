@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { codeOf } from '../../model/errors.ts'
 import type { NewEvent } from '../../model/event.ts'
 import type { Payload } from '../../model/payload.ts'
+import { suspicionLimit } from '../../model/run.ts'
 import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
 import type { Commit } from './commit.ts'
 import { type Database, prepare } from './connection.ts'
@@ -14,6 +15,7 @@ interface Candidate {
   readonly priority: number
   /** Since when it is due; of an abandoned run, when its lease ran out. */
   readonly claim_at: number
+  readonly claims_without_progress: number
   readonly isOfTheDead: boolean
 }
 
@@ -37,13 +39,14 @@ export function prepareCandidates(db: Database) {
   )
   const dueInLane = prepare(
     db,
-    `SELECT r.id, r.priority, r.claim_at FROM holdfast_runs r INDEXED BY holdfast_runs_to_claim CROSS JOIN holdfast_threads t ON t.id = r.thread
+    `SELECT r.id, r.priority, r.claim_at, r.claims_without_progress
+     FROM holdfast_runs r INDEXED BY holdfast_runs_to_claim CROSS JOIN holdfast_threads t ON t.id = r.thread
      WHERE r.workflow = ? AND r.version = ? AND r.queue = ? AND r.priority = ? AND r.claim_at <= ? AND t.state_version <= ?
      ORDER BY r.claim_at, r.id LIMIT ?`,
   )
   const ofHolder = prepare(
     db,
-    `SELECT r.id, r.priority, r.claim_at, r.workflow, r.version, r.queue, t.state_version
+    `SELECT r.id, r.priority, r.claim_at, r.claims_without_progress, r.workflow, r.version, r.queue, t.state_version
      FROM holdfast_runs r INDEXED BY holdfast_runs_by_holder CROSS JOIN holdfast_threads t ON t.id = r.thread
      WHERE r.lease_holder = ? AND r.claim_at > ?`,
   )
@@ -72,7 +75,7 @@ export function prepareCandidates(db: Database) {
       }
     }
     found.sort((a, b) => b.priority - a.priority || a.claim_at - b.claim_at || a.id - b.id)
-    return found.slice(0, limit)
+    return withoutSurplusSuspects(found, request).slice(0, limit)
   }
 
   /** Lanes whose first run is due, those of one priority together, the highest first. */
@@ -272,6 +275,12 @@ function readExecutables({
   }
   return ({ workflow, version, queue }) =>
     queues !== undefined && !queues.includes(queue) ? undefined : versions.get(workflow)?.get(version)
+}
+
+function withoutSurplusSuspects(candidates: Candidate[], { suspectLimit }: ClaimRequest): Candidate[] {
+  if (suspectLimit === undefined) return candidates
+  let suspects = 0
+  return candidates.filter((candidate) => candidate.claims_without_progress < suspicionLimit || ++suspects <= suspectLimit)
 }
 
 function pausedEvent(at: number): NewEvent {

@@ -214,7 +214,7 @@ function prepareStep(db: Database, append: Append) {
   ).pluck()
   const findHeld = prepare(
     db,
-    `SELECT r.id AS run, r.lease_until, r.current_step, r.claims_without_progress, r.has_mail, t.id, t.head_seq, t.head_id, t.incarnation
+    `SELECT r.id AS run, r.lease_until, r.current_step, r.claims_without_progress, r.has_mail, t.id, t.head_seq, t.head_id
      FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
      WHERE r.id = ? AND r.epoch = ? AND r.lease_id = ?`,
   )
@@ -251,7 +251,6 @@ function prepareStep(db: Database, append: Append) {
       id: held.id,
       owner,
       thread_id: threadId,
-      incarnation: held.incarnation,
       head_seq: held.head_seq,
       head_id: held.head_id,
     }
@@ -279,7 +278,6 @@ interface HeldRow extends Head {
   readonly claims_without_progress: number
   readonly has_mail: number
   readonly id: number
-  readonly incarnation: number
 }
 
 function isPlainStep({ guard, creates, operation, snapshot, stateVersion, label, readMessages, run }: Change): boolean {

@@ -32,7 +32,7 @@ export function prepareAppend(db: Database) {
     return next
   }
 
-  function append(thread: Pick<ThreadRow, 'id' | 'owner' | 'thread_id' | 'incarnation'> & Head, appending: Appending): Head {
+  function append(thread: Pick<ThreadRow, 'id' | 'owner' | 'thread_id'> & Head, appending: Appending): Head {
     const { events, run, runId } = appending
     if (events.length === 0) return thread
     let newId = nextId()

@@ -160,8 +160,8 @@ export function toThread(row: ThreadRow): Thread {
   }
 }
 
-export function placeOf(thread: Pick<ThreadRow, 'owner' | 'thread_id' | 'incarnation'>) {
-  return { owner: thread.owner, threadId: thread.thread_id, incarnation: thread.incarnation }
+export function placeOf(thread: Pick<ThreadRow, 'owner' | 'thread_id'>) {
+  return { owner: thread.owner, threadId: thread.thread_id }
 }
 
 export function toRecord(row: LogRow, thread: ThreadRow, runId: string | null): LogRecord {
@@ -205,9 +205,9 @@ export function toSnapshot(row: SnapshotRow, thread: ThreadRow): Snapshot {
   return snapshot
 }
 
-export function snapshotChecksum(thread: Pick<ThreadRow, 'owner' | 'thread_id' | 'incarnation'>, snapshot: Snapshot): number {
+export function snapshotChecksum(thread: Pick<ThreadRow, 'owner' | 'thread_id'>, snapshot: Snapshot): number {
   const { seq, stateVersion, state } = snapshot
-  return payloadChecksum(['snapshot', thread.owner, thread.thread_id, thread.incarnation, seq, stateVersion], state)
+  return payloadChecksum(['snapshot', thread.owner, thread.thread_id, seq, stateVersion], state)
 }
 
 export function toOperation(row: OperationRow): Operation {

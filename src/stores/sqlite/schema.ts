@@ -5,9 +5,9 @@ import type { Database } from './connection.ts'
  * The tables, as numbered migrations. A published migration is never changed; a new one is added below it.
  *
  * The log is kept in the order of commits, not by thread: a batch of five hundred runs then writes a few pages at the
- * end of one table instead of a page for each thread (measured: 15 µs a change against 40). A thread's records are a
- * chain: its row knows the last one, each record knows the one before it, and every 32nd is marked in an index, so that
- * any stretch is found by one seek and a walk back over at most 31 others.
+ * end of one table instead of a page for each thread (docs/decisions/0008). A thread's records are a chain: its row knows
+ * the last one, each record knows the one before it, and every 32nd is marked in an index, so that any stretch is found
+ * by one seek and a walk back over at most 31 others.
  *
  * `claim_at` is the one instant from which a run can be claimed: `due_at` of a pending or waiting run that is first in
  * its thread, `lease_until` of a running one, NULL otherwise. Ids are never used again (AUTOINCREMENT), so that what

@@ -56,6 +56,18 @@ export function testClaiming(test: StoreTest): void {
     expect([...first, ...rest].sort()).toEqual(['a', 'b', 'c', 'd', 'e'])
   })
 
+  test('no more suspects than asked for: runs that were claimed in vain twice or more', async (scene) => {
+    for (const id of ['a', 'b', 'c']) await scene.create({ id })
+    for (let death = 1; death <= 2; death++) {
+      expect(await scene.claimedIds({ suspectLimit: 1, leaseMs: 1_000 })).toHaveLength(3)
+      scene.advance(2_000)
+    }
+    await scene.create({ id: 'fresh' })
+    expect((await scene.claimedIds({ suspectLimit: 0 })).sort()).toEqual(['fresh'])
+    expect(await scene.claimedIds({ suspectLimit: 1, limit: 2 })).toHaveLength(1)
+    expect(await scene.claimedIds()).toHaveLength(2)
+  })
+
   test('higher priority goes first, then what was due first, then what was created first', async (scene) => {
     const now = await scene.store.now()
     await scene.create({ id: 'old', due: { at: now - 9_000 } })

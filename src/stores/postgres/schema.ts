@@ -1,0 +1,252 @@
+import { createHash } from 'node:crypto'
+import { HoldfastError } from '../../model/errors.ts'
+import { applyFunction } from './apply-sql.ts'
+import { claimFunctions } from './claim-sql.ts'
+import { commitFunction } from './commit-sql.ts'
+import type { Connections, PgClientLike } from './connections.ts'
+import { deleteThreadFunction } from './delete-thread.ts'
+import { deliverFunction } from './inbox.ts'
+import { tagFunction } from './reads.ts'
+import { settleFunctions } from './writes.ts'
+
+/**
+ * The tables, as numbered migrations. A published migration is never changed; a new one is added below it.
+ * In all SQL of this folder `holdfast.` stands for the schema that the store was opened with, `holdfast.fn_` for its functions.
+ *
+ * `wake_at` is the instant from which a run can be claimed: `due_at` of a pending or waiting run, the end of the lease of a
+ * running one, NULL otherwise. `is_next` marks the first of a thread's unfinished runs; a claim looks at no other (S6). The two
+ * are columns of their own because different writers move them.
+ *
+ * fillfactor leaves room for heap-only updates: a plain step changes no column that an index knows. Ids are compared
+ * bytewise (COLLATE "C"). A payload is text or bytes, two columns of which one is null: text stays readable, a null costs
+ * one bit.
+ */
+const migrations: readonly string[] = [
+  `
+  CREATE TABLE holdfast.threads (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    head_seq bigint NOT NULL,
+    base_seq bigint NOT NULL,
+    incarnation bigint NOT NULL,
+    state_version bigint NOT NULL,
+    epoch_floor bigint NOT NULL,           -- highest epoch of a deleted run
+    created_at bigint NOT NULL,
+    deleted_at bigint,
+    owner text COLLATE "C" NOT NULL,
+    thread_id text COLLATE "C" NOT NULL,
+    UNIQUE (owner, thread_id)
+  ) WITH (fillfactor = 70);
+  CREATE INDEX threads_by_owner ON holdfast.threads (owner, id) WHERE deleted_at IS NULL;
+
+  CREATE TABLE holdfast.runs (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    thread bigint NOT NULL,
+    epoch bigint NOT NULL,
+    wake_at bigint,
+    due_at bigint,
+    claims_without_progress bigint NOT NULL,
+    input_seq bigint NOT NULL,
+    tape_seq bigint,
+    end_seq bigint,
+    created_at bigint NOT NULL,
+    started_at bigint,
+    finished_at bigint,
+    version bigint NOT NULL,
+    priority double precision NOT NULL,
+    is_next boolean NOT NULL,
+    has_mail boolean NOT NULL,
+    status text COLLATE "C" NOT NULL,
+    owner text COLLATE "C" NOT NULL,
+    run_id text COLLATE "C" NOT NULL,
+    workflow text COLLATE "C" NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    fingerprint text COLLATE "C" NOT NULL,
+    reason text COLLATE "C",
+    lease_id text COLLATE "C",
+    lease_holder text COLLATE "C",
+    current_step text COLLATE "C",
+    wait_key text COLLATE "C",
+    UNIQUE (owner, run_id)
+  ) WITH (fillfactor = 60);
+  CREATE INDEX runs_by_status ON holdfast.runs (owner, status, id);
+  CREATE INDEX runs_by_thread ON holdfast.runs (thread, id);
+  CREATE INDEX runs_in_line ON holdfast.runs (thread, id) WHERE finished_at IS NULL;
+  CREATE INDEX runs_to_claim ON holdfast.runs (workflow, version, queue, priority, wake_at, id) WHERE is_next AND wake_at IS NOT NULL;
+  CREATE INDEX runs_by_wait_key ON holdfast.runs (owner, wait_key) WHERE wait_key IS NOT NULL;
+
+  CREATE TABLE holdfast.log (
+    thread bigint NOT NULL,
+    seq bigint NOT NULL,
+    run bigint,                            -- runs.id; NULL for an edit by hand
+    at double precision NOT NULL,
+    duration_ms double precision,
+    checksum bigint NOT NULL,
+    checkpoint_bytes bigint,               -- at a checkpoint: bytes that its commit added
+    count integer NOT NULL,
+    attempt integer NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    step text COLLATE "C",
+    payload text COLLATE "C",
+    payload_bytes bytea,
+    patch text COLLATE "C",
+    patch_bytes bytea,
+    PRIMARY KEY (thread, seq)
+  );
+
+  CREATE TABLE holdfast.snapshots (
+    thread bigint NOT NULL,
+    seq bigint NOT NULL,
+    state_version bigint NOT NULL,
+    checksum bigint NOT NULL,
+    state text COLLATE "C",
+    state_bytes bytea,
+    PRIMARY KEY (thread, seq)
+  );
+
+  CREATE TABLE holdfast.operations (
+    owner text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    run bigint,                            -- runs.id of the run that opened it; the operation outlives it
+    run_id text COLLATE "C" NOT NULL,
+    thread_id text COLLATE "C" NOT NULL,
+    status text COLLATE "C" NOT NULL,
+    result text COLLATE "C",
+    result_bytes bytea,
+    result_checksum bigint NOT NULL,
+    evidence text COLLATE "C",
+    evidence_bytes bytea,
+    evidence_checksum bigint NOT NULL,
+    resolved_by text COLLATE "C",
+    intended_at bigint NOT NULL,
+    closed_at bigint,
+    PRIMARY KEY (owner, key)
+  ) WITH (fillfactor = 80);
+  CREATE INDEX operations_intended ON holdfast.operations (run) WHERE status = 'intended';
+
+  CREATE TABLE holdfast.inbox (
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    run bigint NOT NULL,
+    at bigint NOT NULL,
+    checksum bigint NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    name text COLLATE "C",
+    payload text COLLATE "C",
+    payload_bytes bytea,
+    PRIMARY KEY (run, id)
+  );
+
+  CREATE TABLE holdfast.labels (
+    thread bigint NOT NULL,
+    seq bigint NOT NULL,
+    label text COLLATE "C" NOT NULL,
+    PRIMARY KEY (thread, label),
+    UNIQUE (thread, seq)
+  );
+
+  -- The last write of every writer, to tell after a lost connection whether it happened: writes.ts.
+  CREATE TABLE holdfast.writers (
+    id bigint PRIMARY KEY,
+    batch bigint NOT NULL,
+    at bigint NOT NULL,
+    answer text
+  ) WITH (fillfactor = 20);
+  `,
+]
+
+/** Version of the tables that this library writes. */
+export const schemaVersion = migrations.length
+
+/** Functions are not migrated: each version of the library has its own beside the others, for upgrades without downtime. */
+const functionsSql = [
+  settleFunctions,
+  applyFunction,
+  commitFunction,
+  ...claimFunctions,
+  deliverFunction,
+  deleteThreadFunction,
+  tagFunction,
+]
+const functionsVersion = createHash('sha256').update(functionsSql.join('\n')).digest('hex').slice(0, 8)
+
+/** SQL of this folder as the server gets it. `schema` is quoted already. */
+export function inSchema(sql: string, schema: string): string {
+  return sql.replaceAll('holdfast.fn_', `${schema}.fn_${functionsVersion}_`).replaceAll(/\bholdfast\./g, `${schema}.`)
+}
+
+/** Brings tables and functions up to date. In one transaction under a lock, so that of many processes one does it. */
+export async function migrateSchema(connections: Connections, schema: { readonly name: string; readonly quoted: string }): Promise<void> {
+  if (await connections.withClient((client) => isUpToDate(client, schema))) return
+  await connections.withClient((client) => migrateWith(client, schema))
+}
+
+/** Looks without a lock, so that an ordinary start writes nothing and needs no right to. */
+async function isUpToDate(client: PgClientLike, { name, quoted }: { readonly name: string; readonly quoted: string }): Promise<boolean> {
+  const version = await readVersion(client, quoted)
+  refuseLaterSchema(version, name)
+  if (version !== schemaVersion) return false
+  const { rows } = await client.query({
+    text: `SELECT count(DISTINCT p.proname) AS found FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+           WHERE n.nspname = $1 AND starts_with(p.proname, $2)`,
+    values: [name, `fn_${functionsVersion}_`],
+  })
+  return Number((rows[0] as { found: string }).found) === functionCount
+}
+
+const functionCount = functionsSql.join('\n').split('CREATE OR REPLACE FUNCTION').length - 1
+
+async function migrateWith(client: PgClientLike, { name, quoted }: { readonly name: string; readonly quoted: string }): Promise<void> {
+  await client.query('BEGIN')
+  try {
+    await client.query(`SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = '120s'; SET LOCAL client_min_messages = warning`)
+    // A lock of the transaction, not of the session: it also holds behind a pooler.
+    await client.query({ text: 'SELECT pg_advisory_xact_lock(hashtextextended($1, 7246023))', values: [name] })
+    const { rows } = await client.query({ text: 'SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1', values: [name] })
+    if (rows.length === 0) await client.query(`CREATE SCHEMA ${quoted}`)
+    const found = await readVersion(client, quoted)
+    refuseLaterSchema(found, name)
+    const statements = [...tableStatements(found), ...functionsSql]
+    await client.query(inSchema(statements.join('\n'), quoted))
+    await client.query('COMMIT')
+  } catch (error) {
+    await client.query('ROLLBACK').catch(() => {})
+    throw error
+  }
+}
+
+function tableStatements(found: number): string[] {
+  if (found === schemaVersion) return []
+  const create = found === 0 ? ['CREATE TABLE holdfast.version (version integer NOT NULL); INSERT INTO holdfast.version VALUES (0);'] : []
+  return [...create, ...migrations.slice(found), `UPDATE holdfast.version SET version = ${schemaVersion};`]
+}
+
+/** 0 where there are no tables of ours. */
+async function readVersion(client: PgClientLike, quoted: string): Promise<number> {
+  const { rows } = await client.query({ text: 'SELECT to_regclass($1) IS NOT NULL AS found', values: [`${quoted}.version`] })
+  if ((rows[0] as { found: boolean }).found !== true) return 0
+  const { rows: versions } = await client.query(`SELECT version FROM ${quoted}.version`)
+  return Number((versions[0] as { version: number } | undefined)?.version ?? 0)
+}
+
+function refuseLaterSchema(found: number, schema: string): void {
+  if (found <= schemaVersion) return
+  throw new HoldfastError(
+    'schema_too_new',
+    `The tables in schema "${schema}" have version ${found}; this library knows versions up to ${schemaVersion}. Upgrade holdfast; nothing was changed.`,
+    { details: { schema, found, known: schemaVersion } },
+  )
+}
+
+/** The schema's name, quoted; refused with `invalid_url` where Postgres could not keep it. */
+export function checkSchemaName(name: string): { readonly name: string; readonly quoted: string } {
+  const isStorable = name !== '' && Buffer.byteLength(name) <= 63 && !hasControlCharacter(name) && name.isWellFormed()
+  if (isStorable && !name.startsWith('pg_') && name !== 'information_schema') return { name, quoted: `"${name.replaceAll('"', '""')}"` }
+  throw new HoldfastError(
+    'invalid_url',
+    `${JSON.stringify(name)} cannot be the name of a schema: 1 to 63 bytes, no control characters, not of Postgres itself (pg_…).`,
+  )
+}
+
+function hasControlCharacter(text: string): boolean {
+  return [...text].some((character) => character < ' ' || (character >= '\u007f' && character <= '\u009f'))
+}

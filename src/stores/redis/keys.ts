@@ -1,0 +1,84 @@
+import { HoldfastError } from '../../model/errors.ts'
+
+/**
+ * The keys of a namespace. All begin with `holdfast:{NAMESPACE}:`; what is in braces decides the slot of a cluster, so all
+ * of them live on one node and one script can read and write them together. Ids are plain data: a pair (owner, id) is
+ * written `<length of owner>:<owner><id>`, which is different for different pairs, and no key is ever searched by pattern.
+ *
+ *   life                    string  `<schema version>:<random>`: says that the data is there, and that it is still the same data
+ *   number                  string  counts threads and runs in order of creation, and messages in order of arrival
+ *   thread:<thread>         hash    its row (rows.ts)
+ *   log:<thread>            list    entry n is position base + n: gapless by its very shape, a stretch is one LRANGE
+ *   runs:<thread>           zset    all runs of this life, by number
+ *   line:<thread>           zset    its unfinished runs, by number: only the first can be claimed (S6)
+ *   snapshots:<thread>      zset    by position
+ *   labels:<thread>         hash    `L<label>` → position and `S<position>` → label
+ *   run:<run>               hash    its row (rows.ts)
+ *   inbox:<run>             hash    message id → message
+ *   intents:<run>           set     operations that it left intended
+ *   operation:<operation>   hash    its row (rows.ts)
+ *   waiting:<operation>     set     runs that wait for it
+ *   lanes                   set     names of the lanes that hold a run
+ *   lane:<lane>             zset    heads of lines, by the time from which they may be taken: a due time, or the end of a lease
+ *   owner-runs:<owner>      zset    by number
+ *   owner-threads:<owner>   zset    by number, without tombstones
+ *   answer:<sender>:<slot>  string  the last write of a sender and its answer; expires (connection.ts)
+ *
+ * A lane is one workflow, version, queue and priority, over threads of one state version:
+ * `<state version>:<priority>:<version>:<bytes of workflow>:<workflow><queue>`. A run's row holds it without the state version.
+ */
+
+/** Later libraries that keep their data in another form raise it. */
+export const schemaVersion = 1
+
+/** The one key that scripts are given; the others are made from it. */
+export function lifeKey(namespace: string): string {
+  return `holdfast:{${namespace}}:life`
+}
+
+/** Where subscribers hear of changes. */
+export function channelOf(namespace: string): string {
+  return `holdfast:{${namespace}}:changes`
+}
+
+/** Returns the value if it can name a namespace. It becomes part of a hash tag, so braces are not allowed. */
+export function checkNamespace(value: string): string {
+  if (/^[A-Za-z0-9_.:-]{1,64}$/.test(value)) return value
+  throw new HoldfastError(
+    'invalid_url',
+    `${JSON.stringify(value)} cannot name a namespace of Redis. Use 1 to 64 letters, digits, "_", ".", ":" or "-".`,
+  )
+}
+
+export function pairOf(owner: string, id: string): string {
+  return `${owner.length}:${owner}${id}`
+}
+
+export function splitPair(pair: string): { readonly owner: string; readonly id: string } {
+  const colon = pair.indexOf(':')
+  const end = colon + 1 + Number(pair.slice(0, colon))
+  return { owner: pair.slice(colon + 1, end), id: pair.slice(end) }
+}
+
+export interface Lane {
+  readonly workflow: string
+  readonly version: number
+  readonly queue: string
+  readonly priority: number
+}
+
+export function laneOf({ workflow, version, queue, priority }: Lane): string {
+  return `${priority}:${version}:${Buffer.byteLength(workflow)}:${workflow}${queue}`
+}
+
+export function parseLane(lane: Buffer): Lane {
+  const [priority, version, length] = lane.toString('utf8').split(':', 3) as [string, string, string]
+  const start = priority.length + version.length + length.length + 3
+  const end = start + Number(length)
+  return {
+    workflow: lane.toString('utf8', start, end),
+    version: Number(version),
+    queue: lane.toString('utf8', end),
+    priority: Number(priority),
+  }
+}

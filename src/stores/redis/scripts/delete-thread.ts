@@ -1,0 +1,42 @@
+import { clock, defineScript, doubtOpen, lines, once, publish } from './script.ts'
+
+/**
+ * Deletes a thread, whole: what is left is its row, from which a new life would go on.
+ * ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 publication, 6 thread, 7 owner, 8 time of deletion. Answers 1, or 0 where there was none.
+ * It also works when memory is full, since it is what makes room. One call of the server for each of the thread's runs.
+ */
+export const deleteThreadScript = defineScript(
+  'free',
+  `
+${clock}
+${once}
+if kept then return kept end
+${lines}
+${doubtOpen}
+local thread, owner = ARGV[6], ARGV[7]
+local key = P .. 'thread:' .. thread
+local t = call('HMGET', key, 'base', 'version', 'deleted', 'floor')
+if not t[1] or t[3] ~= '' then return keep(0) end
+
+local head = head_of_line(thread)
+if head then
+  local r = call('HMGET', P .. 'run:' .. head, 'lane', 'number')
+  hide(t[2], r[1], r[2], head)
+end
+local floor = tonumber(t[4])
+for _, run in ipairs(call('ZRANGE', P .. 'runs:' .. thread, 0, -1)) do
+  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait')
+  floor = math.max(floor, tonumber(r[1]))
+  if r[2] ~= '' then call('SREM', P .. 'waiting:' .. r[2], run) end
+  doubt_open(run)
+  call('ZREM', P .. 'owner-runs:' .. owner, run)
+  call('UNLINK', P .. 'run:' .. run, P .. 'inbox:' .. run)
+end
+local log = P .. 'log:' .. thread
+call('HSET', key, 'head', tonumber(t[1]) + call('LLEN', log), 'version', 0, 'floor', floor, 'started', 0, 'held', 0, 'deleted', ARGV[8])
+call('UNLINK', log, P .. 'runs:' .. thread, P .. 'line:' .. thread, P .. 'snapshots:' .. thread, P .. 'labels:' .. thread)
+call('ZREM', P .. 'owner-threads:' .. owner, thread)
+${publish}
+return keep(1)
+`,
+)

@@ -1,0 +1,142 @@
+import { operationFields, runFields, threadFields } from '../rows.ts'
+import { clock, defineScript, once, quoted, setLabel } from './script.ts'
+
+/** ARGV: 1 life, 2 run. Answers its row. */
+export const readRunScript = defineScript('read', `return call('HMGET', P .. 'run:' .. ARGV[2], ${quoted(runFields)})`)
+
+/** ARGV: 1 life, 2 thread. Answers { its row, length of its log }. */
+export const readThreadScript = defineScript(
+  'read',
+  `return { call('HMGET', P .. 'thread:' .. ARGV[2], ${quoted(threadFields)}), call('LLEN', P .. 'log:' .. ARGV[2]) }`,
+)
+
+/** ARGV: 1 life, 2 operation. Answers its row. */
+export const readOperationScript = defineScript(
+  'read',
+  `return call('HMGET', P .. 'operation:' .. ARGV[2], ${quoted(operationFields)})`,
+)
+
+/** ARGV: 1 life, 2 thread, 3 position. Answers the latest snapshot at or before it, or nothing. */
+export const readSnapshotScript = defineScript(
+  'read',
+  `return call('ZREVRANGEBYSCORE', P .. 'snapshots:' .. ARGV[2], ARGV[3], '-inf', 'LIMIT', 0, 1)[1]`,
+)
+
+/**
+ * A stretch of a log. ARGV: 1 life, 2 thread, 3 after this position, 4 up to this one or empty, 5 at most so many, 6 at most about so many
+ * bytes, 7 `1` to leave contents out, 8 `1` to add the labels. Answers { life or 0, head, first position, entries, labels }.
+ */
+export const readLogScript = defineScript(
+  'read',
+  `
+local thread, limit, max_bytes = ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
+local t = call('HMGET', P .. 'thread:' .. thread, 'base', 'life', 'deleted')
+if not t[1] or t[3] ~= '' then return { 0, 0, 0, {}, {} } end
+local log, base = P .. 'log:' .. thread, tonumber(t[1])
+local head = base + call('LLEN', log)
+local first = math.max(base, tonumber(ARGV[3])) + 1
+local last = ARGV[4] == '' and head or math.min(head, tonumber(ARGV[4]))
+local entries, bytes, seq = {}, 0, first
+while seq <= last and #entries < limit and bytes < max_bytes do
+  local size = math.min(256, limit - #entries, last - seq + 1)
+  for _, entry in ipairs(call('LRANGE', log, seq - base - 1, seq - base + size - 2)) do
+    if ARGV[7] == '1' then entry = string.sub(entry, 1, string.find(entry, '\\n', 1, true)) end
+    entries[#entries + 1] = entry
+    bytes = bytes + #entry
+  end
+  seq = seq + size
+end
+return { tonumber(t[2]), head, first, entries, ARGV[8] == '1' and call('HGETALL', P .. 'labels:' .. thread) or {} }
+`,
+)
+
+/** ARGV: 1 life, 2 thread, 3 label. Answers its position and the entry there, or nothing. */
+export const readLabelScript = defineScript(
+  'read',
+  `
+local seq = call('HGET', P .. 'labels:' .. ARGV[2], 'L' .. ARGV[3])
+if not seq then return {} end
+local entry = call('LINDEX', P .. 'log:' .. ARGV[2], seq - call('HGET', P .. 'thread:' .. ARGV[2], 'base') - 1)
+return { tonumber(seq), string.sub(entry, 1, string.find(entry, '\\n', 1, true)) }
+`,
+)
+
+/**
+ * Labels a checkpoint. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 thread, 6 position, 7 label. Answers 1, or 0 where there is no
+ * checkpoint. An entry says whether it is one in the letter after its checksum.
+ */
+export const tagScript = defineScript(
+  'write',
+  `
+${clock}
+${once}
+if kept then return kept end
+${setLabel}
+local t = call('HMGET', P .. 'thread:' .. ARGV[5], 'base', 'deleted')
+local index = t[1] and t[2] == '' and tonumber(ARGV[6]) - tonumber(t[1]) - 1
+local entry = index and index >= 0 and call('LINDEX', P .. 'log:' .. ARGV[5], index)
+if not entry or not string.find(entry, '^%d+ C') then return keep(0) end
+set_label(ARGV[5], ARGV[7], ARGV[6])
+return keep(1)
+`,
+)
+
+/**
+ * Runs, newest first. ARGV: 1 life, 2 the index (\`owner-runs:…\` or \`runs:…\`), 3 below this number or \`+inf\`, 4 at most so many,
+ * 5 { workflow or false, queue or false, statuses or false }. Answers { the number where it stopped looking or 0, run, row, run, row, … }:
+ * it looks at a bounded number of rows, so that a filter that finds little does not hold up the server.
+ */
+export const listRunsScript = defineScript(
+  'read',
+  `
+local index, limit = P .. ARGV[2], tonumber(ARGV[4])
+local wanted = cmsgpack.unpack(ARGV[5])
+local statuses = wanted[3] and {}
+for _, status in ipairs(wanted[3] or {}) do statuses[status] = true end
+local function is_wanted(row)
+  if statuses and not statuses[row[8]] then return false end
+  if not wanted[1] and not wanted[2] then return true end
+  local length, from = string.match(row[10], '^[^:]+:[^:]+:(%d+):()')
+  if wanted[1] and string.sub(row[10], from, from + length - 1) ~= wanted[1] then return false end
+  return not wanted[2] or string.sub(row[10], from + length) == wanted[2]
+end
+
+local answer, below, looked_at = { 0 }, ARGV[3], 0
+while limit > 0 do
+  local size = math.min(100, limit)
+  if statuses or wanted[1] or wanted[2] then size = 100 end
+  local page = call('ZREVRANGEBYSCORE', index, below == '+inf' and below or '(' .. below, '-inf', 'WITHSCORES', 'LIMIT', 0, size)
+  for i = 1, #page, 2 do
+    local row = call('HMGET', P .. 'run:' .. page[i], ${quoted(runFields)})
+    below = page[i + 1]
+    if is_wanted(row) then
+      answer[#answer + 1] = page[i]
+      answer[#answer + 1] = row
+      limit = limit - 1
+      if limit == 0 then return answer end
+    end
+  end
+  looked_at = looked_at + size
+  if #page < 2 * size then return answer end
+  if looked_at >= 2000 then
+    answer[1] = tonumber(below)
+    return answer
+  end
+end
+return answer
+`,
+)
+
+/** Threads in order of creation. ARGV: 1 life, 2 owner, 3 above this number, 4 at most so many. Answers thread, row, length of log, … */
+export const listThreadsScript = defineScript(
+  'read',
+  `
+local answer = {}
+for i, thread in ipairs(call('ZRANGEBYSCORE', P .. 'owner-threads:' .. ARGV[2], '(' .. ARGV[3], '+inf', 'LIMIT', 0, ARGV[4])) do
+  answer[3 * i - 2] = thread
+  answer[3 * i - 1] = call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)})
+  answer[3 * i] = call('LLEN', P .. 'log:' .. thread)
+end
+return answer
+`,
+)

@@ -1,0 +1,128 @@
+import { createHash } from 'node:crypto'
+
+/** A Lua script and the hash by which the server knows it. */
+export interface Script {
+  readonly text: string
+  readonly sha: string
+}
+
+/**
+ * Puts a script together. Every script is given one key, the namespace's `life`, from which it makes the others, and begins
+ * by comparing it with ARGV[1]: after a FLUSHALL it refuses to work, instead of showing an empty store.
+ *
+ *   read   changes nothing, and so also works when memory or disk are full
+ *   write  refused as a whole, before it begins, when memory is full; once begun it ends
+ *   free   a write that needs no more memory than there was: it also works when memory is full
+ *
+ * A script is atomic towards readers but is not rolled back when it fails: judge first, then write.
+ */
+export function defineScript(kind: 'read' | 'write' | 'free', body: string): Script {
+  const flags = { read: ' flags=no-writes', write: '', free: ' flags=allow-oom' }[kind]
+  const text = `#!lua${flags}\n${opening}${body}`
+  return { text, sha: createHash('sha1').update(text).digest('hex') }
+}
+
+/** Names of fields as arguments in Lua. */
+export function quoted(fields: readonly string[]): string {
+  return fields.map((field) => `'${field}'`).join(', ')
+}
+
+const opening = `
+local P = string.sub(KEYS[1], 1, -5)
+local call = redis.call
+local life = call('GET', KEYS[1])
+if life ~= ARGV[1] then return redis.error_reply('HOLDFAST ' .. (life or 'none')) end
+`
+
+/** The store's time: the server's, plus the offset in ARGV[2]. */
+export const clock = `
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ARGV[2])
+`
+
+/**
+ * Makes a write happen once, however often it is sent. ARGV[3] names a slot of the sender, ARGV[4] numbers the writes in it,
+ * in digits of fixed width. A number that was written is answered as it was; one that comes after its successor, from a
+ * connection thought dead, is refused. Ends with `return keep(answer)`.
+ */
+export const once = `
+local slot = P .. 'answer:' .. ARGV[3]
+local last = call('GETRANGE', slot, 0, 15)
+local kept = last == ARGV[4] and cmsgpack.unpack(string.sub(call('GET', slot), 17))
+if last > ARGV[4] then return redis.error_reply('HOLDFASTLATE a later write of this sender was already carried out') end
+local function keep(answer)
+  call('SET', slot, ARGV[4] .. cmsgpack.pack(answer), 'PX', 600000)
+  return answer
+end
+`
+
+/** Tells subscribers. ARGV[5] is what they hear, or empty. */
+export const publish = `
+if ARGV[5] ~= '' then call('PUBLISH', P .. 'changes', ARGV[5]) end
+`
+
+/** The lines of threads and the lanes in which their heads wait to be claimed. */
+export const lines = `
+local function hide(version, lane, number, run)
+  local name = version .. ':' .. lane
+  if call('ZREM', P .. 'lane:' .. name, string.format('%016d', number) .. run) == 1 and call('EXISTS', P .. 'lane:' .. name) == 0 then
+    call('SREM', P .. 'lanes', name)
+  end
+end
+
+-- The number in front makes runs of the same instant come in order of creation.
+local function show(version, lane, number, run, at)
+  if at == '' then return hide(version, lane, number, run) end
+  local name = version .. ':' .. lane
+  if call('ZADD', P .. 'lane:' .. name, at, string.format('%016d', number) .. run) == 1 then call('SADD', P .. 'lanes', name) end
+end
+
+local function claim_at(status, due, until_)
+  if status == 'running' then return until_ end
+  return (status == 'pending' or status == 'waiting') and due or ''
+end
+
+local function head_of_line(thread)
+  return call('ZRANGE', P .. 'line:' .. thread, 0, 0)[1]
+end
+
+local function show_run(run, version)
+  local r = call('HMGET', P .. 'run:' .. run, 'status', 'due', 'until', 'lane', 'number')
+  show(version, r[4], r[5], run, claim_at(r[1], r[2], r[3]))
+end
+`
+
+/** Makes a waiting run due, now at the latest: what was due already keeps its place. Needs `clock` and `lines`. */
+export const wakeRun = `
+-- Returns whether the run is waiting.
+local function wake_run(run)
+  local key = P .. 'run:' .. run
+  local r = call('HMGET', key, 'status', 'due', 'thread', 'lane', 'number')
+  if r[1] ~= 'waiting' then return false end
+  if r[2] == '' or tonumber(r[2]) > now then
+    call('HSET', key, 'due', now)
+    if head_of_line(r[3]) == run then show(call('HGET', P .. 'thread:' .. r[3], 'version'), r[4], r[5], run, now) end
+  end
+  return true
+end
+`
+
+/** What a run that is over left intended, only a person can close. */
+export const doubtOpen = `
+local function doubt_open(run)
+  local operations = call('SMEMBERS', P .. 'intents:' .. run)
+  for _, operation in ipairs(operations) do call('HSET', P .. 'operation:' .. operation, 'status', 'unsure') end
+  if #operations > 0 then call('DEL', P .. 'intents:' .. run) end
+end
+`
+
+export const setLabel = `
+-- A label names one position of a thread and a position has one label: the latest wins.
+local function set_label(thread, label, seq)
+  local key = P .. 'labels:' .. thread
+  local before = call('HMGET', key, 'L' .. label, 'S' .. seq)
+  if before[1] then call('HDEL', key, 'S' .. before[1]) end
+  if before[2] then call('HDEL', key, 'L' .. before[2]) end
+  call('HSET', key, 'L' .. label, seq, 'S' .. seq, label)
+end
+`
