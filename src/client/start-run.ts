@@ -56,7 +56,7 @@ export async function startRun(
     queue: checkId('queue name', options.queue ?? workflow?.options.queue ?? 'default'),
     priority: options.priority ?? workflow?.options.priority ?? 0,
     fingerprint: fingerprint([name, checked]),
-    due: options.runAt === undefined ? { inMs: options.delayMs ?? 0 } : { at: options.runAt.getTime() },
+    due: options.runAt === undefined ? { inMs: Math.ceil(options.delayMs ?? 0) } : { at: options.runAt.getTime() },
     ifBusy: options.ifBusy ?? 'queue',
     queued: {
       type: 'run_queued',
@@ -89,12 +89,15 @@ export async function startRun(
   return created.run
 }
 
+/** The range of Date, in ms. */
+const maxTime = 8.64e15
+
 /** What a store could not keep, or would keep as something else. */
 function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed }: StartOptions): void {
   const refuse = (what: string, must: string): never => {
     throw new HoldfastError('invalid_input', `${what}; it must be ${must}. Nothing was started.`)
   }
-  if (delayMs !== undefined && !(delayMs >= 0 && delayMs <= Number.MAX_SAFE_INTEGER)) {
+  if (delayMs !== undefined && !(delayMs >= 0 && delayMs <= maxTime)) {
     refuse(`delayMs is ${String(delayMs)}`, 'a number of milliseconds from 0')
   }
   if (runAt !== undefined && !(runAt instanceof Date && Number.isFinite(runAt.getTime()))) refuse('runAt is not a valid date', 'one')

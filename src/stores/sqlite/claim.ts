@@ -42,6 +42,7 @@ export function prepareCandidates(db: Database) {
     `SELECT r.id, r.priority, r.claim_at, r.claims_without_progress
      FROM holdfast_runs r INDEXED BY holdfast_runs_to_claim CROSS JOIN holdfast_threads t ON t.id = r.thread
      WHERE r.workflow = ? AND r.version = ? AND r.queue = ? AND r.priority = ? AND r.claim_at <= ? AND t.state_version <= ?
+       AND r.claims_without_progress >= ? AND r.claims_without_progress < ?
      ORDER BY r.claim_at, r.id LIMIT ?`,
   )
   const ofHolder = prepare(
@@ -55,27 +56,41 @@ export function prepareCandidates(db: Database) {
   function find(request: ClaimRequest, { now, limit, deadHolderIds }: Search): Candidate[] {
     const stateVersionOf = readExecutables(request)
     const found: Candidate[] = []
-    for (const lanes of dueLanes(now)) {
-      for (const lane of lanes) {
-        const stateVersion = stateVersionOf(lane)
-        if (stateVersion === undefined) continue
-        const { workflow, version, queue, priority } = lane
-        const due = dueInLane.all(workflow, version, queue, priority, now, stateVersion, limit) as Omit<
-          Candidate,
-          'isOfTheDead'
-        >[]
-        for (const run of due) found.push({ ...run, isOfTheDead: false })
-      }
-      if (found.length >= limit) break
-    }
     for (const holderId of deadHolderIds) {
       for (const run of ofHolder.all(holderId, now) as (Lane & Candidate & { state_version: number })[]) {
         const stateVersion = stateVersionOf(run)
         if (stateVersion !== undefined && run.state_version <= stateVersion) found.push({ ...run, isOfTheDead: true })
       }
     }
-    found.sort((a, b) => b.priority - a.priority || a.claim_at - b.claim_at || a.id - b.id)
-    return withoutSurplusSuspects(found, request).slice(0, limit)
+    for (const lanes of dueLanes(now)) {
+      for (const lane of lanes) {
+        const stateVersion = stateVersionOf(lane)
+        if (stateVersion !== undefined)
+          found.push(...dueIn(lane, { now, stateVersion, limit, suspectLimit: request.suspectLimit }))
+      }
+      // Lanes of lower priority cannot change what is taken first.
+      const taken = inTurn(found, request)
+      if ((taken[limit - 1]?.priority ?? Number.NEGATIVE_INFINITY) >= (lanes[0]?.priority ?? 0)) break
+    }
+    return inTurn(found, request).slice(0, limit)
+  }
+
+  /** Suspects are looked for apart: however many of them are due, they do not hide the others behind them. */
+  function dueIn(
+    { workflow, version, queue, priority }: Lane,
+    { now, stateVersion, limit, suspectLimit }: LaneSearch,
+  ): Candidate[] {
+    const look = (claims: { from: number; below: number }, count: number) =>
+      dueInLane.all(workflow, version, queue, priority, now, stateVersion, claims.from, claims.below, count) as Candidate[]
+    const all = { from: 0, below: Number.MAX_SAFE_INTEGER }
+    const due =
+      suspectLimit === undefined
+        ? look(all, limit)
+        : [
+            ...look({ ...all, below: suspicionLimit }, limit),
+            ...look({ ...all, from: suspicionLimit }, Math.min(suspectLimit, limit)),
+          ]
+    return due.map((run) => ({ ...run, isOfTheDead: false }))
   }
 
   /** Lanes whose first run is due, those of one priority together, the highest first. */
@@ -253,6 +268,13 @@ interface Lane {
   readonly claim_at: number
 }
 
+interface LaneSearch {
+  readonly now: number
+  readonly stateVersion: number
+  readonly limit: number
+  readonly suspectLimit: number | undefined
+}
+
 interface Taking {
   readonly request: ClaimRequest
   readonly thread: ThreadRow
@@ -277,10 +299,11 @@ function readExecutables({
     queues !== undefined && !queues.includes(queue) ? undefined : versions.get(workflow)?.get(version)
 }
 
-function withoutSurplusSuspects(candidates: Candidate[], { suspectLimit }: ClaimRequest): Candidate[] {
-  if (suspectLimit === undefined) return candidates
+/** Higher priority first, then what was due first; without suspects that are too many. */
+function inTurn(candidates: Candidate[], { suspectLimit = Number.POSITIVE_INFINITY }: ClaimRequest): Candidate[] {
+  const sorted = candidates.sort((a, b) => b.priority - a.priority || a.claim_at - b.claim_at || a.id - b.id)
   let suspects = 0
-  return candidates.filter((candidate) => candidate.claims_without_progress < suspicionLimit || ++suspects <= suspectLimit)
+  return sorted.filter((candidate) => candidate.claims_without_progress < suspicionLimit || ++suspects <= suspectLimit)
 }
 
 function pausedEvent(at: number): NewEvent {

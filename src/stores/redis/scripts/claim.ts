@@ -1,5 +1,5 @@
 import { runFields, threadFields } from '../rows.ts'
-import { clock, defineScript, lines, once, quoted } from './script.ts'
+import { at, clock, defineScript, lines, once, quoted } from './script.ts'
 
 /**
  * Takes runs. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 worker, 6 lease ms, 7 limit, 8 a random word for lease ids,
@@ -22,11 +22,10 @@ local function describe(claims)
   for i = 2, #claims do
     local run, lease, holder, until_ = unpack(claims[i])
     local row = call('HMGET', P .. 'run:' .. run, ${quoted(runFields)})
-    if row[2] == lease then
-      local thread = row[3]
-      local place = call('HMGET', P .. 'run:' .. run, 'input', 'base')
+    if row[${at(runFields, 'lease')}] == lease then
+      local thread = row[${at(runFields, 'thread')}]
       answer[#answer + 1] = { run, row, call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)}), call('LLEN', P .. 'log:' .. thread),
-        call('LINDEX', P .. 'log:' .. thread, tonumber(place[1]) - tonumber(place[2]) - 1) or '', holder, until_ }
+        call('LINDEX', P .. 'log:' .. thread, tonumber(row[${at(runFields, 'input')}]) - tonumber(row[${at(runFields, 'base')}]) - 1) or '', holder, until_ }
     end
   end
   return answer

@@ -1,5 +1,5 @@
 import { operationFields, runFields, threadFields } from '../rows.ts'
-import { clock, defineScript, once, quoted, setLabel } from './script.ts'
+import { at, clock, defineScript, once, quoted, setLabel } from './script.ts'
 
 /** ARGV: 1 life, 2 run. Answers its row. */
 export const readRunScript = defineScript('read', `return call('HMGET', P .. 'run:' .. ARGV[2], ${quoted(runFields)})`)
@@ -82,7 +82,7 @@ return keep(1)
 )
 
 /**
- * Runs, newest first. ARGV: 1 life, 2 the index (\`owner-runs:…\` or \`runs:…\`), 3 below this number or \`+inf\`, 4 at most so many,
+ * Runs, newest first. ARGV: 1 life, 2 the index (`owner-runs:…` or `runs:…`), 3 below this number or `+inf`, 4 at most so many,
  * 5 { workflow or false, queue or false, statuses or false }. Answers { the number where it stopped looking or 0, run, row, run, row, … }:
  * it looks at a bounded number of rows, so that a filter that finds little does not hold up the server.
  */
@@ -94,11 +94,11 @@ local wanted = cmsgpack.unpack(ARGV[5])
 local statuses = wanted[3] and {}
 for _, status in ipairs(wanted[3] or {}) do statuses[status] = true end
 local function is_wanted(row)
-  if statuses and not statuses[row[8]] then return false end
+  if statuses and not statuses[row[${at(runFields, 'status')}]] then return false end
   if not wanted[1] and not wanted[2] then return true end
-  local length, from = string.match(row[10], '^[^:]+:[^:]+:(%d+):()')
-  if wanted[1] and string.sub(row[10], from, from + length - 1) ~= wanted[1] then return false end
-  return not wanted[2] or string.sub(row[10], from + length) == wanted[2]
+  local length, from = string.match(row[${at(runFields, 'lane')}], '^[^:]+:[^:]+:(%d+):()')
+  if wanted[1] and string.sub(row[${at(runFields, 'lane')}], from, from + length - 1) ~= wanted[1] then return false end
+  return not wanted[2] or string.sub(row[${at(runFields, 'lane')}], from + length) == wanted[2]
 end
 
 local answer, below, looked_at = { 0 }, ARGV[3], 0

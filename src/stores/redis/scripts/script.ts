@@ -27,6 +27,11 @@ export function quoted(fields: readonly string[]): string {
   return fields.map((field) => `'${field}'`).join(', ')
 }
 
+/** Where a field stands in an answer that lists them all, counted from 1. */
+export function at(fields: readonly string[], field: string): number {
+  return fields.indexOf(field) + 1
+}
+
 const opening = `
 local P = string.sub(KEYS[1], 1, -5)
 local call = redis.call

@@ -1,0 +1,34 @@
+/** Pieces of SQL that several functions share. Parameters and variables are named as there. */
+
+/** The store's time in ms. */
+export const nowSql = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + p_offset'
+
+/** For this transaction only: a relaxed one does not wait for the disk, any other does, whatever the session was told. */
+export const durableSql = `
+  IF p_sync THEN
+    IF current_setting('synchronous_commit') = 'off' THEN PERFORM set_config('synchronous_commit', 'on', true); END IF;
+  ELSIF current_setting('synchronous_commit') <> 'off' THEN
+    PERFORM set_config('synchronous_commit', 'off', true);
+  END IF;`
+
+/**
+ * Plans are made once a session and never by the size of the arrays: planning would cost more than the work. What is made
+ * while the tables are empty must do when they are full: look-ups by index, in the order of the arrays, which is also the order
+ * of locks.
+ */
+export const planSql = `SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off SET lock_timeout = '10s'`
+
+/** A checksum bound to its place: `seal` in rows.ts. */
+export function sealSql(checksum: string, place: { readonly seq: string; readonly incarnation: string; readonly stateVersion?: string }): string {
+  const version = place.stateVersion === undefined ? '' : ` + ${place.stateVersion} * 2246822519`
+  return `((${checksum} + ${place.seq} + ${place.incarnation} * 2654435761${version}) & 4294967295)`
+}
+
+/** When a run is due after a change: kinds are 1 from now, 2 at, 3 never. Waiting with unread mail is due at once. */
+export function dueSql({ before, kind, due, status, hasMail }: Record<'before' | 'kind' | 'due' | 'status' | 'hasMail', string>): string {
+  const asked = `CASE ${kind} WHEN 1 THEN v_now + ${due} WHEN 2 THEN ${due} WHEN 3 THEN NULL ELSE ${before} END`
+  return `CASE WHEN ${status} = 'waiting' AND ${hasMail} THEN least(coalesce(${asked}, v_now), v_now) ELSE ${asked} END`
+}
+
+export const endedSql = `('completed', 'failed', 'cancelled')`

@@ -1,0 +1,339 @@
+import { payloadChecksum, recordChecksum, sealChecksum, verifyChecksum } from '../../model/checksum.ts'
+import { HoldfastError } from '../../model/errors.ts'
+import type { EventType, LogRecord, NewEvent } from '../../model/event.ts'
+import type { Operation } from '../../model/operation.ts'
+import type { Payload } from '../../model/payload.ts'
+import type { Run } from '../../model/run.ts'
+import type { Message, NewMessage, Snapshot, Thread, ThreadKey } from '../../store/store.ts'
+import type { Reply } from './connection.ts'
+import { parseLane, splitPair } from './keys.ts'
+import type { Packer } from './pack.ts'
+
+/**
+ * Rows as Redis keeps them, and the nouns they stand for. A field that says nothing is empty, never absent; a text that may
+ * itself be empty has `=` in front. What has a checksum leaves here only after it was verified.
+ */
+
+/** A run's row, as scripts answer with it. Owner and id are in its key. */
+export const runFields = [
+  ...['epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'number', 'lane', 'due', 'reason'],
+  ...['holder', 'input', 'tape', 'end', 'fingerprint', 'created', 'started', 'finished'],
+]
+
+/** A thread's row. `life` is its incarnation; `head` counts only once it is deleted, before that it is the length of the log. */
+export const threadFields = ['number', 'base', 'life', 'version', 'created', 'deleted', 'head']
+
+export const operationFields = ['status', 'name', 'run', 'thread', 'result', 'evidence', 'by', 'intended', 'closed']
+
+/** A row by the names of its fields; null where there is none. */
+type Row = Readonly<Record<string, Buffer>>
+
+export function readRow(fields: readonly string[], reply: Reply): Row | null {
+  const values = reply as readonly (Buffer | null)[]
+  if (values[0] === null) return null
+  const row: Record<string, Buffer> = {}
+  for (let i = 0; i < fields.length; i++) row[fields[i] as string] = values[i] as Buffer
+  return row
+}
+
+export function toRun(pair: string, row: Row): Run {
+  const { owner, id } = splitPair(pair)
+  const leaseId = textOrNull(row['lease'])
+  return {
+    ...{ owner, id, threadId: splitPair(text(row['thread'])).id },
+    ...parseLane(row['lane'] as Buffer),
+    status: text(row['status']) as Run['status'],
+    reason: textOrNull(row['reason']) as Run['reason'],
+    fingerprint: text(row['fingerprint']),
+    epoch: number(row['epoch']),
+    leaseId,
+    leaseUntil: numberOrNull(row['until']),
+    leaseHolder: leaseId === null ? null : text(row['holder']),
+    dueAt: numberOrNull(row['due']),
+    claimsWithoutProgress: number(row['claims']),
+    currentStep: unmarked(row['step']),
+    inputSeq: number(row['input']),
+    tapeSeq: numberOrNull(row['tape']),
+    endSeq: numberOrNull(row['end']),
+    createdAt: number(row['created']),
+    startedAt: numberOrNull(row['started']),
+    finishedAt: numberOrNull(row['finished']),
+  }
+}
+
+export function toThread(pair: string, row: Row, logLength: number): Thread {
+  const { owner, id } = splitPair(pair)
+  const baseSeq = number(row['base'])
+  const deletedAt = numberOrNull(row['deleted'])
+  return {
+    owner,
+    threadId: id,
+    headSeq: deletedAt === null ? baseSeq + logLength : number(row['head']),
+    stateVersion: number(row['version']),
+    incarnation: number(row['life']),
+    baseSeq,
+    createdAt: number(row['created']),
+    deletedAt,
+  }
+}
+
+// ── the log ────────────────────────────────────────────────────────────────
+
+/**
+ * An entry of the log is `<sealed checksum> <C or -><header>\n<payload><patch>`. The header is a JSON array, so it has no line break.
+ * `true` as run means the run with the thread's own id. A length says the kind, too: n bytes of text are n, n other bytes are -n - 1.
+ */
+type Header = readonly [
+  type: EventType,
+  run: string | true | null,
+  step: string | null,
+  count: number,
+  attempt: number,
+  at: number,
+  durationMs: number | null,
+  payload: number | null,
+  patch: number | null,
+  checkpointBytes: number | null,
+]
+
+/** Where a record belongs. Positions continue over the lives of a thread, so its incarnation adds nothing. */
+function placeOf({ owner, threadId }: ThreadKey) {
+  return { owner, threadId, incarnation: 0 }
+}
+
+export interface EventPlace extends ThreadKey {
+  readonly runId: string | null
+  readonly isCheckpoint: boolean
+}
+
+/** Packs events as pairs of checksum and entry. The last one is the checkpoint, if the change leaves one. */
+export function packEvents(packer: Packer, events: readonly NewEvent[], change: EventPlace): void {
+  let bytes = 0
+  for (let i = 0; i < events.length; i++) {
+    const event = events[i] as NewEvent
+    const payload = lengthOf(event.payload)
+    const patch = lengthOf(event.patch)
+    bytes += bytesOf(payload) + bytesOf(patch)
+    const isCheckpoint = change.isCheckpoint && i === events.length - 1
+    const { type, step, count, attempt, at, durationMs } = event
+    const run = change.runId === change.threadId ? true : change.runId
+    const header: Header = [type, run, step, count, attempt, at, durationMs, payload, patch, isCheckpoint ? bytes : null]
+    packer.number(recordChecksum(placeOf(change), { ...event, runId: change.runId, isCheckpoint }))
+    packer.beginString()
+    packer.addText(`${isCheckpoint ? 'C' : '-'}${JSON.stringify(header)}\n`)
+    if (event.payload !== null) addPayload(packer, event.payload)
+    if (event.patch !== null) addPayload(packer, event.patch)
+    packer.endString()
+  }
+}
+
+export interface StoredRecord {
+  readonly record: LogRecord
+  readonly hasPatch: boolean
+  readonly checkpointBytes: number | null
+}
+
+/** With `isBare` the entry was cut off after its header, and nothing is verified. */
+export function toRecord(entry: Buffer, seq: number, thread: ThreadKey, isBare = false): StoredRecord {
+  const what = `Record ${thread.threadId}@${seq}`
+  const start = entry.indexOf(32) + 2
+  const end = entry.indexOf(10)
+  const header = parseHeader(entry.toString('utf8', start, end), what)
+  const [type, run, step, count, attempt, at, durationMs, payloadLength, patchLength, checkpointBytes] = header
+  const patchStart = end + 1 + bytesOf(payloadLength)
+  const record: LogRecord = {
+    seq,
+    runId: run === true ? thread.threadId : run,
+    type,
+    step,
+    count,
+    attempt,
+    at,
+    durationMs,
+    payload: isBare ? null : readPayload(entry, end + 1, payloadLength),
+    patch: isBare ? null : readPayload(entry, patchStart, patchLength),
+    isCheckpoint: checkpointBytes !== null,
+  }
+  if (!isBare) {
+    const found = sealChecksum(recordChecksum(placeOf(thread), record), seq)
+    verifyChecksum(Number(entry.toString('latin1', 0, start - 2)), found, what)
+  }
+  return { record, hasPatch: patchLength !== null, checkpointBytes }
+}
+
+function parseHeader(text: string, what: string): Header {
+  try {
+    const header = JSON.parse(text) as unknown
+    if (Array.isArray(header) && header.length === 10) return header as unknown as Header
+  } catch {
+    // Not JSON any more: damaged like the rest.
+  }
+  verifyChecksum(0, 1, what)
+  throw new HoldfastError('corrupt_record', `${what} is damaged.`)
+}
+
+function lengthOf(payload: Payload | null): number | null {
+  if (payload === null) return null
+  return typeof payload === 'string' ? Buffer.byteLength(payload) : -payload.byteLength - 1
+}
+
+function bytesOf(length: number | null): number {
+  return length === null ? 0 : length < 0 ? -length - 1 : length
+}
+
+function readPayload(entry: Buffer, start: number, length: number | null): Payload | null {
+  if (length === null) return null
+  const end = start + bytesOf(length)
+  return length < 0 ? copyBytes(entry, start, end) : entry.toString('utf8', start, end)
+}
+
+/** A copy: bytes belong to whoever reads them, and must not keep the whole answer of the server alive. */
+function copyBytes(buffer: Buffer, start: number, end = buffer.length): Uint8Array {
+  return new Uint8Array(buffer.subarray(start, end))
+}
+
+function addPayload(packer: Packer, payload: Payload): void {
+  if (typeof payload === 'string') packer.addText(payload)
+  else packer.addBytes(payload)
+}
+
+// ── payloads that stand by themselves ──────────────────────────────────────
+
+/** A payload is `s` and its text or `b` and its bytes. */
+export function packPayload(packer: Packer, payload: Payload): void {
+  packer.beginString()
+  packer.addText(typeof payload === 'string' ? 's' : 'b')
+  addPayload(packer, payload)
+  packer.endString()
+}
+
+function unpackPayload(buffer: Buffer, start: number): Payload {
+  return buffer[start] === 0x62 ? copyBytes(buffer, start + 1) : buffer.toString('utf8', start + 1)
+}
+
+/** A snapshot is `<position> <sealed checksum> <state version> <payload>`; the seal holds position and version. */
+export function snapshotChecksum({ owner, threadId }: ThreadKey, state: Payload): number {
+  return payloadChecksum(['snapshot', owner, threadId], state)
+}
+
+export function toSnapshot(entry: Buffer, thread: ThreadKey): Snapshot {
+  const afterSeq = entry.indexOf(32)
+  const afterSum = entry.indexOf(32, afterSeq + 1)
+  const afterVersion = entry.indexOf(32, afterSum + 1)
+  const seq = Number(entry.toString('latin1', 0, afterSeq))
+  const stateVersion = Number(entry.toString('latin1', afterSum + 1, afterVersion))
+  const state = unpackPayload(entry, afterVersion + 1)
+  const found = sealChecksum(snapshotChecksum(thread, state), seq + 65_537 * stateVersion)
+  verifyChecksum(Number(entry.toString('latin1', afterSeq + 1, afterSum)), found, `The snapshot of ${thread.threadId}@${seq}`)
+  return { seq, state, stateVersion }
+}
+
+/** An operation's result or evidence is `<checksum> <payload>`, or empty. */
+export function packOperationPayload(packer: Packer, payload: Payload | null, where: OperationPlace): void {
+  packer.beginString()
+  if (payload !== null) {
+    packer.addText(`${operationChecksum(payload, where)} ${typeof payload === 'string' ? 's' : 'b'}`)
+    addPayload(packer, payload)
+  }
+  packer.endString()
+}
+
+interface OperationPlace {
+  readonly owner: string
+  readonly key: string
+  readonly part: 'result' | 'evidence'
+}
+
+function operationChecksum(payload: Payload, { owner, key, part }: OperationPlace): number {
+  return payloadChecksum(['operation', owner, key, part], payload)
+}
+
+export function toOperation({ owner, key }: { readonly owner: string; readonly key: string }, row: Row): Operation {
+  const payload = (part: 'result' | 'evidence'): Payload | null => {
+    const field = row[part] as Buffer
+    if (field.length === 0) return null
+    const end = field.indexOf(32)
+    const found = unpackPayload(field, end + 1)
+    const expected = Number(field.toString('latin1', 0, end))
+    verifyChecksum(expected, operationChecksum(found, { owner, key, part }), `The ${part} of operation ${JSON.stringify(key)}`)
+    return found
+  }
+  const run = text(row['run'])
+  return {
+    owner,
+    key,
+    name: text(row['name']),
+    runId: run === '' ? '' : splitPair(run).id,
+    threadId: splitPair(text(row['thread'])).id,
+    status: text(row['status']) as Operation['status'],
+    result: payload('result'),
+    evidence: payload('evidence'),
+    resolvedBy: unmarked(row['by']),
+    intendedAt: number(row['intended']),
+    closedAt: numberOrNull(row['closed']),
+  }
+}
+
+// ── messages ───────────────────────────────────────────────────────────────
+
+/** A message is `<sealed checksum> <time of arrival> <header>\n<payload>`; the seal holds the time. */
+export function packMessage({ kind, name, payload }: NewMessage): Buffer {
+  const head = Buffer.from(`${JSON.stringify([kind, name, lengthOf(payload)])}\n`)
+  if (payload === null) return head
+  return Buffer.concat([head, typeof payload === 'string' ? Buffer.from(payload) : payload])
+}
+
+export function messageChecksum({ owner, runId, kind, name, payload }: NewMessage): number {
+  return payloadChecksum(['message', owner, runId, kind, name], payload)
+}
+
+export function toMessage(id: number, entry: Buffer, key: { readonly owner: string; readonly runId: string }): Message {
+  const what = `Message ${id} to run ${key.runId}`
+  const afterSum = entry.indexOf(32)
+  const afterAt = entry.indexOf(32, afterSum + 1)
+  const end = entry.indexOf(10, afterAt)
+  const at = Number(entry.toString('latin1', afterSum + 1, afterAt))
+  const [kind, name, length] = parseMessageHeader(entry.toString('utf8', afterAt + 1, end), what)
+  const message = { ...key, id, kind, name, payload: readPayload(entry, end + 1, length), at }
+  verifyChecksum(Number(entry.toString('latin1', 0, afterSum)), (messageChecksum(message) + at) % 2 ** 32, what)
+  return message
+}
+
+function parseMessageHeader(text: string, what: string): readonly [kind: string, name: string | null, length: number | null] {
+  try {
+    const header = JSON.parse(text) as unknown
+    if (Array.isArray(header) && header.length === 3) return header as unknown as [string, string | null, number | null]
+  } catch {
+    // Not JSON any more: damaged like the rest.
+  }
+  verifyChecksum(0, 1, what)
+  throw new HoldfastError('corrupt_record', `${what} is damaged.`)
+}
+
+// ── fields ─────────────────────────────────────────────────────────────────
+
+/** A text that may be empty, marked so that it is not taken for nothing. */
+export function marked(value: string | null): string {
+  return value === null ? '' : `=${value}`
+}
+
+function unmarked(field: Buffer | undefined): string | null {
+  const value = text(field)
+  return value === '' ? null : value.slice(1)
+}
+
+function text(field: Buffer | undefined): string {
+  return (field as Buffer).toString('utf8')
+}
+
+function textOrNull(field: Buffer | undefined): string | null {
+  return (field as Buffer).length === 0 ? null : text(field)
+}
+
+function number(field: Buffer | undefined): number {
+  return Number((field as Buffer).toString('latin1'))
+}
+
+function numberOrNull(field: Buffer | undefined): number | null {
+  return (field as Buffer).length === 0 ? null : number(field)
+}

@@ -1,0 +1,15 @@
+// A worker: executes runs of `where` until it is killed or told to close (SIGTERM). Arguments: URL, concurrency.
+import { open, workflow } from 'holdfast'
+import { report } from './report.ts'
+
+const [url, concurrency] = process.argv.slice(2) as [string, string]
+const where = workflow('where', (ctx) =>
+  ctx.step('work', async () => {
+    report('executed', ctx.runId)
+    await new Promise((resolve) => setTimeout(resolve, 10))
+    return process.pid
+  }),
+)
+const hf = await open(url, { workflows: [where], worker: { concurrency: Number(concurrency) } })
+process.once('SIGTERM', () => void hf.close())
+report('ready')

@@ -1,0 +1,450 @@
+import { HoldfastError, workflow } from 'holdfast'
+import { expect, it } from 'vitest'
+import type { Store } from '../../src/store/store.ts'
+import { makePoison } from './programs/poisonous.ts'
+import { startProgram } from './programs.ts'
+import { becomes, codeOfRejection, eventTypes, failureOf, gate } from './runs.ts'
+import { onEverySharedStore, onEveryStore } from './stores.ts'
+
+onEveryStore('closing', ({ open }) => {
+  it('lets the running step finish, hands the run over, and the run goes on in the next open', async () => {
+    const ran: string[] = []
+    const inFirst = gate()
+    const release = gate()
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('first', async () => {
+        ran.push('first')
+        inFirst.open()
+        await release.promise
+        return 'kept'
+      })
+      await ctx.step('second', () => void ran.push('second'))
+      return 'done'
+    })
+    const first = await open({ workflows: [work] })
+    await first.start(work, undefined, { id: 'r' })
+    await inFirst.promise
+    const closing = first.close()
+    release.open()
+    await closing
+    expect(ran).toEqual(['first'])
+
+    const second = await open({ workflows: [work] })
+    const run = await second.runs.get('r')
+    expect(await run.result()).toBe('done')
+    expect(ran).toEqual(['first', 'second'])
+    // It was handed over, which is no death.
+    expect(await eventTypes(run)).not.toContain('run_recovered')
+  })
+
+  it('after its grace period aborts what still runs and hands the run over all the same', async () => {
+    const attempts: number[] = []
+    const inBody = gate()
+    const reasons: unknown[] = []
+    const work = workflow('work', (ctx) =>
+      ctx.step('slow', (step) => {
+        attempts.push(step.attempt)
+        if (attempts.length > 1) return 'done'
+        step.signal.addEventListener('abort', () => reasons.push((step.signal.reason as HoldfastError).code))
+        inBody.open()
+        return new Promise<string>(() => {})
+      }),
+    )
+    const first = await open({ workflows: [work], worker: { closeGraceMs: 20 } })
+    await first.start(work, undefined, { id: 'r' })
+    await inBody.promise
+    await first.close()
+    expect(reasons).toEqual(['closed'])
+    const second = await open({ workflows: [work] })
+    expect(await (await second.runs.get('r')).result()).toBe('done')
+    expect(attempts).toEqual([1, 1])
+  })
+
+  it('right after many starts loses none of them, and none has to wait for a lease', async () => {
+    const quick = workflow('quick', (ctx, n: number) => ctx.step('a', () => n))
+    const first = await open({ workflows: [quick] })
+    await Promise.all(Array.from({ length: 60 }, (_, n) => first.start(quick, n, { id: `r${n}` })))
+    await first.close()
+    const second = await open({ workflows: [quick] })
+    const began = performance.now()
+    for (let n = 0; n < 60; n++) expect(await (await second.runs.get(`r${n}`)).result()).toBe(n)
+    expect(performance.now() - began).toBeLessThan(5_000)
+  })
+
+  it('while runs are being claimed leaves none of them behind', async () => {
+    const quick = workflow('quick', async (ctx) => {
+      await ctx.step('a', () => {})
+      await ctx.step('b', () => {})
+    })
+    const client = await open({ worker: false })
+    for (let n = 0; n < 30; n++) await client.start(quick, undefined, { id: `r${n}` })
+    // Closed at different moments of the claim, the loading and the first steps.
+    for (let turns = 0; turns < 12; turns++) {
+      const hf = await open({ workflows: [quick] })
+      for (let turn = 0; turn < turns; turn++) await new Promise((resolve) => setImmediate(resolve))
+      await hf.close()
+      const { items } = await client.runs.list({ status: 'running' })
+      expect(items.map(({ id }) => id)).toEqual([])
+    }
+  })
+
+  it('ends every call that waits, and refuses later ones, with closed', async () => {
+    const sleeper = workflow('sleeper', (ctx) => ctx.sleep(3_600_000))
+    const hf = await open()
+    const run = await hf.start(sleeper)
+    await becomes(run, 'waiting')
+    const waiting = codeOfRejection(run.result())
+    const watching = (async () => {
+      for await (const event of run.watch()) expect(event).toBeUndefined()
+    })()
+    await hf.close()
+    expect(await waiting).toBe('closed')
+    await watching
+    expect(await codeOfRejection(hf.start(sleeper))).toBe('closed')
+    expect(await codeOfRejection(run.result())).toBe('closed')
+    await hf.close()
+  })
+
+  it('works with await using', async () => {
+    const quick = workflow('quick', () => 'done')
+    let run: Awaited<ReturnType<typeof start>>
+    async function start() {
+      await using hf = await open({ workflows: [quick] })
+      const started = await hf.start(quick)
+      await started.result()
+      return started
+    }
+    run = await start()
+    expect(await codeOfRejection(run.result())).toBe('closed')
+  })
+})
+
+onEveryStore('a worker', ({ open, advance }) => {
+  it('never executes more runs at a time than its concurrency', async () => {
+    let atWork = 0
+    let most = 0
+    const busy = workflow('busy', (ctx) =>
+      ctx.step('a', async () => {
+        most = Math.max(most, ++atWork)
+        await new Promise((resolve) => setTimeout(resolve, 5))
+        atWork--
+      }),
+    )
+    const hf = await open({ workflows: [busy], worker: { concurrency: 3 } })
+    const runs = await Promise.all(Array.from({ length: 20 }, () => hf.start(busy)))
+    await Promise.all(runs.map((run) => run.result()))
+    expect(most).toBe(3)
+  })
+
+  it('is not held by runs that wait: more of them than its concurrency can wait at a time', async () => {
+    const sleeper = workflow('sleeper', async (ctx, n: number) => {
+      await ctx.sleep(60_000)
+      return n
+    })
+    const hf = await open({ workflows: [sleeper], worker: { concurrency: 2 } })
+    const runs = await Promise.all(Array.from({ length: 10 }, (_, n) => hf.start(sleeper, n)))
+    for (const run of runs) await becomes(run, 'waiting')
+    advance(61_000)
+    expect(await Promise.all(runs.map((run) => run.result()))).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+  })
+
+  it('takes only the queues that it was given', async () => {
+    const quick = workflow('quick', () => 'done')
+    const client = await open({ worker: false })
+    const mail = await client.start(quick, undefined, { queue: 'mail' })
+    const other = await client.start(quick, undefined, { queue: 'other' })
+    await open({ workflows: [quick], worker: { queues: ['mail'] } })
+    expect(await mail.result()).toBe('done')
+    expect(await other.info()).toMatchObject({ status: 'pending' })
+  })
+
+  it('that lost its lease learns it at once: its signal is aborted, its calls throw, its result is not taken', async () => {
+    const inBody = gate()
+    const release = gate()
+    const lost = gate<unknown>()
+    const executions: string[] = []
+    let slowOnes = 0
+    const work = workflow('work', async (ctx) => {
+      const isFirst = slowOnes++ === 0
+      if (isFirst) ctx.signal.addEventListener('abort', () => executions.push((ctx.signal.reason as HoldfastError).code))
+      try {
+        const by = await ctx.step('slow', async () => {
+          if (!isFirst) return 'the second'
+          inBody.open()
+          await release.promise
+          return 'the first'
+        })
+        return by
+      } catch (error) {
+        if (isFirst) lost.open((error as HoldfastError).code)
+        throw error
+      }
+    })
+    // With one place, which is taken, the first worker does not claim its own run again.
+    const first = await open({ workflows: [work], worker: { concurrency: 1, leaseMs: 60_000 } })
+    await first.start(work, undefined, { id: 'r' })
+    await inBody.promise
+    advance(61_000)
+    const second = await open({ workflows: [work] })
+    const run = await second.runs.get('r')
+    expect(await run.result()).toBe('the second')
+    release.open()
+    expect(await lost.promise).toBe('lease_lost')
+    expect(executions).toEqual(['lease_lost'])
+    expect((await run.events()).filter(({ type }) => type === 'step_completed')).toHaveLength(1)
+    expect((await run.events()).find(({ type }) => type === 'run_recovered')?.data).toMatchObject({ why: 'lease_expired' })
+  })
+
+  it('survives a step that nobody awaits and that fails, and a function that throws what is no error', async () => {
+    const careless = workflow({ name: 'careless', retry: { attempts: 1 } }, async (ctx) => {
+      void ctx.step('forgotten', () => {
+        throw new Error('nobody cares')
+      })
+      await ctx.step('a', () => {})
+      throw { plain: 'object' }
+    })
+    const hf = await open()
+    expect((await failureOf(await hf.start(careless))).message).toContain('object')
+    expect(await hf.run(workflow('other', () => 'fine'))).toBe('fine')
+  })
+
+  it('goes on when the store is back after an outage, and the outage is not counted against the run', async () => {
+    expect(true).toBe(true)
+  })
+})
+
+onEveryStore('an outage of the store', ({ open, openWrapped }) => {
+  /** A store that refuses writes while it is down. */
+  const breakable = () => {
+    const outage = { isDown: false, refused: 0 }
+    const wrap = (store: Store): Store =>
+      new Proxy(store, {
+        get(target, name) {
+          const member = Reflect.get(target, name) as unknown
+          if (typeof member !== 'function') return member
+          return (...args: unknown[]) => {
+            if (outage.isDown && name !== 'close' && name !== 'subscribe') {
+              outage.refused++
+              return Promise.reject(new HoldfastError('store_unavailable', 'The store is down.', { retryable: true }))
+            }
+            return member.apply(target, args) as unknown
+          }
+        },
+      })
+    return { outage, wrap }
+  }
+
+  it('is waited for by the runs, which then go on as if nothing had been', async () => {
+    const { outage, wrap } = breakable()
+    const ran: string[] = []
+    const inFirst = gate()
+    const release = gate()
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('first', async () => {
+        ran.push('first')
+        inFirst.open()
+        await release.promise
+      })
+      await ctx.step('second', () => void ran.push('second'))
+      return 'done'
+    })
+    const hf = await openWrapped(wrap, { workflows: [work] })
+    const run = await hf.start(work)
+    await inFirst.promise
+    outage.isDown = true
+    release.open()
+    while (outage.refused < 5) await new Promise((resolve) => setImmediate(resolve))
+    outage.isDown = false
+    expect(await run.result()).toBe('done')
+    expect(ran).toEqual(['first', 'second'])
+    expect(await eventTypes(run)).not.toContain('run_recovered')
+  })
+
+  it('is an error to callers, who can try again', async () => {
+    const { outage, wrap } = breakable()
+    const quick = workflow('quick', () => 'done')
+    const hf = await openWrapped(wrap, { workflows: [quick] })
+    outage.isDown = true
+    const error = await hf.start(quick, undefined, { id: 'r' }).catch((thrown: HoldfastError) => thrown)
+    expect(error).toMatchObject({ code: 'store_unavailable', retryable: true })
+    outage.isDown = false
+    expect(await hf.run(quick, undefined, { id: 'r' })).toBe('done')
+  })
+
+  it('does not keep close() from ending, and the run goes on elsewhere', async () => {
+    const { outage, wrap } = breakable()
+    const inBody = gate()
+    const ran: string[] = []
+    const work = workflow('work', (ctx) =>
+      ctx.step('a', () => {
+        if (ran.push('a') > 1) return 'done'
+        inBody.open()
+        return new Promise<string>(() => {})
+      }),
+    )
+    const hf = await openWrapped(wrap, { workflows: [work], worker: { closeGraceMs: 50, leaseMs: 1_000 } })
+    await hf.start(work, undefined, { id: 'r' })
+    await inBody.promise
+    outage.isDown = true
+    await hf.close()
+    const heir = await open({ workflows: [work] })
+    expect(await (await heir.runs.get('r')).result()).toBe('done')
+  })
+})
+
+onEveryStore('two Holdfasts in one process', ({ open }) => {
+  it('on one store share its runs, each executed once', async () => {
+    const executed: string[] = []
+    const note = workflow('note', (ctx) => ctx.step('a', () => void executed.push(ctx.runId)))
+    const first = await open({ workflows: [note], worker: { concurrency: 2 } })
+    const second = await open({ workflows: [note], worker: { concurrency: 2 } })
+    const runs = await Promise.all(Array.from({ length: 40 }, (_, n) => (n % 2 ? first : second).start(note)))
+    await Promise.all(runs.map((run) => run.result()))
+    expect(executed).toHaveLength(40)
+    expect(new Set(executed).size).toBe(40)
+  })
+
+  it('can register different functions under one name, since nothing is global', async () => {
+    const one = await open({ workflows: [workflow('flow', () => 'one')] })
+    expect(await one.run('flow')).toBe('one')
+    await one.close()
+    const two = await open({ workflows: [workflow('flow', () => 'two')] })
+    expect(await two.run('flow')).toBe('two')
+  })
+})
+
+onEveryStore('a run that brings its worker down', ({ open, openMortal, advance }) => {
+  it('is paused as poisoned after five claims without progress; resume() gives it a fresh count', async () => {
+    let isPoisonous = true
+    let claims = 0
+    const claimed = { next: gate() }
+    const poison = workflow('poison', (ctx) => {
+      claims++
+      claimed.next.open()
+      return isPoisonous ? new Promise<string>(() => {}) : ctx.step('work', () => 'worked')
+    })
+    const client = await open({ worker: false })
+    const run = await client.start(poison, undefined, { id: 'r' })
+    for (let death = 1; death <= 5; death++) {
+      const { die } = await openMortal({ workflows: [poison] })
+      await claimed.next.promise
+      claimed.next = gate()
+      die()
+      advance(11_000)
+    }
+    const survivor = await open({ workflows: [poison] })
+    await becomes(run, 'paused')
+    expect(claims).toBe(5)
+    expect(await run.info()).toMatchObject({ reason: 'poisoned', error: { code: 'worker_died' } })
+    expect(await survivor.run(workflow('other', () => 'fine'))).toBe('fine')
+    isPoisonous = false
+    await run.resume()
+    expect(await run.result()).toBe('worked')
+  })
+
+  it('is not poisoned when each worker records something before it dies', async () => {
+    const hanging = { next: gate() }
+    const work = workflow('work', async (ctx) => {
+      for (let n = 0; n < 8; n++) {
+        await ctx.step('tick', () => {})
+        if (n < 7 && (ctx.state['lives'] as number) === n) {
+          hanging.next.open()
+          await new Promise(() => {})
+        }
+        ctx.update((draft) => {
+          draft['lives'] = n + 1
+        })
+      }
+      return 'done'
+    })
+    const client = await open({ worker: false })
+    await client.thread('r').update((draft) => {
+      draft['lives'] = 99
+    })
+    const run = await client.start(work, undefined, { id: 'r' })
+    const worker = await open({ workflows: [work] })
+    expect(await run.result()).toBe('done')
+    await worker.close()
+  })
+})
+
+onEverySharedStore('several processes on one store', (scene) => {
+  it('each claim different runs, and every run is executed once', async () => {
+    const programs = [1, 2, 3].map(() => startProgram('worker', scene.url, '4'))
+    await Promise.all(programs.map((program) => program.said('ready')))
+    const client = await scene.open({ worker: false })
+    const runs = await Promise.all(Array.from({ length: 60 }, (_, n) => client.start('where', undefined, { id: `r${n}` })))
+    const pids = (await Promise.all(runs.map((run) => run.result()))) as number[]
+    expect(new Set(pids).size).toBe(3)
+    for (const program of programs) program.signal('SIGTERM')
+    expect(await Promise.all(programs.map((program) => program.ended))).toEqual([0, 0, 0])
+    const executed: unknown[] = []
+    for (const program of programs) {
+      for (;;) {
+        const id = await program.said('executed').catch(() => undefined)
+        if (id === undefined) break
+        executed.push(id)
+      }
+    }
+    expect(executed).toHaveLength(60)
+    expect(new Set(executed).size).toBe(60)
+  })
+
+  it('take over what a killed one held, and lose nothing', async () => {
+    const [victim, survivor] = [startProgram('worker', scene.url, '10'), startProgram('worker', scene.url, '1')]
+    await Promise.all([victim.said('ready'), survivor.said('ready')])
+    const client = await scene.open({ worker: false })
+    const runs = await Promise.all(Array.from({ length: 40 }, (_, n) => client.start('where', undefined, { id: `r${n}` })))
+    await victim.said('executed')
+    await victim.kill()
+    const pids = await Promise.all(runs.map((run) => run.result()))
+    expect(pids).toHaveLength(40)
+    expect(pids).toContain(survivor.pid)
+  })
+
+  it('boot at once on a store that is not there yet', async () => {
+    const programs = Array.from({ length: 4 }, () => startProgram('worker', scene.url, '1'))
+    await Promise.all(programs.map((program) => program.said('ready')))
+    const client = await scene.open({ worker: false })
+    expect(await (await client.start('where')).result()).toEqual(expect.any(Number))
+  })
+})
+
+onEverySharedStore('a process that is really brought down', (scene) => {
+  it('by the function: the run is paused as poisoned after five deaths, and other runs are not', async () => {
+    for (let death = 1; death <= 5; death++) expect(await startProgram('poison', scene.url, 'function').ended).toBe('SIGKILL')
+    const program = startProgram('poison', scene.url, 'function')
+    await program.said('survived')
+    expect(await program.ended).toBe(0)
+    const hf = await scene.open({ workflows: [makePoison('nowhere', () => {})] })
+    const run = await hf.runs.get('poison')
+    expect(await run.info()).toMatchObject({ status: 'paused', reason: 'poisoned' })
+    expect(await (await hf.runs.get('harmless')).result()).toBe('worked')
+    await run.resume()
+    expect(await run.result()).toBe('worked')
+  })
+
+  it('by a step: at the third death with it running the step fails with worker_died, and its fallback applies', async () => {
+    let deaths = 0
+    let ended: number | string = 'SIGKILL'
+    while (ended === 'SIGKILL' && deaths < 6) {
+      ended = await startProgram('poison', scene.url, 'step').ended
+      if (ended === 'SIGKILL') deaths++
+    }
+    expect(ended).toBe(0)
+    expect(deaths).toBeGreaterThanOrEqual(3)
+    expect(deaths).toBeLessThanOrEqual(4)
+    const hf = await scene.open({ worker: false })
+    const run = await hf.runs.get('poison')
+    expect(await run.result()).toBe('fell back: worker_died')
+    expect((await run.events()).find(({ type }) => type === 'step_failed')).toMatchObject({ error: { code: 'worker_died' } })
+  })
+
+  it('after close() exits by itself, whatever its runs were doing', async () => {
+    const program = startProgram('close-and-exit', scene.url)
+    await program.said('closed')
+    const closed = performance.now()
+    expect(await program.ended).toBe(0)
+    expect(performance.now() - closed).toBeLessThan(2_000)
+  })
+})
