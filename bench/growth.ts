@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { open, workflow } from 'holdfast'
 import { accountFor, bytesOnDisk } from './measuring/disk.ts'
+import { Gate } from './measuring/gate.ts'
 import { printLoad, printMachine } from './measuring/machine.ts'
 import { randomText } from './measuring/random-text.ts'
 import { Scorecard } from './measuring/scorecard.ts'
@@ -33,9 +34,7 @@ const scorecard = new Scorecard()
 let fileCount = 0
 try {
   printMachine(folder)
-  console.log(
-    'settings  durability full (WAL, synchronous=FULL), defaults otherwise; a new file for each run; text is random printable ASCII',
-  )
+  console.log('settings  durability full (WAL, synchronous=FULL), defaults otherwise; text is random printable ASCII')
   if (only === undefined || only === 'state') {
     await measureState('step.update')
     await measureState('ctx.update')
@@ -44,8 +43,8 @@ try {
   if (only === undefined || only === 'long') measureLongRun()
   console.log(`
 not measured
-  Text that compresses: snapshots above 16 KiB are deflated, log records of this size are not. States that shrink or are edited in the middle.
-  Many threads in one file. Retention, which comes later. Bytes that the disk writes (WAL and checkpoints), only those that stay.`)
+  Text that compresses: snapshots and records above 16 KiB are deflated, those of this size are not. States that shrink or are edited in
+  the middle. Many threads in one file. Retention, which comes later. Bytes that the disk writes (WAL and checkpoints), only those that stay.`)
   printLoad('end')
   scorecard.print()
 } finally {
@@ -54,10 +53,12 @@ not measured
 
 /** (a) One run, each of whose steps returns nothing and adds 1 kB to the state. */
 async function measureState(way: Way): Promise<void> {
+  const gates = new Map<string, Gate>()
   let times: number[] = []
-  const grow = workflow<{ steps: number }, undefined, Items>(`grow-${way}`, async (ctx, input) => {
+  const grow = workflow<{ steps: number; gatedFrom?: number }, undefined, Items>(`grow-${way}`, async (ctx, input) => {
     times = [performance.now()]
     for (let i = 0; i < input.steps; i++) {
+      if (i >= (input.gatedFrom ?? Number.POSITIVE_INFINITY)) await gates.get(ctx.threadId)?.pass()
       const add = (draft: Items): void => {
         draft.items ??= []
         draft.items.push(randomText(kilobyte))
@@ -68,34 +69,69 @@ async function measureState(way: Way): Promise<void> {
       })
       times.push(performance.now())
     }
+    gates.get(ctx.threadId)?.open()
     return undefined
   })
 
   console.log(`\n(a) one run, each step returns nothing and adds 1 kB of text to the state with ${way}`)
   const factors: number[] = []
-  const ratios: number[] = []
-  let longest = ''
-  for (const steps of [400, 800, 1_200, ...Array<number>(repeats).fill(turnCount)]) {
-    const file = newFile()
+  let file = ''
+  for (const steps of [400, 800, 1_200, turnCount]) {
+    file = newFile()
     const hf = await open(`sqlite:${file}`, { workflows: [grow] })
-    await hf.thread('grow').run(grow, { steps: 10 })
-    await hf.thread('grow').delete()
     await hf.thread('grow').run(grow, { steps })
     await hf.close()
     const bytes = bytesOnDisk(file)
     factors.push(bytes / (steps * kilobyte))
-    if (steps === turnCount) ratios.push(lateness(times))
-    if (steps < turnCount || longest === '') {
-      console.log(`  N=${String(steps).padEnd(5)} ${bytes} bytes for ${steps} kB: ${(bytes / (steps * kilobyte)).toFixed(3)} ×`)
-    }
-    longest = file
+    console.log(`  N=${String(steps).padEnd(5)} ${bytes} bytes for ${steps} kB: ${(bytes / (steps * kilobyte)).toFixed(3)} ×`)
   }
-  printAccount(longest, turnCount * kilobyte)
-  const worst = Math.max(...factors)
+  const literal = lateness(times)
+  printAccount(file, turnCount * kilobyte)
+  const state = await measureReading(file, 'grow', (value) => (value as Items).items?.length === turnCount)
+
+  // The last steps of a long run and those of a short one in turn, step by step, so that the machine's moods hurt both.
+  const ratios: number[] = []
+  const colds: number[] = []
+  for (let repeat = 0; repeat < repeats; repeat++) {
+    const timeFile = newFile()
+    let hf = await open(`sqlite:${timeFile}`, { workflows: [grow] })
+    const [short, long] = [new Gate(), new Gate()]
+    gates.set('short', short).set('long', long)
+    const longFrom = turnCount - windowSize
+    const runs = [
+      await hf.thread('short').start(grow, { steps: 2 * windowSize, gatedFrom: windowSize }),
+      await hf.thread('long').start(grow, { steps: turnCount, gatedFrom: longFrom }),
+    ]
+    await Promise.all([short.reached(), long.reached()])
+    ratios.push(
+      await inTurns(
+        () => short.go(),
+        () => long.go(),
+      ),
+    )
+    await Promise.all(runs.map((run) => run.result()))
+
+    // Cold: the worker is closed fifty steps before the end; another takes the run up and finishes it.
+    gates.set('cold', new Gate())
+    await hf.thread('cold').start(grow, { steps: turnCount, gatedFrom: longFrom })
+    await gates.get('cold')?.reached()
+    await hf.close()
+    gates.delete('cold')
+    hf = await open(`sqlite:${timeFile}`, { workflows: [grow] })
+    const startedAt = performance.now()
+    const { items } = await hf.runs.list({ threadId: 'cold' })
+    await (await hf.runs.get(items[0]?.id ?? '')).result()
+    colds.push(performance.now() - startedAt)
+    await hf.close()
+  }
   const late = spreadOf(ratios)
-  console.log(`  time      last ${windowSize} steps / steps 51–100, warm: ${formatSpread(late, 2, 'runs')}`)
-  const state = await measureReading(longest, 'grow', (value) => (value as Items).items?.length === turnCount)
-  scorecard.atMost(`(a) ${way}: bytes on disk / kilobytes, worst N`, worst, 2.5)
+  console.log(
+    `  time      last ${windowSize} steps / steps 51–100, warm, in turns: ${formatSpread(late, 2, 'runs')}; of one run at a time ${literal.toFixed(2)}`,
+  )
+  console.log(
+    `  cold      the last ${windowSize} steps in another worker, the replay of ${turnCount - windowSize} included: ${formatSpread(spreadOf(colds), 0, 'runs')} ms`,
+  )
+  scorecard.atMost(`(a) ${way}: bytes on disk / kilobytes, worst N`, Math.max(...factors), 2.5)
   scorecard.atMost(`(a) ${way}: last 50 / 51–100`, late.median, 1.3)
   scorecard.atMost(`(a) ${way}: thread.state(), ms, warm`, state.warm.median, 20)
   scorecard.atMost(`(a) ${way}: thread.state(), ms, cold`, state.cold.median, 20)
@@ -113,41 +149,51 @@ async function measureChat(): Promise<void> {
   })
 
   console.log(`\n(b) a chat of ${turnCount} turns: 1 kB in the input, 1 kB as the result of a step, both appended to the state`)
+  const said = turnCount * 2 * kilobyte
+  const file = newFile()
+  let hf = await open(`sqlite:${file}`, { workflows: [chat] })
+  const turn = async (threadId: string): Promise<number> => hf.thread(threadId).run(chat, { text: randomText(kilobyte) })
+  const times = [performance.now()]
+  for (let count = 1; count <= turnCount; count++) {
+    const seen = await turn('chat')
+    if (seen !== 2 * count) throw new Error(`turn ${count} saw ${seen} messages`)
+    times.push(performance.now())
+  }
+  await hf.close()
+  const bytes = bytesOnDisk(file)
+  printAccount(file, said)
+  console.log(`  in all    ${bytes} bytes for ${said / kilobyte} kB said: ${(bytes / said).toFixed(3)} ×`)
+  const state = await measureReading(file, 'chat', (value) => (value as Chat).messages?.length === 2 * turnCount)
+
+  // Later turns of the long chat and turns 51–100 of short ones in turn. In the same file: its bytes were counted above.
   const ratios: number[] = []
   const colds: number[] = []
-  const said = turnCount * 2 * kilobyte
-  let bytes = 0
-  let file = ''
-  for (let repeat = 0; repeat < Math.max(1, Math.ceil(repeats / 2)); repeat++) {
-    file = newFile()
-    let hf = await open(`sqlite:${file}`, { workflows: [chat] })
-    const times = [performance.now()]
-    for (let turn = 0; turn < turnCount; turn++) {
-      const count = await hf.thread('chat').run(chat, { text: randomText(kilobyte) })
-      if (count !== 2 * (turn + 1)) throw new Error(`turn ${turn + 1} saw ${count} messages`)
-      times.push(performance.now())
-    }
+  hf = await open(`sqlite:${file}`, { workflows: [chat] })
+  await turn('chat')
+  for (let repeat = 0; repeat < repeats; repeat++) {
+    for (let count = 1; count <= windowSize; count++) await turn(`short-${repeat}`)
+    ratios.push(
+      await inTurns(
+        () => turn(`short-${repeat}`),
+        () => turn('chat'),
+      ),
+    )
+  }
+  await hf.close()
+  for (let repeat = 0; repeat < 7; repeat++) {
+    hf = await open(`sqlite:${file}`, { workflows: [chat] })
+    const startedAt = performance.now()
+    await turn('chat')
+    colds.push(performance.now() - startedAt)
     await hf.close()
-    bytes = bytesOnDisk(file)
-    ratios.push(lateness(times))
-    if (repeat > 0) continue
-    printAccount(file, said)
-    // Cold: each turn in a worker that has never seen the thread. On a copy of the thread's end, so the file above stays as it was.
-    for (let turn = 0; turn < 7; turn++) {
-      hf = await open(`sqlite:${file}`, { workflows: [chat] })
-      const startedAt = performance.now()
-      await hf.thread('chat').run(chat, { text: randomText(kilobyte) })
-      colds.push(performance.now() - startedAt)
-      await hf.close()
-    }
   }
   const late = spreadOf(ratios)
-  console.log(`  in all    ${bytes} bytes for ${said / kilobyte} kB said: ${(bytes / said).toFixed(3)} ×`)
-  console.log(`  time      last ${windowSize} turns / turns 51–100, warm: ${formatSpread(late, 2, 'chats')}`)
   console.log(
-    `  cold      turn ${turnCount + 1} and later, each the first of a new worker: ${formatSpread(spreadOf(colds), 1, 'turns')} ms`,
+    `  time      ${windowSize} turns from turn ${turnCount} on / turns 51–100, warm, in turns: ${formatSpread(late, 2, 'times')}; last ${windowSize} / 51–100 of the one chat ${lateness(times).toFixed(2)}`,
   )
-  const state = await measureReading(file, 'chat', (value) => ((value as Chat).messages?.length ?? 0) >= 2 * turnCount)
+  console.log(
+    `  cold      a turn after turn ${turnCount}, the first of its worker: ${formatSpread(spreadOf(colds), 1, 'turns')} ms`,
+  )
   scorecard.atMost('(b) chat: bytes on disk / what was said', bytes / said, 3.5)
   scorecard.atMost('(b) chat: last 50 / 51–100', late.median, 1.3)
   scorecard.atMost('(b) chat: thread.state(), ms, warm', state.warm.median, 20)
@@ -167,9 +213,7 @@ function measureLongRun(): void {
     `  filled    in ${seconds(performance.now() - startedAt)} with durability relaxed; ${megabytes(bytesOnDisk(file))} on disk`,
   )
   const resume = runProcess('resume', file)
-  const report = JSON.parse(resume.stdout) as Record<'untilLiveMs' | 'totalMs' | 'rssBefore' | 'rssPeak' | 'rssAfter', number> & {
-    isRight: boolean
-  }
+  const report = JSON.parse(resume.stdout) as LongRunReport
   if (!report.isRight) throw new Error('the run that was taken up gave a wrong result')
   console.log(
     `  resumed   first new step after ${seconds(report.untilLiveMs)}, result after ${seconds(report.totalMs)} (opening included)`,
@@ -178,6 +222,14 @@ function measureLongRun(): void {
     `  memory    peak RSS ${megabytes(report.rssPeak)}, ${megabytes(report.rssBefore)} before opening: ` +
       `${((report.rssPeak - report.rssBefore) / longRunSteps / 1024).toFixed(2)} kB a step`,
   )
+}
+
+interface LongRunReport {
+  readonly isRight: boolean
+  readonly untilLiveMs: number
+  readonly totalMs: number
+  readonly rssBefore: number
+  readonly rssPeak: number
 }
 
 function runProcess(act: 'fill' | 'resume', file: string) {
@@ -208,6 +260,20 @@ async function measureReading(
   return spreads
 }
 
+/** Time of fifty late turns over that of fifty early ones, one of each in turn. */
+async function inTurns(early: () => Promise<unknown>, late: () => Promise<unknown>): Promise<number> {
+  let [earlyMs, lateMs] = [0, 0]
+  for (let i = 0; i < windowSize; i++) {
+    const startedAt = performance.now()
+    await early()
+    const between = performance.now()
+    await late()
+    earlyMs += between - startedAt
+    lateMs += performance.now() - between
+  }
+  return lateMs / earlyMs
+}
+
 /** Time of the last turns over that of turns 51–100; `times` has the beginning and then the end of each turn. */
 function lateness(times: readonly number[]): number {
   const span = (from: number, to: number) => (times[to] ?? Number.NaN) - (times[from] ?? Number.NaN)
@@ -216,15 +282,21 @@ function lateness(times: readonly number[]): number {
 }
 
 function printAccount(file: string, said: number): void {
+  const whole = bytesOnDisk(file)
   const accounts = accountFor(file)
   const sum = accounts.reduce((total, { bytes }) => total + bytes, 0)
-  for (const { what, bytes } of accounts) {
-    if (bytes > 0) console.log(`    ${String(bytes).padStart(9)}  ${(bytes / said).toFixed(3)} ×  ${what}`)
-  }
-  const difference = bytesOnDisk(file) - sum
-  console.log(
-    `    ${String(sum).padStart(9)}  ${(sum / said).toFixed(3)} ×  together; ${difference === 0 ? 'that is the whole file' : `${difference} bytes NOT accounted for`}`,
+  const small = accounts.filter(({ bytes }) => bytes > 0 && bytes <= 16_384)
+  for (const { what, bytes } of accounts) if (bytes > 16_384) printBytes(bytes, said, what)
+  printBytes(
+    small.reduce((total, { bytes }) => total + bytes, 0),
+    said,
+    `${small.length} others of two pages at most: ${small.map(({ what }) => what.replace(/^(table|index) /, '')).join(', ')}`,
   )
+  printBytes(sum, said, `together; ${whole === sum ? 'that is the whole file' : `${whole - sum} bytes are NOT accounted for`}`)
+}
+
+function printBytes(bytes: number, said: number, what: string): void {
+  console.log(`    ${String(bytes).padStart(9)}  ${(bytes / said).toFixed(3)} ×  ${what}`)
 }
 
 function newFile(): string {

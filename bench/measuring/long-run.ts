@@ -36,6 +36,5 @@ console.log(
     totalMs: endedAt - startedAt,
     rssBefore,
     rssPeak: process.resourceUsage().maxRSS * 1024,
-    rssAfter: process.memoryUsage.rss(),
   }),
 )

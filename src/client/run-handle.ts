@@ -187,7 +187,7 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
     workflow: run.workflow,
     version: run.version,
     status: run.status,
-    ...(run.reason !== null && { reason: run.reason }),
+    ...(run.reason !== null && (run.status === 'waiting' || run.status === 'paused') && { reason: run.reason }),
     ...(current !== undefined && { currentStep: current }),
     completedSteps: completed,
     stepAttempts: { ...attempts },

@@ -66,7 +66,10 @@ export class RunWaiters {
 
   #heed(hint: Hint): void {
     if (hint.runId !== undefined && hint.owner !== undefined) {
-      if (this.#watching.size > 0) wake(this.#watching.get(text({ owner: hint.owner, runId: hint.runId })))
+      const key = { owner: hint.owner, runId: hint.runId }
+      if (this.#watching.size > 0) wake(this.#watching.get(text(key)))
+      // Its status changed, perhaps through another client of the same store.
+      if (hint.isClaimable === true && this.#waiting.size > 0) wake(this.#waiting.get(text(key)))
       return
     }
     if (this.#waiting.size === 0 && this.#watching.size === 0) return

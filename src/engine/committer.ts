@@ -11,6 +11,8 @@ import type { Store } from '../store/store.ts'
  *   C1  A promise of `commit` resolves only after the store has acknowledged a flush that covers it.
  *   C2  Changes are never reordered, also when a batch is tried again.
  *   C3  A change that breaks its batch is found by writing one by one; its neighbours do not suffer.
+ *   C4  Nothing is written twice or out of order: a batch whose outcome is not known is not tried again, and once a change of
+ *       a lease has failed, no later one of that lease is written.
  */
 export class Committer {
   readonly #store: Store
@@ -23,6 +25,8 @@ export class Committer {
   #oneByOne = 0
   #whenRoom: (() => void)[] = []
   #whenIdle: (() => void)[] = []
+  /** Leases of which a change has failed, with the reason. */
+  readonly #broken = new Map<string, unknown>()
   /** Counts flushes: acknowledgements with the same number arrived in the same turn of the event loop. */
   turn = 0
 
@@ -38,6 +42,9 @@ export class Committer {
    */
   commit(change: Change, isPatient = false): Promise<Committed> {
     if (this.#isClosed) return Promise.reject(closedError())
+    if (this.#broken.size > 0 && change.guard.kind === 'lease' && this.#broken.has(change.guard.leaseId)) {
+      return Promise.reject(this.#broken.get(change.guard.leaseId))
+    }
     return new Promise((resolve, reject) => {
       this.#queue.push({ change, isPatient, resolve, reject })
       this.#schedule()
@@ -91,15 +98,25 @@ export class Committer {
       for (let i = 0; i < batch.length; i++) batch[i]?.resolve(answers[i] as Committed)
     } catch (error) {
       if (isOutage(error)) return this.#putBack(batch, error)
-      if (batch.length > 1) {
+      if (batch.length > 1 && codeOf(error) !== 'outcome_unknown') {
         this.#queue.unshift(...batch)
         this.#oneByOne = batch.length
         return true
       }
-      batch[0]?.reject(error)
+      this.#fail(batch, error)
     }
     if (this.#oneByOne > 0) this.#oneByOne--
     return true
+  }
+
+  /** Rejects these changes, and of their leases also what waits behind them (C4). */
+  #fail(batch: readonly Entry[], error: unknown): void {
+    const leases = new Set(batch.flatMap(({ change: { guard } }) => (guard.kind === 'lease' ? guard.leaseId : [])))
+    for (const leaseId of leases) this.#broken.set(leaseId, error)
+    const isBroken = ({ change: { guard } }: Entry) => guard.kind === 'lease' && leases.has(guard.leaseId)
+    const behind = this.#queue.filter(isBroken)
+    this.#queue = this.#queue.filter((entry) => !isBroken(entry))
+    for (const entry of [...batch, ...behind]) entry.reject(error)
   }
 
   #putBack(batch: Entry[], error: unknown): boolean {
@@ -117,7 +134,8 @@ interface Entry {
   readonly reject: (error: unknown) => void
 }
 
-function isOutage(error: unknown): boolean {
+/** Nothing was written, and trying again may help. */
+export function isOutage(error: unknown): boolean {
   const code = codeOf(error)
   return code === 'store_unavailable' || code === 'storage_full'
 }

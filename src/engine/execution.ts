@@ -1,5 +1,5 @@
 import type { Codec } from '../model/codec.ts'
-import { HoldfastError } from '../model/errors.ts'
+import { codeOf, HoldfastError } from '../model/errors.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
 import type { Logger } from '../model/logger.ts'
 import type { Operation } from '../model/operation.ts'
@@ -7,9 +7,9 @@ import type { Payload } from '../model/payload.ts'
 import type { PauseReason, RunStatus } from '../model/run.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
-import type { Claim, SqlTransaction, Store } from '../store/store.ts'
+import type { Claim, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
 import { type Call, Calls } from './calls.ts'
-import type { Committer } from './committer.ts'
+import { type Committer, isOutage } from './committer.ts'
 import { HandOut } from './hand-out.ts'
 import { Playback } from './playback.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
@@ -60,6 +60,7 @@ export class Execution {
   #isCheckingMail = false
   #hasProgress = false
   #lastSeq: number
+  #endState: StateAt | undefined
   #settle!: (end: ExecutionEnd) => void
   /** How the execution ended. Never rejects. */
   readonly ended: Promise<ExecutionEnd>
@@ -286,7 +287,7 @@ export class Execution {
     this.#resultsOnTheirWay++
     try {
       const answer = this.#heed(
-        await store.transact(guarded, async (tx) => {
+        await this.#transactPatiently(guarded, async (tx) => {
           const events = await body(tx)
           // What began to ride meanwhile goes with the next commit: earlier commits may still be on their way (E2).
           return this.#writer.changeAlone(events, { hasProgress: true })
@@ -296,6 +297,21 @@ export class Execution {
       await this.#turn()
     } finally {
       this.#resultsOnTheirWay--
+    }
+  }
+
+  /** An unavailable or full store is waited for, as by the committer; an unknown outcome is read anew. */
+  async #transactPatiently(guarded: TransactRequest, body: (tx: SqlTransaction) => Promise<Change>): Promise<Committed> {
+    for (let tries = 0; ; tries++) {
+      try {
+        return await this.store.transact!(guarded, body)
+      } catch (error) {
+        if (codeOf(error) === 'outcome_unknown') return this.#startOver(error)
+        if (!isOutage(error)) throw error
+      }
+      await new Promise((resolve) => setTimeout(resolve, Math.min(1_000, 20 * 2 ** tries)))
+      if (this.isDetached) return never()
+      this.throwIfEnded()
     }
   }
 
@@ -452,9 +468,47 @@ export class Execution {
     this.#busy++
     try {
       return this.#heed(await this.#committer.commit(change, true))
+    } catch (error) {
+      return await this.#startOver(error)
     } finally {
       this.#settleDown()
     }
+  }
+
+  /**
+   * A write failed, and whether it is there is not known. What comes next must start from what is: the lease is given up, and
+   * a new claim reads the run anew, under a new epoch. To the function it is as if the process had died here.
+   */
+  async #startOver(error: unknown): Promise<never> {
+    if (codeOf(error) === 'closed') throw error
+    if (!this.#hasEnded) {
+      this.#hasEnded = true
+      this.log.warn('a write of a run failed; the run is read anew', { runId: this.runId, error })
+      await this.#handBack(error)
+      this.#finish({ kind: 'lost' })
+    }
+    return never()
+  }
+
+  /** Gives the lease up past the committer, which writes no more for it. If this fails too, the lease runs out. */
+  async #handBack(error: unknown): Promise<void> {
+    const { owner, id: runId, threadId, epoch } = this.claim.run
+    // An unknown outcome is the store's doing. A write that can't be made at all must count, or it would be tried for ever.
+    const isUnknown = codeOf(error) === 'outcome_unknown'
+    const change: Change = {
+      ...{
+        owner,
+        threadId,
+        runId,
+        guard: { kind: 'lease', epoch, leaseId: this.claim.leaseId },
+        events: [],
+        isCheckpoint: false,
+      },
+      run: { status: 'pending', reason: null, due: { inMs: 0 }, ...(isUnknown && { uncountClaim: true }) },
+    }
+    await this.store.commit([change]).catch((again: unknown) => {
+      this.log.warn('a run could not be handed back; it will be taken up again when its lease is over', { runId, error: again })
+    })
   }
 
   /** Takes from an answer what concerns the execution as a whole. */
@@ -551,11 +605,15 @@ export class Execution {
   async #endWith(events: readonly NewEvent[], run: RunChange, end: ExecutionEnd): Promise<void> {
     const change = this.#writer.change(events, { run })
     this.#hasEnded = true
-    const answer = await this.#committer.commit(change, true).catch((error: unknown) => {
+    // What the function does to its state from here on is never written.
+    const state = this.line.at(this.#lastSeq)
+    const answer = await this.#committer.commit(change, true).catch(async (error: unknown) => {
       this.log.error('the end of a run could not be written; it will be taken up again', { runId: this.runId, error })
+      if (codeOf(error) !== 'closed') await this.#handBack(error)
       return null
     })
     if (answer?.ok) this.#lastSeq = answer.lastSeq
+    this.#endState = { ...state, seq: this.#lastSeq }
     this.#finish(answer?.ok ? end : { kind: 'lost' })
   }
 
@@ -569,7 +627,7 @@ export class Execution {
 
   /** The state at the end of a run that ended well: the next run of the thread starts from it. */
   headState(): StateAt {
-    return this.line.at(this.#lastSeq)
+    return this.#endState ?? this.line.at(this.#lastSeq)
   }
 
   #throwEverywhere(): void {

@@ -45,6 +45,7 @@ export class Worker {
   #held = 0
   #hasSuspect = false
   #isStopping = false
+  #isGraceOver = false
   #wake: (() => void) | undefined
   #isWoken = false
   #errorCount = 0
@@ -92,9 +93,10 @@ export class Worker {
     await this.#loop
     for (const execution of this.#executions) execution.requestRelease()
     await this.#untilIdle(this.#closeGraceMs)
-    const handedBack = Promise.all([...this.#executions].map((execution) => execution.forceStop()))
+    this.#isGraceOver = true
+    for (const execution of this.#executions) void execution.forceStop()
     // With the store out of reach they stay claimed until their leases are over.
-    await Promise.race([handedBack, new Promise((resolve) => setTimeout(resolve, this.#closeGraceMs).unref())])
+    await this.#untilIdle(Math.max(1_000, this.#closeGraceMs))
     this.#keeper.stop()
   }
 
@@ -145,7 +147,8 @@ export class Worker {
         current = execution
         this.#executions.add(execution)
         if (claim.run.claimsWithoutProgress > suspicionLimit) probation ??= this.#watch(execution)
-        if (this.#isStopping) execution.requestRelease()
+        if (this.#isGraceOver) void execution.forceStop()
+        else if (this.#isStopping) execution.requestRelease()
       })
     } catch (error) {
       this.#engine.log.error('a run stopped unexpectedly; it will be taken up again when its lease is over', {
@@ -199,14 +202,17 @@ export class Worker {
     this.#isWoken = false
   }
 
-  async #untilIdle(graceMs: number): Promise<void> {
-    const deadline = performance.now() + graceMs
-    while (this.#executions.size > 0 && performance.now() < deadline) {
+  /** Until no run is held any more, also none whose tape is still being read, or the time is over. */
+  async #untilIdle(limitMs: number): Promise<void> {
+    const deadline = performance.now() + limitMs
+    while (this.#held > 0 && performance.now() < deadline) {
+      const ends = [...this.#executions].map((execution) => execution.ended)
+      const lookAgainMs = Math.min(ends.length === 0 ? 5 : 100, Math.max(1, deadline - performance.now()))
       await Promise.race([
-        Promise.allSettled([...this.#executions].map((execution) => execution.ended)),
-        new Promise((resolve) => setTimeout(resolve, Math.min(100, Math.max(1, deadline - performance.now())))),
+        ...(ends.length === 0 ? [] : [Promise.allSettled(ends)]),
+        new Promise((resolve) => setTimeout(resolve, lookAgainMs)),
       ])
-      // A finished execution leaves the set in a later microtask.
+      // A finished execution is let go of in a later microtask.
       await new Promise((resolve) => setImmediate(resolve))
     }
   }

@@ -18,8 +18,21 @@ export interface Program {
 
 /** Starts a program. It is killed after the test, if it still runs. */
 export function startProgram(name: string, ...args: readonly string[]): Program {
+  return start(name, commandOf(name, args))
+}
+
+/** Starts a program that sees other mounts: `setup` is a shell command, executed before it in a mount namespace of its own. */
+export function startProgramMounted(setup: string, name: string, ...args: readonly string[]): Program {
+  return start(name, ['unshare', '-rm', 'sh', '-c', `${setup} && exec "$@"`, 'sh', ...commandOf(name, args)])
+}
+
+function commandOf(name: string, args: readonly string[]): string[] {
   const file = fileURLToPath(new URL(`./programs/${name}.ts`, import.meta.url))
-  const child: ChildProcess = spawn(process.execPath, ['--conditions=holdfast-source', file, ...args], {
+  return [process.execPath, '--conditions=holdfast-source', file, ...args]
+}
+
+function start(name: string, command: readonly string[]): Program {
+  const child: ChildProcess = spawn(command[0] as string, command.slice(1), {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...process.env, NODE_OPTIONS: '' },
   })

@@ -45,6 +45,17 @@ export class CrashHarness {
     )
   }
 
+  /** The store fails once at each of its writes: nothing was written, or all was and nobody knows. The process lives on. */
+  failOnce(strike: 'outcome_unknown' | 'store_unavailable', onScene?: () => void): Promise<CrashResult> {
+    // A claim whose answer is lost is taken up again when its lease is over: that is another test.
+    const isRight = (fault: Fault) =>
+      fault.at === 'act' && fault.act !== 'claim' && (strike === 'outcome_unknown' || fault.when === 'before')
+    return this.#playAll(
+      this.boundaries.filter(isRight).map((fault) => ({ runs, strike, nextFault: () => fault })),
+      onScene,
+    )
+  }
+
   /** A kill, and another while it recovers, at places chosen by the seed. */
   killTwice(count: number, seed: number, onScene?: () => void): Promise<CrashResult> {
     const random = createRandom(seed)

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { Life } from './program.ts'
+import type { Life } from './live.ts'
 import { brokenInDump } from './rules.ts'
 import { type Ended, Stage } from './stage.ts'
 import { dumpStore, type StoreDump } from './store-dump.ts'

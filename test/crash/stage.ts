@@ -6,7 +6,7 @@ import BetterSqlite3 from 'better-sqlite3'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 import { describeFault, type Fault } from './fault.ts'
 import { type JournalEntry, readJournal } from './journal.ts'
-import type { Life, Report } from './program.ts'
+import { type Life, live, type Report } from './live.ts'
 import { type Account, Provider } from './provider.ts'
 import { dumpStore, type StoreDump } from './store-dump.ts'
 
@@ -46,6 +46,8 @@ export interface Scene {
   readonly nextFault: (lives: readonly PlayedLife[]) => Fault | null
   /** Put in front of the command, to run it under another program. */
   readonly command?: (life: number) => readonly string[]
+  /** What happens at a fault. Default a SIGKILL; what leaves the process alive is played in this one. */
+  readonly strike?: 'SIGKILL' | 'outcome_unknown' | 'store_unavailable'
   /** Begin without a file, so that its creation is part of the scene. */
   readonly isBare?: boolean
 }
@@ -105,10 +107,11 @@ export class Stage {
         const fault = scene.nextFault(lives)
         const life: Life = {
           ...{ number: lives.length + 1, file, journal, port: this.provider.port, account: name },
-          ...{ fault, strike: 'SIGKILL', leaseMs, runs: scene.runs },
+          ...{ fault, strike: scene.strike ?? 'SIGKILL', leaseMs, runs: scene.runs },
         }
         account.onCall = fault?.at === 'call' ? killerAtProvider(fault, life.number) : undefined
-        const played = await this.#live(life, scene.command?.(life.number) ?? [])
+        const played =
+          life.strike === 'SIGKILL' ? await this.#live(life, scene.command?.(life.number) ?? []) : await liveHere(life)
         lives.push(played)
         if (!played.wasKilled) break
       }
@@ -136,6 +139,28 @@ export class Stage {
       tookMs: Math.round(performance.now() - startedAt),
       dump: await dumpStore(life.file),
     }
+  }
+}
+
+/** A life in this process, for faults that do not end it. */
+async function liveHere(life: Life): Promise<PlayedLife> {
+  const startedAt = performance.now()
+  const ended = await Promise.race([
+    live(life).catch((error: unknown) => String((error as Error).stack)),
+    new Promise<string>((resolve) => setTimeout(() => resolve(`did not end within ${patienceMs} ms`), patienceMs).unref()),
+  ])
+  const problem = typeof ended === 'string' ? `life ${life.number} (${describeFault(life.fault)}) failed: ${ended}` : null
+  const report = typeof ended === 'string' ? null : (JSON.parse(JSON.stringify(ended)) as Report)
+  const tookMs = Math.round(performance.now() - startedAt)
+  return {
+    number: life.number,
+    fault: life.fault,
+    pid: process.pid,
+    wasKilled: false,
+    report,
+    problem,
+    tookMs,
+    dump: await dumpStore(life.file),
   }
 }
 

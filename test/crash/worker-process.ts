@@ -1,7 +1,7 @@
 import type { ChildProcess } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { type JournalEntry, readJournal } from './journal.ts'
-import type { Life } from './program.ts'
+import type { Life } from './live.ts'
 import { type Ended, startLife, untilOver } from './stage.ts'
 
 /** A process under test that works until it is told to close, seen from outside. */

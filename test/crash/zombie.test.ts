@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createCodec } from '../../src/model/codec.ts'
-import type { Life } from './program.ts'
+import type { Life } from './live.ts'
 import { brokenInDump } from './rules.ts'
 import { Stage } from './stage.ts'
 import { dumpStore } from './store-dump.ts'

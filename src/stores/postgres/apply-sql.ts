@@ -58,8 +58,8 @@ BEGIN
   IF answer IS NOT NULL THEN RETURN; END IF;
 
   -- The operation.
-  IF c.operation IS NOT NULL THEN
-    SELECT * INTO op FROM jsonb_to_record(c.operation) AS x(kind text, key text, name text, payload int, has_happened boolean, by text);
+  SELECT * INTO op FROM jsonb_to_record(coalesce(c.operation, '{}')) AS x(kind text, key text, name text, payload int, has_happened boolean, by text);
+  IF op.kind IS NOT NULL THEN
     IF op.kind = 'intend' THEN
       INSERT INTO holdfast.operations AS x (owner, key, name, run, run_id, thread_id, status, result_checksum, evidence_checksum, intended_at)
         VALUES (c.owner, op.key, op.name, r.id, coalesce(c.run, ''), c.thread, 'intended', 0, 0, v_now)

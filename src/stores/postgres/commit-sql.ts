@@ -29,7 +29,7 @@ const snapshotPlace = { seq: 'v_before[a.slot] + a.ord', incarnation: 't.incarna
  */
 export const commitFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_commit(
-  p_offset bigint, p_sync boolean, p_writer bigint, p_batch bigint, p_ranks int,
+  p_writer bigint, p_batch bigint, p_offset bigint, p_sync boolean, p_ranks int,
   h_thread bigint[], h_run bigint[], h_epoch bigint[], h_lease text[], h_count int[], h_flags int[], h_step text[], h_lease_ms bigint[],
   m_status text[], m_reason text[], m_due_kind int[], m_due bigint[], m_tape int[], m_input int[], m_end int[], m_version bigint[],
   s_slot int[], s_ord int[], s_version bigint[], s_crc bigint[], s_text text[], s_bytes bytea[],

@@ -24,8 +24,8 @@ import { HoldfastError } from '../../model/errors.ts'
  *   owner-threads:<owner>   zset    by number, without tombstones
  *   answer:<sender>:<slot>  string  the last write of a sender and its answer; expires (connection.ts)
  *
- * A lane is one workflow, version, queue and priority, over threads of one state version:
- * `<state version>:<priority>:<version>:<bytes of workflow>:<workflow><queue>`. A run's row holds it without the state version.
+ * A lane is one workflow, version, queue and priority, over threads of one state version, for suspects or for others:
+ * `<state version>:<s or ->:<priority>:<version>:<bytes of workflow>:<workflow><queue>`. A run's row holds what never changes of it.
  */
 
 /** Later libraries that keep their data in another form raise it. */

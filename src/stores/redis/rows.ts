@@ -96,11 +96,6 @@ type Header = readonly [
   checkpointBytes: number | null,
 ]
 
-/** Where a record belongs. Positions continue over the lives of a thread, so its incarnation adds nothing. */
-function placeOf({ owner, threadId }: ThreadKey) {
-  return { owner, threadId, incarnation: 0 }
-}
-
 export interface EventPlace extends ThreadKey {
   readonly runId: string | null
   readonly isCheckpoint: boolean
@@ -118,7 +113,7 @@ export function packEvents(packer: Packer, events: readonly NewEvent[], change: 
     const { type, step, count, attempt, at, durationMs } = event
     const run = change.runId === change.threadId ? true : change.runId
     const header: Header = [type, run, step, count, attempt, at, durationMs, payload, patch, isCheckpoint ? bytes : null]
-    packer.number(recordChecksum(placeOf(change), { ...event, runId: change.runId, isCheckpoint }))
+    packer.number(recordChecksum(change, { ...event, runId: change.runId, isCheckpoint }))
     packer.beginString()
     packer.addText(`${isCheckpoint ? 'C' : '-'}${JSON.stringify(header)}\n`)
     if (event.payload !== null) addPayload(packer, event.payload)
@@ -155,7 +150,7 @@ export function toRecord(entry: Buffer, seq: number, thread: ThreadKey, isBare =
     isCheckpoint: checkpointBytes !== null,
   }
   if (!isBare) {
-    const found = sealChecksum(recordChecksum(placeOf(thread), record), seq)
+    const found = sealChecksum(recordChecksum(thread, record), seq)
     verifyChecksum(Number(entry.toString('latin1', 0, start - 2)), found, what)
   }
   return { record, hasPatch: patchLength !== null, checkpointBytes }

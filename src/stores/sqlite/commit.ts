@@ -219,6 +219,11 @@ function prepareStep(db: Database, append: Append) {
      WHERE r.id = ? AND r.epoch = ? AND r.lease_id = ?`,
   )
   const saveStep = prepare(db, 'UPDATE holdfast_runs SET current_step = ?, claims_without_progress = ? WHERE id = ?')
+  const saveFirstStep = prepare(
+    db,
+    `UPDATE holdfast_runs SET tape_seq = ?, started_at = coalesce(started_at, ?), current_step = ?, claims_without_progress = ?
+     WHERE id = ?`,
+  )
   // The one that touches an index; so a lease is extended only when a third of it has gone by.
   const extendLease = prepare(
     db,
@@ -255,10 +260,12 @@ function prepareStep(db: Database, append: Append) {
       head_id: held.head_id,
     }
     const { head_seq: lastSeq } = append(thread, { run: held.run, runId, events, isCheckpoint: change.isCheckpoint })
+    const firstSeq = events.length > 0 ? held.head_seq + 1 : lastSeq
     if (to !== undefined) {
       const currentStep = to.currentStep === undefined ? held.current_step : to.currentStep
       const claims = claimsAfter(held.claims_without_progress, to)
-      if (currentStep !== held.current_step || claims !== held.claims_without_progress)
+      if (to.startsTape === true) saveFirstStep.run(firstSeq, now, currentStep, claims, held.run)
+      else if (currentStep !== held.current_step || claims !== held.claims_without_progress)
         saveStep.run(currentStep, claims, held.run)
       if (to.leaseMs !== undefined) {
         const leaseUntil = extendedLease(held, now, to.leaseMs)
@@ -266,7 +273,6 @@ function prepareStep(db: Database, append: Append) {
       }
     }
     hints.push(runId === null ? { owner, threadId } : { owner, threadId, runId })
-    const firstSeq = events.length > 0 ? held.head_seq + 1 : lastSeq
     return { ok: true, firstSeq, lastSeq, now, created: [], hasMail: held.has_mail === 1 }
   }
 }
@@ -285,7 +291,7 @@ function isPlainStep({ guard, creates, operation, snapshot, stateVersion, label,
   if (stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
   if (run === undefined) return true
   const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined
-  return isStill && run.startsTape === undefined && run.setsEnd === undefined
+  return isStill && run.hasNewInput === undefined && run.setsEnd === undefined
 }
 
 function prepareRuns(db: Database) {

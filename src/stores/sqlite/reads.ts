@@ -111,17 +111,18 @@ export function prepareTag(db: Database) {
 function prepareReadLog(db: Database) {
   const stretches = prepareStretches(db)
   const findRunId = prepare(db, 'SELECT run_id FROM holdfast_runs WHERE id = ?').pluck()
+  const findRunIds = prepare(db, 'SELECT id, run_id FROM holdfast_runs WHERE thread = ?').raw()
 
-  /** Names runs by their numbers; a thread has few of them in one read. */
-  function namer(): (run: number | null) => string | null {
+  /** Names runs by their numbers: the first few one by one, then, in a long read of a long chat, all of the thread at once. */
+  function namer(thread: ThreadRow): (run: number | null) => string | null {
     const names = new Map<number, string | null>()
     return (run) => {
       if (run === null) return null
       let name = names.get(run)
-      if (name === undefined) {
-        name = (findRunId.get(run) as string | undefined) ?? null
-        names.set(run, name)
-      }
+      if (name !== undefined) return name
+      if (names.size === 16) for (const [id, runId] of findRunIds.all(thread.id) as [number, string][]) names.set(id, runId)
+      name = names.get(run) ?? (findRunId.get(run) as string | undefined) ?? null
+      names.set(run, name)
       return name
     }
   }
@@ -129,7 +130,7 @@ function prepareReadLog(db: Database) {
   /** Records that pass the query's filters, in pieces, so that a small limit does not read a long log. */
   function read(thread: ThreadRow, query: LogQuery): LogRecord[] {
     const limit = Math.max(0, query.limit ?? Number.POSITIVE_INFINITY)
-    const nameOf = namer()
+    const nameOf = namer(thread)
     const records: LogRecord[] = []
     for (const stretch of pieces(thread, { ...query, size: pieceSize(query, limit) })) {
       if (records.length >= limit) break
@@ -166,7 +167,7 @@ function prepareCheckpoints(db: Database, log: ReturnType<typeof prepareReadLog>
 
   return function listCheckpoints(thread: ThreadRow, query: CheckpointQuery): CheckpointRow[] {
     const { afterSeq = 0, limit = Number.POSITIVE_INFINITY } = query
-    const nameOf = log.namer()
+    const nameOf = log.namer(thread)
     const labels = new Map(
       (labelsFrom.all(thread.id, afterSeq) as { seq: number; label: string }[]).map(({ seq, label }) => [seq, label]),
     )

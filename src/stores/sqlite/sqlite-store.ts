@@ -33,15 +33,29 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
 
   // Statements can be prepared only once the tables are there; preparing reads the file, so it may have to wait for a lock.
   let prepared: Acts | null = null
+  let preparing: Promise<Acts> | null = null
   async function ready(): Promise<Acts> {
     connection.refuseClosed()
-    prepared ??= await connection.read(() => prepareActs(connection, now))
+    if (prepared !== null) return prepared
+    // Whoever comes meanwhile waits for the same: preparing takes milliseconds, and a crowd at the start is common.
+    preparing ??= connection
+      .read(() => prepareActs(connection, now))
+      .finally(() => {
+        preparing = null
+      })
+    prepared = await preparing
     return prepared
   }
 
   async function read<Answer>(act: (acts: Acts) => Answer): Promise<Answer> {
     const acts = prepared ?? (await ready())
     return connection.read(() => act(acts))
+  }
+
+  /** A read of one statement: it sees one state of the tables without a transaction around it. */
+  async function readOne<Answer>(act: (acts: Acts) => Answer): Promise<Answer> {
+    const acts = prepared ?? (await ready())
+    return connection.read(() => act(acts), { isOneStatement: true })
   }
 
   /** One write transaction, then the news of it. */
@@ -99,14 +113,14 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     deleteThread: (request) => write(({ deleteThread }, hints) => deleteThread(request, hints)),
 
     readInbox: (key) => read(({ readInbox }) => readInbox(key)),
-    readRun: (key) => read(({ reads }) => reads.readRun(key)),
+    readRun: (key) => readOne(({ reads }) => reads.readRun(key)),
     listRuns: (query) => read(({ reads }) => reads.listRuns(query)),
-    readThread: (key) => read(({ reads }) => reads.readThread(key)),
+    readThread: (key) => readOne(({ reads }) => reads.readThread(key)),
     listThreads: (query) => read(({ reads }) => reads.listThreads(query)),
     readLog: (query) => read(({ reads }) => reads.readLog(query)),
     readSnapshot: (query) => read(({ reads }) => reads.readSnapshot(query)),
     listCheckpoints: (query) => read(({ reads }) => reads.listCheckpoints(query)),
-    readOperation: (key) => read(({ reads }) => reads.readOperation(key)),
+    readOperation: (key) => readOne(({ reads }) => reads.readOperation(key)),
 
     async transact(guarded, body) {
       const { transact } = await ready()

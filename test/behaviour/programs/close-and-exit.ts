@@ -20,9 +20,11 @@ const continued = workflow({ name: 'continued', ...limited }, async (ctx, n: num
 const hf = await open(process.argv[2] as string, { worker: { closeGraceMs: 50 } })
 await hf.run(continued, 1)
 const runs = [await hf.start(sleeper), await hf.start(retrying), await hf.start(stuck)]
-for (const run of runs) for await (const { type } of run.watch()) if (/timer_set|step_failed|step_started/.test(type)) break
 const cancelled = await hf.start(stuck)
-for await (const { type } of cancelled.watch()) if (type === 'step_started') break
+for (const run of [...runs, cancelled]) {
+  const isUnderWay = async () => (await run.events()).some(({ type }) => /timer_set|step_failed|step_started/.test(type))
+  while (!(await isUnderWay())) await new Promise((resolve) => setTimeout(resolve, 5))
+}
 await cancelled.cancel()
 await hf.close()
 report('closed')

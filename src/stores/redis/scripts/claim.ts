@@ -3,7 +3,7 @@ import { at, clock, defineScript, lines, once, quoted } from './script.ts'
 
 /**
  * Takes runs. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 worker, 6 lease ms, 7 limit, 8 a random word for lease ids,
- * 9 { { workflow, version, highest state version or false } …, queues or false }.
+ * 9 { { { workflow, version, highest state version or false } … }, queues or false, how many suspects or false }.
  *
  * Answers { now, { run, its row, its thread's row, length of the log, input entry, holder it was taken from, end of that lease }, … }.
  * Lanes hold only heads of lines, so sleeping runs and those behind others are never touched. Nothing found writes nothing.
@@ -41,47 +41,60 @@ for _, workflow in ipairs(asked[1]) do
 end
 for _, queue in ipairs(asked[2] or {}) do queues[queue] = true end
 
+local suspect_limit = math.min(limit, asked[3] or limit)
+
 local found_lanes = {}
 for _, name in ipairs(call('SMEMBERS', P .. 'lanes')) do
-  local state, priority, version, length, from = string.match(name, '^(%d+):([^:]+):([^:]+):(%d+):()')
+  local state, kind, priority, version, length, from = string.match(name, '^(%d+):([s-]):([^:]+):([^:]+):(%d+):()')
   local highest = can[version .. ':' .. string.sub(name, from, from + length - 1)]
   if highest and tonumber(state) <= highest and (not queues or queues[string.sub(name, from + length)]) then
-    found_lanes[#found_lanes + 1] = { name = name, priority = tonumber(priority) }
+    found_lanes[#found_lanes + 1] = { name = name, priority = tonumber(priority), is_suspect = kind == 's' }
   end
 end
 table.sort(found_lanes, function(a, b) return a.priority > b.priority end)
 
-local found = {}
+-- Lanes of one priority are looked at together; those of a lower one only while there is room.
+local found, suspects = {}, 0
 for i, lane in ipairs(found_lanes) do
-  if #found >= limit and found_lanes[i - 1].priority > lane.priority then break end
-  local page = call('ZRANGEBYSCORE', P .. 'lane:' .. lane.name, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
+  if #found - suspects + math.min(suspects, suspect_limit) >= limit and found_lanes[i - 1].priority > lane.priority then break end
+  local size = lane.is_suspect and suspect_limit or limit
+  local page = size > 0 and call('ZRANGEBYSCORE', P .. 'lane:' .. lane.name, '-inf', now, 'WITHSCORES', 'LIMIT', 0, size) or {}
   for j = 1, #page, 2 do
-    found[#found + 1] = { member = page[j], at = tonumber(page[j + 1]), priority = lane.priority, lane = lane.name }
+    found[#found + 1] = { member = page[j], at = tonumber(page[j + 1]), lane = lane }
+    if lane.is_suspect then suspects = suspects + 1 end
   end
 end
 if #found == 0 then return { string.format('%.17g', now) } end
 table.sort(found, function(a, b)
-  if a.priority ~= b.priority then return a.priority > b.priority end
+  if a.lane.priority ~= b.lane.priority then return a.lane.priority > b.lane.priority end
   if a.at ~= b.at then return a.at < b.at end
   return a.member < b.member
 end)
 
-local claims = { string.format('%.17g', now) }
-for i = 1, math.min(limit, #found) do
-  local run, lease = string.sub(found[i].member, 17), word .. i
+local function take(one, lease)
+  local run = string.sub(one.member, 17)
   local key = P .. 'run:' .. run
-  local r = call('HMGET', key, 'status', 'epoch', 'claims', 'wait', 'thread', 'holder', 'until')
-  call('HSET', key, 'status', 'running', 'epoch', r[2] + 1, 'lease', lease, 'until', now + lease_ms, 'holder', worker, 'claims', r[3] + 1, 'end', '')
+  local r = call('HMGET', key, 'status', 'epoch', 'claims', 'wait', 'thread', 'holder', 'until', 'lane', 'number')
+  local until_ = now + lease_ms
+  call('HSET', key, 'status', 'running', 'epoch', r[2] + 1, 'lease', lease, 'until', until_, 'holder', worker, 'claims', r[3] + 1, 'end', '')
   if r[4] ~= '' then
     call('SREM', P .. 'waiting:' .. r[4], run)
     call('HSET', key, 'wait', '')
   end
-  call('ZADD', P .. 'lane:' .. found[i].lane, now + lease_ms, found[i].member)
-  if r[1] == 'running' then
-    claims[i + 1] = { run, lease, r[6], r[7] }
-  else
-    call('HINCRBY', P .. 'thread:' .. r[5], 'held', 1)
-    claims[i + 1] = { run, lease, '', '' }
+  local lane = lane_of(string.match(one.lane.name, '^%d+'), r[8], r[3] + 1)
+  if lane ~= one.lane.name then hide(one.lane.name, r[9], run) end
+  show(lane, r[9], run, until_)
+  if r[1] == 'running' then return { run, lease, r[6], r[7] } end
+  call('HINCRBY', P .. 'thread:' .. r[5], 'held', 1)
+  return { run, lease, '', '' }
+end
+
+local claims = { string.format('%.17g', now) }
+for _, one in ipairs(found) do
+  if #claims > limit then break end
+  if not one.lane.is_suspect or suspect_limit > 0 then
+    if one.lane.is_suspect then suspect_limit = suspect_limit - 1 end
+    claims[#claims + 1] = take(one, word .. #claims)
   end
 end
 return describe(keep(claims))
@@ -102,12 +115,12 @@ local answer = {}
 for i, asked in ipairs(cmsgpack.unpack(ARGV[4])) do
   local run = asked[1]
   local key = P .. 'run:' .. run
-  local r = call('HMGET', key, 'epoch', 'lease', 'mail', 'thread', 'lane', 'number')
+  local r = call('HMGET', key, 'epoch', 'lease', 'mail', 'thread')
   if r[1] ~= asked[2] or r[2] ~= asked[3] or r[2] == '' then
     answer[i] = 0
   else
     call('HSET', key, 'until', until_)
-    if head_of_line(r[4]) == run then show(call('HGET', P .. 'thread:' .. r[4], 'version'), r[5], r[6], run, until_) end
+    show_if_head(run, r[4])
     answer[i] = r[3] == '0' and 1 or 2
   end
 end

@@ -48,26 +48,22 @@ end
 
 local others
 
--- The step of nearly every run: a lease guard, events, and of the run only its step, its claims and its lease.
--- { 1, run, thread, epoch, lease, step or false, 1 progress or 2 uncount or 0, lease ms or false, checksum, entry, … }
+-- The step of nearly every run: a lease guard, events, and of the run only its step, its claims, its lease and the start of its tape.
+-- { 1, run, thread, epoch, lease, step or false, progress, lease ms or false, starts tape, checksum, entry, … }
 local function plain(c)
   local run = c[2]
   local key = P .. 'run:' .. run
   local r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until')
   if r[1] ~= c[4] or r[2] ~= c[5] or r[3] ~= c[3] or c[5] == '' then return 0 end
-  local first = append(c[3], tonumber(r[4]), c, 9)
-  if #c < 9 then first = first - 1 end
+  local first = append(c[3], tonumber(r[4]), c, 10)
+  if #c < 10 then first = first - 1 end
   if c[6] and c[6] ~= r[7] then call('HSET', key, 'step', c[6]) end
-  if c[7] == 1 then
-    if r[6] ~= '0' then call('HSET', key, 'claims', 0) end
-  elseif c[7] == 2 and r[6] ~= '0' then
-    call('HINCRBY', key, 'claims', -1)
-  end
+  if c[9] then others().start_tape(run, c[3], first) end
+  local claims = c[7] ~= 0 and r[6] ~= '0' and (c[7] == 1 and 0 or r[6] - 1)
   local until_ = c[8] and extended(r[8], c[8])
-  if until_ then
-    call('HSET', key, 'until', until_)
-    others().extend(run, c[3], until_)
-  end
+  if claims then call('HSET', key, 'claims', claims) end
+  if until_ then call('HSET', key, 'until', until_) end
+  if until_ or claims and r[6] ~= '1' then others().move(run, c[3], r[6]) end
   return first * 2 + (r[5] == '0' and 0 or 1)
 end
 
@@ -81,10 +77,22 @@ ${doubtOpen}
 ${setLabel}
   local terminal = { completed = true, failed = true, cancelled = true }
 
-  local function extend(run, thread, until_)
+  -- After the lease or the claims of a run have changed.
+  local function move(run, thread, claims_before)
     if head_of_line(thread) ~= run then return end
-    local r = call('HMGET', P .. 'run:' .. run, 'lane', 'number')
-    show(call('HGET', P .. 'thread:' .. thread, 'version'), r[1], r[2], run, until_)
+    local version = call('HGET', P .. 'thread:' .. thread, 'version')
+    local r = call('HMGET', P .. 'run:' .. run, 'lane', 'number', 'claims')
+    local before = lane_of(version, r[1], claims_before)
+    if before ~= lane_of(version, r[1], r[3]) then hide(before, r[2], run) end
+    show_run(run, version)
+  end
+
+  local function start_tape(run, thread, first)
+    local r = call('HMGET', P .. 'run:' .. run, 'number', 'started')
+    call('HSET', P .. 'run:' .. run, 'tape', first, 'started', r[2] == '' and now or r[2])
+    if tonumber(r[1]) > tonumber(call('HGET', P .. 'thread:' .. thread, 'started')) then
+      call('HSET', P .. 'thread:' .. thread, 'started', r[1])
+    end
   end
 
   local function read_thread(thread)
@@ -246,9 +254,7 @@ ${setLabel}
       put('claims', tonumber(r.claims) - 1)
     end
     if to.tape then
-      put('tape', first)
-      if r.started == '' then put('started', now) end
-      if tonumber(r.number) > t.started then call('HSET', P .. 'thread:' .. c.thread, 'started', r.number) end
+      start_tape(run, c.thread, first)
       if to.input then put('input', first) end
     end
     if to.ends then put('end', last) end
@@ -284,15 +290,15 @@ ${setLabel}
     call('ZADD', P .. 'owner-runs:' .. n.owner, number, n.run)
     local line = P .. 'line:' .. n.thread
     call('ZADD', line, number, n.run)
-    if call('ZCARD', line) == 1 then show(t.version, n.lane, number, n.run, due) end
+    if call('ZCARD', line) == 1 then show(lane_of(t.version, n.lane, 0), number, n.run, due) end
     return { 1, first, t.floor, string.format('%.17g', due) }
   end
 
   local function read_run(run)
-    local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'lease', 'thread', 'mail', 'claims', 'step', 'until', 'status', 'number', 'wait', 'due', 'started')
+    local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'lease', 'thread', 'mail', 'claims', 'step', 'until', 'status', 'number', 'wait', 'due')
     return r[1] and {
       epoch = r[1], lease = r[2], thread = r[3], mail = r[4], claims = r[5], step = r[6], ['until'] = r[7], status = r[8], number = r[9],
-      wait = r[10], due = r[11], started = r[12],
+      wait = r[10], due = r[11],
     }
   end
 
@@ -320,6 +326,7 @@ ${setLabel}
   local function is_moved(c, r)
     local to = c.change
     if to.status or to.due or to.due_ms or to.wait then return true end
+    if (to.progress or to.uncount) and tonumber(r.claims) > 1 then return true end
     return c.guard == 'lease' and to.lease_ms and extended(r['until'], to.lease_ms)
   end
 
@@ -338,7 +345,7 @@ ${setLabel}
     if #c.events > 0 or c.guard == 'thread' then t = open_thread(thread, c.owner, t) end
     local moves = t and (c.version and c.version ~= t.version or c.change and is_moved(c, r))
     local before, version = moves and head_of_line(thread), t and t.version
-    local before_row = before and call('HMGET', P .. 'run:' .. before, 'lane', 'number')
+    local before_row = before and call('HMGET', P .. 'run:' .. before, 'lane', 'number', 'claims')
     local first, last
     if #c.events > 0 then
       first = append(thread, t.base, c.events, 1)
@@ -353,7 +360,10 @@ ${setLabel}
     if r and c.change then change_run(c, t, r, first, last) end
     if moves then
       local after = head_of_line(thread)
-      if before and (before ~= after or version ~= t.version) then hide(version, before_row[1], before_row[2], before) end
+      local lane = before and lane_of(version, before_row[1], before_row[3])
+      if before and (before ~= after or lane ~= lane_of(t.version, before_row[1], call('HGET', P .. 'run:' .. before, 'claims'))) then
+        hide(lane, before_row[2], before)
+      end
       if after then show_run(after, t.version) end
     end
 
@@ -366,7 +376,7 @@ ${setLabel}
     return { first, last, r and r.mail ~= '0' and 1 or 0, woken and 1 or 0, created }
   end
 
-  made = { judge_and_write = judge_and_write, extend = extend }
+  made = { judge_and_write = judge_and_write, move = move, start_tape = start_tape }
   return made
 end
 

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { suspicionLimit } from '../../../model/run.ts'
 
 /** A Lua script and the hash by which the server knows it. */
 export interface Script {
@@ -68,32 +69,38 @@ if ARGV[5] ~= '' then call('PUBLISH', P .. 'changes', ARGV[5]) end
 
 /** The lines of threads and the lanes in which their heads wait to be claimed. */
 export const lines = `
-local function hide(version, lane, number, run)
-  local name = version .. ':' .. lane
+-- Suspects have lanes of their own: a claim may take only a few of them.
+local function lane_of(version, lane, claims)
+  return version .. (tonumber(claims) >= ${suspicionLimit} and ':s:' or ':-:') .. lane
+end
+
+local function hide(name, number, run)
   if call('ZREM', P .. 'lane:' .. name, string.format('%016d', number) .. run) == 1 and call('EXISTS', P .. 'lane:' .. name) == 0 then
     call('SREM', P .. 'lanes', name)
   end
 end
 
 -- The number in front makes runs of the same instant come in order of creation.
-local function show(version, lane, number, run, at)
-  if at == '' then return hide(version, lane, number, run) end
-  local name = version .. ':' .. lane
+local function show(name, number, run, at)
+  if at == '' then return hide(name, number, run) end
   if call('ZADD', P .. 'lane:' .. name, at, string.format('%016d', number) .. run) == 1 then call('SADD', P .. 'lanes', name) end
-end
-
-local function claim_at(status, due, until_)
-  if status == 'running' then return until_ end
-  return (status == 'pending' or status == 'waiting') and due or ''
 end
 
 local function head_of_line(thread)
   return call('ZRANGE', P .. 'line:' .. thread, 0, 0)[1]
 end
 
+-- Shows the head of a line from the time on at which it can be taken, or hides it.
 local function show_run(run, version)
-  local r = call('HMGET', P .. 'run:' .. run, 'status', 'due', 'until', 'lane', 'number')
-  show(version, r[4], r[5], run, claim_at(r[1], r[2], r[3]))
+  local r = call('HMGET', P .. 'run:' .. run, 'status', 'due', 'until', 'lane', 'number', 'claims')
+  local at = ''
+  if r[1] == 'running' then at = r[3] elseif r[1] == 'pending' or r[1] == 'waiting' then at = r[2] end
+  show(lane_of(version, r[4], r[6]), r[5], run, at)
+end
+
+-- After the time of a run has changed.
+local function show_if_head(run, thread)
+  if head_of_line(thread) == run then show_run(run, call('HGET', P .. 'thread:' .. thread, 'version')) end
 end
 `
 
@@ -102,11 +109,11 @@ export const wakeRun = `
 -- Returns whether the run is waiting.
 local function wake_run(run)
   local key = P .. 'run:' .. run
-  local r = call('HMGET', key, 'status', 'due', 'thread', 'lane', 'number')
+  local r = call('HMGET', key, 'status', 'due', 'thread')
   if r[1] ~= 'waiting' then return false end
   if r[2] == '' or tonumber(r[2]) > now then
     call('HSET', key, 'due', now)
-    if head_of_line(r[3]) == run then show(call('HGET', P .. 'thread:' .. r[3], 'version'), r[4], r[5], run, now) end
+    show_if_head(run, r[3])
   end
   return true
 end

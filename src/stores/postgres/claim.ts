@@ -1,0 +1,148 @@
+import { codeOf } from '../../model/errors.ts'
+import type { Payload } from '../../model/payload.ts'
+import type { Change, Committed } from '../../store/change.ts'
+import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
+import { bigintArray, textArray } from './binary-arrays.ts'
+import { claimSql, extendSql, readClaimedSql } from './claim-sql.ts'
+import type { Clock } from './clock.ts'
+import { type Connections, NotSent, prepareStatement } from './connections.ts'
+import { toHoldfastError } from './errors.ts'
+import type { Leases } from './leases.ts'
+import { type Row, runColumnCount, toRecord, toRun, toThread } from './rows.ts'
+import { inSchema } from './schema.ts'
+import type { Writes } from './writes.ts'
+
+export interface ClaimOptions {
+  readonly connections: Connections
+  readonly writes: Writes
+  readonly schema: string
+  readonly clock: Clock
+  readonly leases: Leases
+  readonly isDurable: boolean
+  readonly commit: (changes: readonly Change[]) => Promise<readonly Committed[]>
+}
+
+/** Claims runs and extends leases: claim-sql.ts. */
+export function prepareClaim({ connections, writes, schema, clock, leases, isDurable, commit }: ClaimOptions) {
+  const take = prepareStatement(inSchema(claimSql, schema))
+  const readTaken = prepareStatement(inSchema(readClaimedSql, schema))
+  const extend = prepareStatement(inSchema(extendSql, schema))
+
+  async function claim(request: ClaimRequest): Promise<Claim[]> {
+    const workflows = executables(request)
+    connections.refuseClosed()
+    if (request.limit <= 0 || workflows.length === 0 || request.queues?.length === 0) return []
+    const written = await writes.write(take, [
+      ...[clock.offset(), isDurable, request.workerId, Math.round(request.leaseMs), Math.min(request.limit, 100_000)],
+      textArray(workflows.map(({ name }) => name)),
+      bigintArray(workflows.map(({ version }) => version)),
+      bigintArray(workflows.map(({ stateVersion }) => stateVersion ?? null)),
+      request.queues === undefined ? null : textArray(request.queues),
+    ])
+    const rows = 'rows' in written ? written.rows : await readAgain(written.recorded)
+    const claims: Claim[] = []
+    for (const row of rows) {
+      const taken = toClaim(row)
+      leases.add(taken.leaseId, { run: Number(row[1]), thread: Number(row[2]), owner: taken.run.owner, runId: taken.run.id, threadId: taken.run.threadId })
+      const input = readInput(row, taken)
+      if (input === null) await setAside(taken)
+      else claims.push({ ...taken, input })
+    }
+    const now = claims[0]?.now
+    if (now !== undefined) clock.learn(now)
+    return claims
+  }
+
+  /** The answer was lost with its connection; what was claimed is known by number. */
+  async function readAgain(recorded: string | null): Promise<Row[]> {
+    if (recorded === null) return []
+    const { now, runs, leases, holders, untils } = JSON.parse(recorded) as Recorded
+    const rows = await connections.read(readTaken, [bigintArray(runs), textArray(leases), textArray(holders), bigintArray(untils)])
+    return rows.map((row) => [String(now), ...row])
+  }
+
+  /** A run whose input is damaged cannot be executed, and must not come back again and again. */
+  async function setAside({ run, leaseId, now }: Omit<Claim, 'input'>): Promise<void> {
+    const paused = { type: 'run_paused', step: null, count: 0, attempt: 0, at: now, durationMs: null, payload: null, patch: null } as const
+    await commit([
+      {
+        ...{ owner: run.owner, threadId: run.threadId, runId: run.id, guard: { kind: 'lease', epoch: run.epoch, leaseId } },
+        ...{ events: [paused], isCheckpoint: false, run: { status: 'paused', reason: 'poisoned', setsEnd: true } },
+      },
+    ])
+  }
+
+  async function renew({ leaseMs, leases }: RenewRequest): Promise<Renewed[]> {
+    connections.refuseClosed()
+    if (leases.length === 0) return []
+    const values = [
+      ...[clock.offset(), Math.round(leaseMs)],
+      textArray(leases.map(({ owner }) => owner)),
+      textArray(leases.map(({ runId }) => runId)),
+      bigintArray(leases.map(({ epoch }) => epoch)),
+      textArray(leases.map(({ leaseId }) => leaseId)),
+    ]
+    try {
+      const held = new Map((await connections.send(extend, values, { isApart: true })).map(([n, hasMail]) => [Number(n), hasMail === 't']))
+      return leases.map(({ owner, runId }, index) => ({ owner, runId, isHeld: held.has(index + 1), hasMail: held.get(index + 1) === true }))
+    } catch (error) {
+      // Also when it may have been written: not to know is not to hold, and the next renewal will tell.
+      throw toHoldfastError(error instanceof NotSent ? error.cause : error, 'read')
+    }
+  }
+
+  return { claim, renew }
+}
+
+interface Recorded {
+  readonly now: number
+  readonly runs: number[]
+  readonly leases: string[]
+  readonly holders: (string | null)[]
+  readonly untils: number[]
+}
+
+const threadAt = 1 + runColumnCount
+const recordAt = threadAt + 8
+const restAt = recordAt + 13
+
+function toClaim(row: Row): Omit<Claim, 'input'> {
+  const run = toRun(row, 1)
+  const holder = row[restAt + 1] ?? null
+  return {
+    run,
+    leaseId: run.leaseId as string,
+    thread: toThread(row, threadAt),
+    takenFrom: holder === null ? null : { holder, why: 'lease_expired', leaseUntil: Number(row[restAt + 2]) },
+    hasMail: row[restAt] === 't',
+    now: Number(row[0]),
+  }
+}
+
+/** Null when the input is missing or damaged. */
+function readInput(row: Row, { run, thread }: Omit<Claim, 'input'>): Payload | null {
+  if (row[recordAt] === null) return null
+  try {
+    return toRecord(row, thread, run.id, recordAt).payload
+  } catch (error) {
+    if (codeOf(error) === 'corrupt_record') return null
+    throw error
+  }
+}
+
+/** Each workflow and version once, with the highest state version that is understood there. */
+function executables({ workflows }: ClaimRequest): ClaimRequest['workflows'] {
+  const known = new Map<string, ClaimRequest['workflows'][number]>()
+  for (const workflow of workflows) {
+    if (!Number.isSafeInteger(workflow.version)) continue
+    const key = `${workflow.version} ${workflow.name}`
+    const other = known.get(key)
+    if (other === undefined || isAtLeast(workflow.stateVersion, other.stateVersion)) known.set(key, workflow)
+  }
+  return [...known.values()]
+}
+
+/** Absent means any. */
+function isAtLeast(a: number | undefined, b: number | undefined): boolean {
+  return a === undefined || (b !== undefined && a >= b)
+}

@@ -1,0 +1,252 @@
+import { createHash } from 'node:crypto'
+import { HoldfastError } from '../../model/errors.ts'
+import { loadDriver, type PgDriver, type PgOwnClientLike, type PgPooledClientLike, type PgPoolLike } from './driver.ts'
+import { closedError, isConnectionLost, isReadOnly, isStatementUnknown, refusesSettings, toHoldfastError } from './errors.ts'
+import type { Row } from './rows.ts'
+
+export type { PgClientLike, PgPoolLike } from './driver.ts'
+
+/** How long the server may work on one statement. */
+const statementMs = 30_000
+/** How long to wait for an answer before the connection is given up: longer than the server may take. */
+const answerMs = statementMs + 5_000
+const connectMs = 10_000
+
+/** SQL with a name under which the server keeps it prepared. */
+export interface Statement {
+  readonly text: string
+  readonly name: string
+}
+
+export interface ConnectionsOptions {
+  readonly url?: string
+  readonly pool?: PgPoolLike
+  readonly poolSize?: { readonly min?: number; readonly max?: number }
+}
+
+/**
+ * The connections of one store: a pool for everything, and one connection apart for heartbeats, which the load of the pool
+ * never starves. A pool that the user passed is used and stays open; the one apart is ours in any case.
+ *
+ * Nothing here depends on the settings of a session, since behind a pooler a session is not ours: functions bring their own
+ * lock time-out, transactions set theirs.
+ */
+export class Connections {
+  readonly #driver: PgDriver | null
+  readonly #config: object
+  readonly #isOwn: boolean
+  #pool: PgPoolLike
+  #apart: PgPoolLike | null
+  #isPreparing = true
+  #isClosed = false
+
+  private constructor(options: { driver: PgDriver | null; config: object; pool: PgPoolLike; apart: PgPoolLike | null; isOwn: boolean }) {
+    this.#driver = options.driver
+    this.#config = options.config
+    this.#pool = options.pool
+    this.#apart = options.apart
+    this.#isOwn = options.isOwn
+  }
+
+  static async open({ url, pool, poolSize }: ConnectionsOptions): Promise<Connections> {
+    if (pool !== undefined) return Connections.#over(pool)
+    const driver = await loadDriver()
+    const base = { connectionString: url, ...clientSettings, min: poolSize?.min ?? 5, max: Math.max(1, poolSize?.max ?? 20) }
+    const config = { ...base, ...sessionSettings }
+    const connections = new Connections({ driver, config, pool: openPool(driver, config), apart: openApart(driver, config), isOwn: true })
+    try {
+      await connections.withClient(async () => {})
+      return connections
+    } catch (error) {
+      await connections.close()
+      if (!refusesSettings((error as Error).cause ?? error)) throw error
+    }
+    // A pooler that takes no settings: statements go without a server's time limit, locks still have one.
+    return new Connections({ driver, config: base, pool: openPool(driver, base), apart: openApart(driver, base), isOwn: true })
+  }
+
+  static #over(pool: PgPoolLike): Connections {
+    const config = copyOptions(pool)
+    const Pool = pool.constructor as PgDriver['Pool']
+    const apart = config === null ? null : openApart({ Pool } as PgDriver, config)
+    return new Connections({ driver: null, config: config ?? {}, pool, apart, isOwn: false })
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed
+  }
+
+  refuseClosed(): void {
+    if (this.#isClosed) throw closedError()
+  }
+
+  /** One statement that only reads. On a connection that turns out to be dead it is sent once more. */
+  async read(statement: Statement, values: readonly unknown[]): Promise<readonly Row[]> {
+    this.refuseClosed()
+    try {
+      return await this.send(statement, values)
+    } catch (error) {
+      if (!isConnectionLost(error)) throw toHoldfastError(error, 'read')
+    }
+    try {
+      return await this.send(statement, values)
+    } catch (error) {
+      throw toHoldfastError(error, 'read')
+    }
+  }
+
+  /** One statement and its rows in text form. Errors are as the driver has them; `NotSent` when nothing reached the server. */
+  async send(statement: Statement, values: readonly unknown[], { isApart = false } = {}): Promise<readonly Row[]> {
+    const client = await this.#connect(isApart ? (this.#apart ?? this.#pool) : this.#pool)
+    return this.#sendOn(client, statement, values)
+  }
+
+  /** A client for several statements. It is given back at the end, or ended when the body throws. */
+  async withClient<Answer>(body: (client: PgPooledClientLike) => Promise<Answer>): Promise<Answer> {
+    this.refuseClosed()
+    let client: PgPooledClientLike
+    try {
+      client = await this.#connect(this.#pool)
+    } catch (error) {
+      throw toHoldfastError(error instanceof NotSent ? error.cause : error, 'open')
+    }
+    let failure: Error | undefined
+    client.on('error', ignore)
+    try {
+      return await body(client)
+    } catch (error) {
+      failure = error as Error
+      throw toHoldfastError(error, 'open')
+    } finally {
+      client.removeListener('error', ignore)
+      client.release(failure)
+    }
+  }
+
+  /** A connection of its own for notifications; null where there is no way to open one. */
+  async openApart(): Promise<PgOwnClientLike | null> {
+    const Client = this.#driver?.Client ?? ((this.#pool as { Client?: PgDriver['Client'] }).Client as PgDriver['Client'] | undefined)
+    if (Client === undefined || this.#isClosed) return null
+    const client = new Client({ ...withPassword(this.#config), application_name: 'holdfast listen' })
+    client.on('error', ignore)
+    await client.connect()
+    return client
+  }
+
+  async close(): Promise<void> {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    const ending = [this.#apart?.end(), this.#isOwn ? this.#pool.end() : undefined]
+    // With the server out of reach a connection that waits for an answer is not waited for.
+    await Promise.race([Promise.allSettled(ending), sleep(5_000)])
+  }
+
+  async #connect(pool: PgPoolLike): Promise<PgPooledClientLike> {
+    try {
+      return await pool.connect()
+    } catch (error) {
+      throw new NotSent(error)
+    }
+  }
+
+  async #sendOn(client: PgPooledClientLike, { text, name }: Statement, values: readonly unknown[]): Promise<readonly Row[]> {
+    let failure: Error | undefined
+    let timer: NodeJS.Timeout | undefined
+    const wait = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new Error(`connection given up: no answer within ${answerMs} ms`)), answerMs)
+    })
+    client.on('error', ignore)
+    try {
+      const query = { text, values, rowMode: 'array', types: rawTypes } as const
+      try {
+        const { rows } = await Promise.race([client.query(this.#isPreparing ? { ...query, name } : query), wait])
+        return rows as Row[]
+      } catch (error) {
+        if (!isStatementUnknown(error)) throw error
+        this.#isPreparing = false
+        const { rows } = await Promise.race([client.query(query), wait])
+        return rows as Row[]
+      }
+    } catch (error) {
+      if (isConnectionLost(error) || isReadOnly(error)) failure = error as Error
+      if (isReadOnly(error)) this.#renewPool()
+      throw error
+    } finally {
+      clearTimeout(timer)
+      client.removeListener('error', ignore)
+      client.release(failure)
+    }
+  }
+
+  /** The server is no longer the primary: whatever is connected to it goes, and the name is looked up again. */
+  #renewPool(): void {
+    if (!this.#isOwn || this.#driver === null || this.#isClosed) return
+    const [pool, apart] = [this.#pool, this.#apart]
+    this.#pool = openPool(this.#driver, this.#config)
+    this.#apart = openApart(this.#driver, this.#config)
+    void pool.end().catch(ignore)
+    void apart?.end().catch(ignore)
+  }
+}
+
+/** The failure came before anything was sent. */
+export class NotSent extends Error {
+  constructor(cause: unknown) {
+    super(`no connection: ${(cause as Error)?.message}`, { cause })
+  }
+}
+
+/** Names a statement after its text, so that two stores over one pool do not meet. */
+export function prepareStatement(text: string): Statement {
+  return { text, name: `hf_${createHash('sha256').update(text).digest('hex').slice(0, 16)}` }
+}
+
+const clientSettings = {
+  application_name: 'holdfast',
+  connectionTimeoutMillis: connectMs,
+  idleTimeoutMillis: 30_000,
+  keepAlive: true,
+  keepAliveInitialDelayMillis: 10_000,
+}
+
+/** Sent with the login. A pooler may not take them. */
+const sessionSettings = {
+  statement_timeout: statementMs,
+  lock_timeout: 10_000,
+  idle_in_transaction_session_timeout: 10_000,
+}
+
+/** Values stay text: what they are is known to whoever asked. */
+const rawTypes = { getTypeParser: () => (value: string) => value }
+
+function openPool(driver: PgDriver, config: object): PgPoolLike {
+  const pool = new driver.Pool(config)
+  // An idle connection that dies is replaced at its next use; without a listener it would end the process.
+  pool.on?.('error', ignore)
+  return pool
+}
+
+function openApart(driver: Pick<PgDriver, 'Pool'>, config: object): PgPoolLike {
+  return openPool(driver as PgDriver, { ...withPassword(config), min: 0, max: 1, application_name: 'holdfast heartbeat' })
+}
+
+/** How the user's pool connects, for a connection beside it; null if it does not say. */
+function copyOptions(pool: PgPoolLike): object | null {
+  const { options } = pool
+  return options === undefined || typeof pool.constructor !== 'function' ? null : withPassword(options)
+}
+
+/** The driver keeps the password out of sight of copies. */
+function withPassword(config: object): object {
+  return 'password' in config ? { ...config, password: (config as { password: unknown }).password } : { ...config }
+}
+
+function ignore(): void {}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms).unref())
+}
+
+export function invalidUrl(message: string): HoldfastError {
+  return new HoldfastError('invalid_url', message)
+}

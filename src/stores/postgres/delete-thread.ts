@@ -1,0 +1,26 @@
+import { durableSql } from './sql.ts'
+
+/** Deletes a thread; what is left is its row, from which a new life would go on. */
+export const deleteThreadFunction = `
+CREATE OR REPLACE FUNCTION holdfast.fn_delete_thread(p_writer bigint, p_batch bigint, p_sync boolean, p_owner text, p_thread text, p_at bigint) RETURNS text
+LANGUAGE plpgsql VOLATILE SET lock_timeout = '10s' AS $$
+DECLARE
+  v_thread bigint; v_runs bigint[]; v_epoch bigint;
+BEGIN
+  SELECT t.id INTO v_thread FROM holdfast.threads t WHERE t.owner = p_owner AND t.thread_id = p_thread AND t.deleted_at IS NULL FOR NO KEY UPDATE;
+  IF NOT FOUND THEN RETURN 'false'; END IF;
+  ${durableSql}
+  PERFORM FROM holdfast.runs r WHERE r.thread = v_thread ORDER BY r.thread, r.id FOR UPDATE;
+  SELECT array_agg(r.id), max(r.epoch) INTO v_runs, v_epoch FROM holdfast.runs r WHERE r.thread = v_thread;
+  UPDATE holdfast.threads t SET state_version = 0, epoch_floor = greatest(t.epoch_floor, v_epoch), deleted_at = p_at WHERE t.id = v_thread;
+  UPDATE holdfast.operations o SET status = 'unsure' WHERE o.run = ANY (v_runs) AND o.status = 'intended';
+  DELETE FROM holdfast.inbox m WHERE m.run = ANY (v_runs);
+  DELETE FROM holdfast.runs r WHERE r.thread = v_thread;
+  DELETE FROM holdfast.log l WHERE l.thread = v_thread;
+  DELETE FROM holdfast.snapshots s WHERE s.thread = v_thread;
+  DELETE FROM holdfast.labels b WHERE b.thread = v_thread;
+  PERFORM holdfast.fn_record(p_writer, p_batch, p_at, 'true');
+  RETURN 'true';
+END $$;
+`
+export const deleteThreadSql = 'SELECT holdfast.fn_delete_thread($1, $2, $3, $4, $5, $6)'

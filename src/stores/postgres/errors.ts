@@ -1,0 +1,102 @@
+import { codeOf, HoldfastError } from '../../model/errors.ts'
+
+/** What was going on when the server or the connection failed. */
+export type Doing = 'open' | 'read' | 'write'
+
+/** An error of the server, the driver or the network as one of ours; anything else as it is. Only when surely nothing was written. */
+export function toHoldfastError(error: unknown, doing: Doing): unknown {
+  if (codeOf(error) !== undefined) return error
+  const code = serverCodeOf(error)
+  const because = `(${[code, (error as Error)?.message].filter(Boolean).join(': ')})`
+  const nothing = doing === 'write' ? '; nothing was written' : ''
+  const options = { cause: error, details: { serverCode: code } }
+  const retryable = { ...options, retryable: true }
+
+  if (code === '53100' || code === 'ENOSPC') {
+    const message = `The Postgres server has no space left${nothing}. Free space there and try again. ${because}`
+    return new HoldfastError('storage_full', message, retryable)
+  }
+  if (code === '25006') {
+    const message = `The Postgres server is read-only${nothing}: a standby, or a primary that was demoted. Connect to the primary. ${because}`
+    return new HoldfastError('store_unavailable', message, retryable)
+  }
+  if (code === '53300' || code === '53400') {
+    const message = `The Postgres server takes no more connections${nothing}. Raise max_connections, or open with a smaller pool. ${because}`
+    return new HoldfastError('store_unavailable', message, retryable)
+  }
+  if (busyCodes.has(code)) {
+    const message = `The Postgres server was too busy with others${nothing}. Try again; look for a session that is idle in a transaction. ${because}`
+    return new HoldfastError('store_unavailable', message, retryable)
+  }
+  if (isConnectionLost(error)) {
+    const message = `The Postgres server cannot be reached${nothing}. Check that it runs and that the URL is right; then try again. ${because}`
+    return new HoldfastError('store_unavailable', message, retryable)
+  }
+  if (code.startsWith('28') || code === '3D000') {
+    const message = `The Postgres server refused the login. Check user, password and database in the URL. ${because}`
+    return new HoldfastError('store_unavailable', message, options)
+  }
+  if (code === '42501') {
+    const message = `The user of the Postgres store lacks a right${nothing}. Grant it, or set the tables up with another user. ${because}`
+    return new HoldfastError('store_unavailable', message, options)
+  }
+  if (code === '54000' || code === '53200') {
+    return new HoldfastError('value_too_large', `A value is larger than the Postgres server can take${nothing}. ${because}`, options)
+  }
+  if (code === 'XX001' || code === 'XX002') {
+    return new HoldfastError('corrupt_record', `A table of the Postgres store is damaged. Restore it from a backup. ${because}`, options)
+  }
+  return error
+}
+
+/** Nothing is known of what was sent: the connection went away before the answer came. */
+export function isConnectionLost(error: unknown): boolean {
+  const code = serverCodeOf(error)
+  if (code.startsWith('08') || shutdownCodes.has(code)) return true
+  if (/^E[A-Z]+$/.test(code)) return true
+  return error instanceof Error && code === '' && /connection|timeout|closed|terminated|socket/i.test(error.message)
+}
+
+/** Two writers stood in each other's way; the same statement goes through when it is sent again. */
+export function isWorthRepeating(error: unknown): boolean {
+  const code = serverCodeOf(error)
+  return code === '40P01' || code === '40001'
+}
+
+/** A pooler has handed us a session that does not know our prepared statement, or knows another of that name. */
+export function isStatementUnknown(error: unknown): boolean {
+  const code = serverCodeOf(error)
+  return code === '26000' || code === '42P05'
+}
+
+export function isReadOnly(error: unknown): boolean {
+  return serverCodeOf(error) === '25006'
+}
+
+/** A pooler that takes no settings with the login. */
+export function refusesSettings(error: unknown): boolean {
+  return serverCodeOf(error) === '08P01' && /startup parameter/i.test((error as Error).message)
+}
+
+export function closedError(): HoldfastError {
+  return new HoldfastError('closed', 'The store is closed; nothing was read or written. Open it again to go on.')
+}
+
+export function unknownOutcome(error: unknown): HoldfastError {
+  const message =
+    'The connection to the Postgres server was lost while it wrote, and it has not come back: whether the write is there is not known. Read before trying again.'
+  return new HoldfastError('outcome_unknown', message, { cause: error, retryable: true, details: { serverCode: serverCodeOf(error) } })
+}
+
+/** SQLSTATE, or the code of the operating system; '' where there is neither. */
+export function serverCodeOf(error: unknown): string {
+  if (!(error instanceof Error) || error instanceof HoldfastError) return ''
+  const code = (error as { code?: unknown }).code
+  return typeof code === 'string' ? code : ''
+}
+
+/** Deadlock, serialization, lock and statement time-outs, out of memory or of locks. */
+const busyCodes = new Set(['40P01', '40001', '55P03', '57014', '25P03', '25P04', '53000', 'HF003'])
+
+/** The session was ended by somebody else, or the server is not yet or no longer there for us. */
+const shutdownCodes = new Set(['57P01', '57P02', '57P03', '57P05'])

@@ -1,0 +1,255 @@
+import { HoldfastError } from '../../model/errors.ts'
+import type { LogRecord } from '../../model/event.ts'
+import type { Operation } from '../../model/operation.ts'
+import { type Run, runStatuses } from '../../model/run.ts'
+import type { CheckpointQuery, CheckpointRow, LogQuery, Message, RunKey, RunQuery, Snapshot, Thread, ThreadKey, ThreadQuery } from '../../store/store.ts'
+import { type Connections, prepareStatement } from './connections.ts'
+import {
+  type Row,
+
+  selectBareColumns,
+  selectMessageColumns,
+  selectRecordColumns,
+  selectRunColumns,
+  selectSnapshotColumns,
+  selectThreadColumns,
+  toBareRecord,
+  toMessage,
+  toOperation,
+  toRecord,
+  toRun,
+  toSnapshot,
+  toThread,
+} from './rows.ts'
+import { inSchema } from './schema.ts'
+
+/** Everything that only reads. Each act is one statement, so it sees one state of the tables. */
+export function prepareReads(connections: Connections, schema: string) {
+  const prepared = new Map<string, ReturnType<typeof prepareStatement>>()
+
+  /** Texts are ours and few; names and values of callers are only ever bound. */
+  function read(sql: string, values: readonly unknown[]): Promise<readonly Row[]> {
+    let statement = prepared.get(sql)
+    if (statement === undefined) {
+      statement = prepareStatement(inSchema(sql, schema))
+      prepared.set(sql, statement)
+    }
+    return connections.read(statement, values)
+  }
+
+  return {
+    async now(offset: number): Promise<number> {
+      const [row] = await read('SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1::bigint', [offset])
+      return Number(row?.[0])
+    },
+
+    async readRun({ owner, runId }: RunKey): Promise<Run | null> {
+      const [row] = await read(
+        `SELECT ${selectRunColumns} FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread WHERE r.owner = $1 AND r.run_id = $2`,
+        [owner, runId],
+      )
+      return row === undefined ? null : toRun(row)
+    },
+
+    async listRuns(query: RunQuery): Promise<{ items: Run[]; cursor?: string }> {
+      const limit = atLeastZero(query.limit)
+      const before = readCursor(query.cursor) ?? Number.MAX_SAFE_INTEGER
+      const rows = await read(runsSql(query), runsValues(query, before, limit + 1))
+      return page(rows, limit, { numberAt: 0, toItem: (row) => toRun(row) })
+    },
+
+    async readThread({ owner, threadId }: ThreadKey): Promise<Thread | null> {
+      const [row] = await read(`SELECT ${selectThreadColumns} FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2`, [owner, threadId])
+      return row === undefined ? null : toThread(row)
+    },
+
+    async listThreads({ owner, limit: asked, cursor }: ThreadQuery): Promise<{ items: Thread[]; cursor?: string }> {
+      const limit = atLeastZero(asked)
+      const rows = await read(
+        `SELECT t.id, ${selectThreadColumns} FROM holdfast.threads t WHERE t.owner = $1 AND t.deleted_at IS NULL AND t.id > $2 ORDER BY t.id LIMIT $3`,
+        [owner, readCursor(cursor) ?? 0, limit + 1],
+      )
+      return page(rows, limit, { numberAt: 0, toItem: (row) => toThread(row, 1) })
+    },
+
+    async readLog(query: LogQuery): Promise<LogRecord[]> {
+      const limit = query.limit === undefined ? null : atLeastZero(query.limit)
+      if (limit === 0) return []
+      const { owner, threadId, runId, types } = query
+      const rows = await read(logSql(query), [
+        ...[owner, threadId, position(query.afterSeq ?? 0), query.toSeq === undefined ? null : position(query.toSeq)],
+        ...(limit === null ? [null] : [limit + 1]),
+        ...(runId === undefined ? [] : [runId]),
+        ...(types === undefined ? [] : [types]),
+      ])
+      return readRecords(rows, query, limit ?? Number.POSITIVE_INFINITY)
+    },
+
+    async readSnapshot({ owner, threadId, atSeq }: ThreadKey & { readonly atSeq: number }): Promise<Snapshot | null> {
+      const [row] = await read(
+        `SELECT ${selectSnapshotColumns}, t.incarnation FROM holdfast.threads t
+           CROSS JOIN LATERAL (SELECT * FROM holdfast.snapshots s WHERE s.thread = t.id AND s.seq <= $3 ORDER BY s.seq DESC LIMIT 1) s
+         WHERE t.owner = $1 AND t.thread_id = $2`,
+        [owner, threadId, position(atSeq)],
+      )
+      return row === undefined ? null : toSnapshot(row, { owner, threadId, incarnation: Number(row[5]) })
+    },
+
+    async listCheckpoints({ owner, threadId, afterSeq, limit, label }: CheckpointQuery): Promise<CheckpointRow[]> {
+      const rows = await read(
+        `SELECT l.seq, l.at, r.run_id, l.step, b.label, l.checkpoint_bytes
+         FROM holdfast.threads t
+           JOIN holdfast.log l ON l.thread = t.id AND l.seq > $3 AND l.checkpoint_bytes IS NOT NULL
+           ${label === undefined ? 'LEFT' : ''} JOIN holdfast.labels b ON b.thread = t.id AND b.seq = l.seq
+           LEFT JOIN holdfast.runs r ON r.id = l.run
+         WHERE t.owner = $1 AND t.thread_id = $2 AND t.deleted_at IS NULL ${label === undefined ? '' : 'AND b.label = $5'}
+         ORDER BY l.seq LIMIT $4`,
+        [owner, threadId, position(afterSeq ?? 0), limit === undefined ? null : atLeastZero(limit), ...(label === undefined ? [] : [label])],
+      )
+      return rows.map(([seq, at, runId, step, label, bytes]) => ({
+        ...{ seq: Number(seq), at: Number(at), runId: runId ?? null, step: step ?? null, label: label ?? null, bytes: Number(bytes) },
+      }))
+    },
+
+    async readInbox({ owner, runId }: RunKey): Promise<Message[]> {
+      const rows = await read(
+        `SELECT ${selectMessageColumns} FROM holdfast.runs r JOIN holdfast.inbox m ON m.run = r.id WHERE r.owner = $1 AND r.run_id = $2 ORDER BY m.id`,
+        [owner, runId],
+      )
+      return rows.map((row) => toMessage(row, { owner, runId }))
+    },
+
+    async readOperation({ owner, key }: { readonly owner: string; readonly key: string }): Promise<Operation | null> {
+      const [row] = await read('SELECT to_jsonb(o) FROM holdfast.operations o WHERE o.owner = $1 AND o.key = $2', [owner, key])
+      return row?.[0] == null ? null : toOperation(JSON.parse(row[0]) as Parameters<typeof toOperation>[0])
+    },
+  }
+}
+
+/** Newest first: one look into the index for each status, or along the thread. */
+function runsSql({ threadId, workflow, queue }: RunQuery): string {
+  const filters = [workflow === undefined ? '' : 'AND r.workflow = $6', queue === undefined ? '' : 'AND r.queue = $7'].join(' ')
+  // $5, $6 and $7 are named in any case, so that every text has the same parameters.
+  const unused = '($5::text IS NULL OR true) AND ($6::text IS NULL OR true) AND ($7::text IS NULL OR true)'
+  const runs =
+    threadId === undefined
+      ? `unnest($4::text[]) s(status) CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE r.owner = $1 AND r.status = s.status AND r.id < $2 ${filters}
+           ORDER BY r.id DESC LIMIT $3) r`
+      : `(SELECT * FROM holdfast.runs r WHERE r.thread = (SELECT t.id FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $5)
+           AND r.id < $2 AND r.status = ANY ($4::text[]) ${filters} ORDER BY r.id DESC LIMIT $3) r`
+  return `SELECT ${selectRunColumns} FROM ${runs} JOIN holdfast.threads t ON t.id = r.thread WHERE ${unused} ORDER BY r.id DESC LIMIT $3`
+}
+
+function runsValues({ owner, statuses, threadId, workflow, queue }: RunQuery, before: number, limit: number): unknown[] {
+  return [owner, before, limit, [...new Set(statuses ?? runStatuses)], threadId ?? null, workflow ?? null, queue ?? null]
+}
+
+/**
+ * One range of the primary key. With filters each record also tells how many of the range come up to it, and the last of
+ * the range comes in any case: so a gap is found among what is passed over as well.
+ */
+function logSql({ runId, withEdits, types, patchesOnly, bare }: LogQuery): string {
+  const hasPatch = '(l.patch IS NOT NULL OR l.patch_bytes IS NOT NULL)'
+  const ofRun = 'l.run = (SELECT r.id FROM holdfast.runs r WHERE r.owner = $1 AND r.run_id = $6)'
+  const filters = [
+    ...(runId === undefined ? [] : [withEdits === true ? `(${ofRun} OR ${hasPatch})` : ofRun]),
+    ...(types === undefined ? [] : [`l.type = ANY ($${runId === undefined ? 6 : 7}::text[])`]),
+    ...(patchesOnly === true ? [hasPatch] : []),
+  ]
+  const range = 'FROM holdfast.log l WHERE l.thread = t.id AND l.seq BETWEEN t.first AND t.last'
+  const records =
+    filters.length === 0
+      ? `SELECT *, NULL AS n ${range}`
+      : `SELECT * FROM (SELECT *, row_number() OVER (ORDER BY l.seq) AS n ${range}) l WHERE (${filters.join(' AND ')}) OR l.seq = t.last`
+  return `
+    SELECT t.incarnation, t.first, t.last, l.n, r.run_id, ${bare === true ? selectBareColumns : selectRecordColumns}
+    FROM (SELECT t.id, t.incarnation, greatest($3, t.base_seq) + 1 AS first, least($4, t.head_seq) AS last
+          FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2 AND t.deleted_at IS NULL) t
+      LEFT JOIN LATERAL (${records} ORDER BY l.seq LIMIT $5) l ON true
+      LEFT JOIN holdfast.runs r ON r.id = l.run
+    ORDER BY l.seq`
+}
+
+const recordAt = 5
+
+function readRecords(rows: readonly Row[], query: LogQuery, limit: number): LogRecord[] {
+  const records: LogRecord[] = []
+  const [first, last] = [Number(rows[0]?.[1]), Number(rows[0]?.[2])]
+  if (rows.length === 0 || first > last) return records
+  const { owner, threadId, bare } = query
+  const hasFilter = query.runId !== undefined || query.types !== undefined || query.patchesOnly === true
+  let seen = first - 1
+  for (const row of rows) {
+    const seq = Number(row[recordAt])
+    const count = hasFilter ? Number(row[3]) : seen - first + 2
+    if (row[recordAt] === null || seq !== first + count - 1) throw gapError(threadId, first, last)
+    seen = seq
+    const runId = row[4] ?? null
+    const record = bare === true ? toBareRecord(row, runId, recordAt) : toRecord(row, { owner, threadId, incarnation: Number(row[0]) }, runId, recordAt)
+    const hasPatch = bare === true ? row[recordAt + 11] === 'true' : record.patch !== null
+    if (records.length < limit && isAskedFor(record, hasPatch, query)) records.push(showRecord(record, query))
+  }
+  if (seen !== last && rows.length <= limit) throw gapError(threadId, first, last)
+  return records
+}
+
+function isAskedFor(record: LogRecord, hasPatch: boolean, { runId, withEdits, types, patchesOnly }: LogQuery): boolean {
+  if (runId !== undefined && record.runId !== runId && !(withEdits === true && hasPatch)) return false
+  if (types !== undefined && !types.includes(record.type)) return false
+  return patchesOnly !== true || hasPatch
+}
+
+function showRecord(record: LogRecord, { runId, patchesOnly }: LogQuery): LogRecord {
+  const isForeign = runId !== undefined && record.runId !== runId
+  const isPatchAlone = (isForeign || patchesOnly === true) && record.type !== 'state_migrated'
+  return isPatchAlone ? { ...record, payload: null } : record
+}
+
+function gapError(threadId: string, firstSeq: number, lastSeq: number): HoldfastError {
+  return new HoldfastError(
+    'corrupt_record',
+    `The log of thread ${threadId} is damaged: a record between ${firstSeq} and ${lastSeq} is missing. Restore it from a backup, or delete the thread.`,
+    { details: { threadId, firstSeq, lastSeq } },
+  )
+}
+
+/** Labels a checkpoint, under the lock of its thread: a deletion comes before or after. */
+export const tagFunction = `
+CREATE OR REPLACE FUNCTION holdfast.fn_tag(p_writer bigint, p_batch bigint, p_owner text, p_thread text, p_seq bigint, p_label text) RETURNS text
+LANGUAGE plpgsql VOLATILE SET lock_timeout = '10s' AS $$
+DECLARE
+  v_thread bigint;
+BEGIN
+  SELECT t.id INTO v_thread FROM holdfast.threads t WHERE t.owner = p_owner AND t.thread_id = p_thread AND t.deleted_at IS NULL FOR NO KEY UPDATE;
+  IF NOT EXISTS (SELECT FROM holdfast.log l WHERE l.thread = v_thread AND l.seq = p_seq AND l.checkpoint_bytes IS NOT NULL) THEN RETURN 'false'; END IF;
+  DELETE FROM holdfast.labels b WHERE b.thread = v_thread AND (b.label = p_label OR b.seq = p_seq);
+  INSERT INTO holdfast.labels (thread, label, seq) VALUES (v_thread, p_label, p_seq);
+  PERFORM holdfast.fn_record(p_writer, p_batch, 0, 'true');
+  RETURN 'true';
+END $$;
+`
+export const tagSql = 'SELECT holdfast.fn_tag($1, $2, $3, $4, $5, $6)'
+
+/** One row more than the limit was read: it says whether there is a next page. */
+function page<Item>(rows: readonly Row[], limit: number, { numberAt, toItem }: { numberAt: number; toItem: (row: Row) => Item }) {
+  const shown = rows.slice(0, limit)
+  const last = shown.at(-1)
+  return { items: shown.map(toItem), ...(last !== undefined && rows.length > shown.length ? { cursor: `n${last[numberAt]}` } : {}) }
+}
+
+function readCursor(cursor: string | undefined): number | undefined {
+  if (cursor === undefined) return undefined
+  if (/^n[0-9]{1,15}$/.test(cursor)) return Number(cursor.slice(1))
+  throw new HoldfastError('invalid_input', `${JSON.stringify(cursor)} is not a cursor of this store. Pass the one that came with the last page.`)
+}
+
+/** A position as the server takes it, whatever number was given. */
+export function position(seq: number): number {
+  const whole = Number.isNaN(seq) ? 0 : Math.trunc(seq)
+  return Math.min(Number.MAX_SAFE_INTEGER - 1, Math.max(-1, whole))
+}
+
+function atLeastZero(limit: number): number {
+  return Math.min(2_000_000_000, Math.max(0, Math.ceil(limit)))
+}
+

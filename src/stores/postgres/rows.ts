@@ -1,0 +1,219 @@
+import { payloadChecksum, recordChecksum, verifyChecksum } from '../../model/checksum.ts'
+import type { EventType, LogRecord } from '../../model/event.ts'
+import type { Operation, OperationStatus } from '../../model/operation.ts'
+import type { Payload } from '../../model/payload.ts'
+import type { Run } from '../../model/run.ts'
+import type { Message, Snapshot, Thread } from '../../store/store.ts'
+
+/**
+ * Rows as the server sends them, and the nouns they stand for. A noun leaves here only after its checksum was verified.
+ *
+ * Positions, incarnations and times are given out inside the statement, so a checksum is made of the rest by the client and
+ * sealed with them by the server.
+ */
+
+/** A row in text form, column by column. */
+export type Row = readonly (string | null)[]
+
+export const runColumns = [
+  ...['id', 'thread', 'owner', 'run_id', 'workflow', 'version', 'status', 'reason', 'queue', 'priority', 'fingerprint', 'epoch', 'lease_id'],
+  ...['wake_at', 'lease_holder', 'due_at', 'claims_without_progress', 'current_step', 'input_seq', 'tape_seq', 'end_seq', 'created_at'],
+  ...['started_at', 'finished_at'],
+] as const
+
+export const textRunColumns: ReadonlySet<string> = new Set([
+  ...['owner', 'run_id', 'workflow', 'status', 'reason', 'queue', 'fingerprint', 'lease_id', 'lease_holder', 'current_step'],
+])
+
+/** Columns of a run as `toRun` reads them: its own, then its thread's id. */
+export const selectRunColumns = `${runColumns.map((column) => `r.${column}`).join(', ')}, t.thread_id`
+export const runColumnCount = runColumns.length + 1
+
+export function toRun(row: Row, at = 0): Run {
+  const text = (index: number) => row[at + index] as string
+  const status = text(6) as Run['status']
+  return {
+    owner: text(2),
+    id: text(3),
+    threadId: text(24),
+    workflow: text(4),
+    version: Number(row[at + 5]),
+    status,
+    reason: (row[at + 7] ?? null) as Run['reason'],
+    queue: text(8),
+    priority: Number(row[at + 9]),
+    fingerprint: text(10),
+    epoch: Number(row[at + 11]),
+    leaseId: row[at + 12] ?? null,
+    leaseUntil: status === 'running' ? toNumber(row[at + 13]) : null,
+    leaseHolder: row[at + 14] ?? null,
+    dueAt: toNumber(row[at + 15]),
+    claimsWithoutProgress: Number(row[at + 16]),
+    currentStep: row[at + 17] ?? null,
+    inputSeq: Number(row[at + 18]),
+    tapeSeq: toNumber(row[at + 19]),
+    endSeq: toNumber(row[at + 20]),
+    createdAt: Number(row[at + 21]),
+    startedAt: toNumber(row[at + 22]),
+    finishedAt: toNumber(row[at + 23]),
+  }
+}
+
+/** A run inside an answer in JSON, by the names of its columns. */
+export function runOfJson(json: Record<string, string | number | boolean | null>): Run {
+  const row = [...runColumns, 'thread_id'].map((column) => json[column] ?? null)
+  return toRun(row.map((value) => (value === null ? null : String(value))))
+}
+
+export const selectThreadColumns = 't.owner, t.thread_id, t.head_seq, t.state_version, t.incarnation, t.base_seq, t.created_at, t.deleted_at'
+
+export function toThread(row: Row, at = 0): Thread {
+  return {
+    owner: row[at] as string,
+    threadId: row[at + 1] as string,
+    headSeq: Number(row[at + 2]),
+    stateVersion: Number(row[at + 3]),
+    incarnation: Number(row[at + 4]),
+    baseSeq: Number(row[at + 5]),
+    createdAt: Number(row[at + 6]),
+    deletedAt: toNumber(row[at + 7]),
+  }
+}
+
+/** Where a record is kept. */
+export interface Shelf {
+  readonly owner: string
+  readonly threadId: string
+  readonly incarnation: number
+}
+
+const bareColumns = 'l.seq, l.at, l.duration_ms, l.checkpoint_bytes, l.count, l.attempt, l.type, l.step'
+export const selectRecordColumns = `${bareColumns}, l.checksum, l.payload, l.payload_bytes, l.patch, l.patch_bytes`
+export const selectBareColumns = `${bareColumns}, NULL, NULL, NULL, (l.patch IS NOT NULL OR l.patch_bytes IS NOT NULL)::text, NULL`
+
+export function toRecord(row: Row, shelf: Shelf, runId: string | null, at = 0): LogRecord {
+  const record: LogRecord = { ...toBareRecord(row, runId, at), payload: toPayload(row, at + 9), patch: toPayload(row, at + 11) }
+  const found = seal(newRecordChecksum(shelf, record), record.seq, shelf.incarnation)
+  verifyChecksum(Number(row[at + 8]), found, `Record ${shelf.threadId}@${record.seq}`)
+  return record
+}
+
+export function toBareRecord(row: Row, runId: string | null, at = 0): LogRecord {
+  return {
+    seq: Number(row[at]),
+    runId,
+    type: row[at + 6] as EventType,
+    step: row[at + 7] ?? null,
+    count: Number(row[at + 4]),
+    attempt: Number(row[at + 5]),
+    at: Number(row[at + 1]),
+    durationMs: toNumber(row[at + 2]),
+    payload: null,
+    patch: null,
+    isCheckpoint: row[at + 3] !== null,
+  }
+}
+
+/** The checksum of a record before it has a position. */
+export function newRecordChecksum({ owner, threadId }: Omit<Shelf, 'incarnation'>, record: Omit<LogRecord, 'seq'>): number {
+  return recordChecksum({ owner, threadId, incarnation: 0 }, record)
+}
+
+/** Binds a checksum to its place, as `sealSql` does. */
+export function seal(checksum: number, seq: number, incarnation = 0, stateVersion = 0): number {
+  const place = (Math.imul(incarnation, 2_654_435_761) >>> 0) + (Math.imul(stateVersion, 2_246_822_519) >>> 0)
+  return (checksum + seq + place) >>> 0
+}
+
+export const selectSnapshotColumns = 's.seq, s.state_version, s.checksum, s.state, s.state_bytes'
+
+export function toSnapshot(row: Row, shelf: Shelf, at = 0): Snapshot {
+  const snapshot: Snapshot = { seq: Number(row[at]), stateVersion: Number(row[at + 1]), state: toPayload(row, at + 3) as Payload }
+  const found = seal(newSnapshotChecksum(shelf, snapshot.state), snapshot.seq, shelf.incarnation, snapshot.stateVersion)
+  verifyChecksum(Number(row[at + 2]), found, `The snapshot of ${shelf.threadId}@${snapshot.seq}`)
+  return snapshot
+}
+
+export function newSnapshotChecksum({ owner, threadId }: Omit<Shelf, 'incarnation'>, state: Payload): number {
+  return payloadChecksum(['snapshot', owner, threadId], state)
+}
+
+/** An operation as to_jsonb shows its row: bytes are in hex. */
+export function toOperation(json: Readonly<Record<string, string | number | null>>): Operation {
+  const text = (column: string) => json[column] as string
+  const operation: Operation = {
+    owner: text('owner'),
+    key: text('key'),
+    name: text('name'),
+    runId: text('run_id'),
+    threadId: text('thread_id'),
+    status: text('status') as OperationStatus,
+    result: toPayload([json['result'] as string | null, json['result_bytes'] as string | null], 0),
+    evidence: toPayload([json['evidence'] as string | null, json['evidence_bytes'] as string | null], 0),
+    resolvedBy: (json['resolved_by'] ?? null) as string | null,
+    intendedAt: Number(json['intended_at']),
+    closedAt: json['closed_at'] === null || json['closed_at'] === undefined ? null : Number(json['closed_at']),
+  }
+  const { owner, key, result, evidence } = operation
+  const what = `Operation ${JSON.stringify(key)}`
+  verifyChecksum(Number(json['result_checksum']), operationChecksum({ owner, key }, 'result', result), what)
+  verifyChecksum(Number(json['evidence_checksum']), operationChecksum({ owner, key }, 'evidence', evidence), what)
+  return operation
+}
+
+/** 0 where there is nothing to be damaged. */
+export function operationChecksum(at: { readonly owner: string; readonly key: string }, what: 'result' | 'evidence', payload: Payload | null): number {
+  return payload === null ? 0 : payloadChecksum(['operation', at.owner, at.key, what], payload)
+}
+
+export const selectMessageColumns = 'm.id, m.at, m.checksum, m.kind, m.name, m.payload, m.payload_bytes'
+
+export function toMessage(row: Row, key: { readonly owner: string; readonly runId: string }): Message {
+  const message: Message = {
+    ...key,
+    id: Number(row[0]),
+    kind: row[3] as string,
+    name: row[4] ?? null,
+    payload: toPayload(row, 5),
+    at: Number(row[1]),
+  }
+  verifyChecksum(Number(row[2]), seal(newMessageChecksum(message), message.at), `Message ${message.id} to run ${key.runId}`)
+  return message
+}
+
+export function newMessageChecksum({ owner, runId, kind, name, payload }: Omit<Message, 'id' | 'at'>): number {
+  return payloadChecksum(['message', owner, runId, kind, name], payload)
+}
+
+/** Two columns, of which one is null: text, and bytes in hex. Bytes are a plain Uint8Array, on every store. */
+export function toPayload(row: Row, at: number): Payload | null {
+  const text = row[at] ?? null
+  if (text !== null) return text
+  const bytes = row[at + 1] ?? null
+  return bytes === null ? null : new Uint8Array(bytes.startsWith('\\x') ? Buffer.from(bytes.slice(2), 'hex') : unescapeBytes(bytes))
+}
+
+/** The older form, of a session that was told bytea_output = escape. */
+function unescapeBytes(text: string): Buffer {
+  return Buffer.from(
+    text.replaceAll(/\\(\\|[0-7]{3})/g, (_, code: string) => (code === '\\' ? code : String.fromCharCode(Number.parseInt(code, 8)))),
+    'latin1',
+  )
+}
+
+/** The two columns for a payload. */
+export function textOf(payload: Payload | null): string | null {
+  return typeof payload === 'string' ? payload : null
+}
+
+export function bytesOf(payload: Payload | null): Uint8Array | null {
+  return payload === null || typeof payload === 'string' ? null : payload
+}
+
+export function byteLengthOf(payload: Payload | null): number {
+  return payload === null ? 0 : typeof payload === 'string' ? Buffer.byteLength(payload) : payload.byteLength
+}
+
+export function toNumber(text: string | null | undefined): number | null {
+  return text === null || text === undefined ? null : Number(text)
+}

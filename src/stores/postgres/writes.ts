@@ -1,0 +1,139 @@
+import { randomBytes } from 'node:crypto'
+import { HoldfastError } from '../../model/errors.ts'
+import { type Connections, NotSent, prepareStatement } from './connections.ts'
+import { isConnectionLost, isWorthRepeating, toHoldfastError, unknownOutcome } from './errors.ts'
+import type { Row } from './rows.ts'
+import { inSchema } from './schema.ts'
+
+/** How long an unknown outcome is looked into before the caller is told so. */
+const patienceMs = 60_000
+
+/**
+ * Writes whose outcome is known also when the connection is lost.
+ *
+ * Every write is made by a writer, a row with a number that rises. The function that writes ends by putting its number and
+ * its answer into that row, in its own transaction. When the answer does not arrive, another connection settles the matter:
+ *
+ *   U1  The number is there: it was committed, and this is its answer.
+ *   U2  It is not: the settler puts it there without an answer. The lost statement, should it still be at work, then fails at
+ *       its end (HF003), because numbers only rise. The write can be made again under the next number.
+ *   U3  The row's lock decides between the two: a statement that has come to its end is waited for.
+ *
+ * So a caller sees one answer, and never a failure of something that happened. Only a server that stays away for a minute
+ * leaves `outcome_unknown`.
+ */
+export class Writes {
+  readonly #connections: Connections
+  readonly #settle: ReturnType<typeof prepareStatement>
+  readonly #forget: ReturnType<typeof prepareStatement>
+  readonly #idle: Writer[] = []
+  readonly #ids: string[] = []
+
+  constructor(connections: Connections, schema: string) {
+    this.#connections = connections
+    this.#settle = prepareStatement(inSchema('SELECT is_committed, answer FROM holdfast.fn_settle($1, $2)', schema))
+    this.#forget = prepareStatement(inSchema('DELETE FROM holdfast.writers WHERE id = ANY ($1::bigint[])', schema))
+  }
+
+  /**
+   * Calls a function that takes the writer's id and number as its first two parameters. Answers with its rows or, after a
+   * lost connection, with the answer that it recorded.
+   */
+  async write(statement: ReturnType<typeof prepareStatement>, values: readonly unknown[]): Promise<Written> {
+    this.#connections.refuseClosed()
+    const writer = this.#idle.pop() ?? this.#newWriter()
+    let isSettled = true
+    try {
+      for (let attempt = 1; ; attempt++) {
+        writer.batch += 1
+        try {
+          return { rows: await this.#connections.send(statement, [writer.id, writer.batch, ...values]) }
+        } catch (error) {
+          if (error instanceof NotSent) throw toHoldfastError(error.cause, 'write')
+          if (isConnectionLost(error)) {
+            isSettled = false
+            const settled = await this.settle(writer, error)
+            isSettled = true
+            if (settled !== null) return settled
+          } else if (!isWorthRepeating(error)) {
+            throw toHoldfastError(error, 'write')
+          }
+          if (attempt >= 5) throw toHoldfastError(error, 'write')
+          await sleep(Math.random() * 20 * attempt)
+        }
+      }
+    } finally {
+      if (isSettled) this.#idle.push(writer)
+    }
+  }
+
+  /** For a transaction of several statements: takes a writer, which `settle` then knows. */
+  async withWriter<Answer>(body: (writer: Writer) => Promise<Answer>): Promise<Answer> {
+    const writer = this.#idle.pop() ?? this.#newWriter()
+    writer.batch += 1
+    try {
+      const answer = await body(writer)
+      this.#idle.push(writer)
+      return answer
+    } catch (error) {
+      // The number may still be on its way; the next one will be higher.
+      if (!(error instanceof HoldfastError) || error.code !== 'outcome_unknown') this.#idle.push(writer)
+      throw error
+    }
+  }
+
+  /** After a lost connection: what was recorded, or null when surely nothing was written and nothing will be. */
+  async settle(writer: Writer, cause: unknown): Promise<{ readonly recorded: string | null } | null> {
+    const deadline = performance.now() + patienceMs
+    for (let attempt = 0; performance.now() < deadline && !this.#connections.isClosed; attempt++) {
+      try {
+        const [row] = await this.#connections.send(this.#settle, [writer.id, writer.batch])
+        return row?.[0] === 't' ? { recorded: row[1] ?? null } : null
+      } catch {
+        await sleep(Math.min(1_000, 50 * 2 ** attempt) * (0.5 + Math.random() / 2))
+      }
+    }
+    throw unknownOutcome(cause)
+  }
+
+  /** Takes the rows of this store's writers away. */
+  async close(): Promise<void> {
+    if (this.#ids.length > 0) await this.#connections.send(this.#forget, [this.#ids]).catch(() => {})
+  }
+
+  #newWriter(): Writer {
+    const id = (randomBytes(8).readBigUInt64BE() >> 1n).toString()
+    this.#ids.push(id)
+    return { id, batch: 0 }
+  }
+}
+
+export type Written = { readonly rows: readonly Row[] } | { readonly recorded: string | null }
+
+export interface Writer {
+  readonly id: string
+  batch: number
+}
+
+/** fn_record is the last statement of every function that writes; fn_settle is called by whoever did not get its answer. */
+export const settleFunctions = `
+CREATE OR REPLACE FUNCTION holdfast.fn_record(p_writer bigint, p_batch bigint, p_at bigint, p_answer text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  IF p_writer IS NULL THEN RETURN; END IF;
+  UPDATE holdfast.writers w SET batch = p_batch, at = p_at, answer = p_answer WHERE w.id = p_writer AND w.batch < p_batch;
+  IF FOUND THEN RETURN; END IF;
+  INSERT INTO holdfast.writers (id, batch, at, answer) VALUES (p_writer, p_batch, p_at, p_answer) ON CONFLICT (id) DO NOTHING;
+  IF NOT FOUND THEN RAISE EXCEPTION 'this write was given up by its writer' USING ERRCODE = 'HF003'; END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION holdfast.fn_settle(p_writer bigint, p_batch bigint, OUT is_committed boolean, OUT answer text) LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '10s' AS $$
+#variable_conflict use_column
+BEGIN
+  is_committed := false;
+  INSERT INTO holdfast.writers AS w (id, batch, at) VALUES (p_writer, p_batch, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+    ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, answer = NULL WHERE w.batch < excluded.batch;
+  IF FOUND THEN RETURN; END IF;
+  SELECT w.answer IS NOT NULL, w.answer INTO is_committed, answer FROM holdfast.writers w WHERE w.id = p_writer AND w.batch = p_batch;
+END $$;
+`

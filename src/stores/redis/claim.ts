@@ -1,0 +1,97 @@
+import { randomBytes } from 'node:crypto'
+import { codeOf } from '../../model/errors.ts'
+import type { Payload } from '../../model/payload.ts'
+import type { Change } from '../../store/change.ts'
+import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
+import type { Connection, Reply } from './connection.ts'
+import { pairOf } from './keys.ts'
+import { Packer } from './pack.ts'
+import { readRow, runFields, threadFields, toRecord, toRun, toThread } from './rows.ts'
+import { claimScript, renewScript } from './scripts/claim.ts'
+
+export interface Claimed {
+  readonly claims: Claim[]
+  /** Changes that set runs aside whose input is damaged: they cannot be executed, and must not be claimed again and again. */
+  readonly setAside: Change[]
+}
+
+export async function claim(connection: Connection, request: ClaimRequest, offsetMs: number): Promise<Claimed> {
+  const { workerId, leaseMs, limit } = request
+  const word = randomBytes(9).toString('base64url')
+  const args = [workerId, String(leaseMs), String(limit), `${word}.`, packRequest(request)]
+  const [now, ...found] = (await connection.once(claimScript, offsetMs, args, { canRecall: false })) as readonly Reply[]
+  const claims: Claim[] = []
+  const setAside: Change[] = []
+  for (const one of found) {
+    const claim = readClaim(one as readonly Reply[], Number(now))
+    if ('isDamaged' in claim) setAside.push(setAsideChange(claim.claim))
+    else claims.push(claim)
+  }
+  return { claims, setAside }
+}
+
+export async function renew(connection: Connection, { leaseMs, leases }: RenewRequest, offsetMs: number): Promise<Renewed[]> {
+  const packer = new Packer(leases.length * 64)
+  packer.array(leases.length)
+  for (const { owner, runId, epoch, leaseId } of leases) packer.array(3).text(pairOf(owner, runId)).text(String(epoch)).text(leaseId)
+  const answers = (await connection.repeat(renewScript, String(offsetMs), String(leaseMs), packer.end())) as readonly number[]
+  return leases.map(({ owner, runId }, i) => ({ owner, runId, isHeld: answers[i] !== 0, hasMail: answers[i] === 2 }))
+}
+
+function packRequest({ workflows, queues, suspectLimit }: ClaimRequest): Buffer {
+  const packer = new Packer(256)
+  packer.array(3).array(workflows.length)
+  for (const { name, version, stateVersion } of workflows) {
+    packer.array(3).text(name).text(String(version))
+    if (stateVersion === undefined) packer.boolean(false)
+    else packer.number(stateVersion)
+  }
+  if (queues === undefined) packer.boolean(false)
+  else {
+    packer.array(queues.length)
+    for (const queue of queues) packer.text(queue)
+  }
+  if (suspectLimit === undefined) packer.boolean(false)
+  else packer.number(Math.max(0, suspectLimit))
+  return packer.end()
+}
+
+function readClaim(reply: readonly Reply[], now: number): Claim | { readonly isDamaged: true; readonly claim: Omit<Claim, 'input'> } {
+  const [pair, runReply, threadReply, logLength, entry, holder, until] = reply
+  const runRow = readRow(runFields, runReply as Reply) as NonNullable<ReturnType<typeof readRow>>
+  const threadRow = readRow(threadFields, threadReply as Reply) as NonNullable<ReturnType<typeof readRow>>
+  const run = toRun(String(pair), runRow)
+  const claim = {
+    run,
+    leaseId: run.leaseId as string,
+    thread: toThread(String(runRow['thread']), threadRow, logLength as number),
+    takenFrom:
+      (until as Buffer).length === 0
+        ? null
+        : { holder: String(holder), why: 'lease_expired' as const, leaseUntil: Number(until) },
+    hasMail: String(runRow['mail']) !== '0',
+    now,
+  }
+  const input = readInput(entry as Buffer, claim)
+  return input === null ? { isDamaged: true, claim } : { ...claim, input }
+}
+
+function readInput(entry: Buffer, { run, thread }: Pick<Claim, 'run' | 'thread'>): Payload | null {
+  try {
+    return toRecord(entry, run.inputSeq, thread).record.payload
+  } catch (error) {
+    if (codeOf(error) === 'corrupt_record') return null
+    throw error
+  }
+}
+
+function setAsideChange({ run, leaseId, now }: Omit<Claim, 'input'>): Change {
+  return {
+    ...{ owner: run.owner, threadId: run.threadId, runId: run.id, guard: { kind: 'lease', epoch: run.epoch, leaseId } },
+    events: [
+      { type: 'run_paused', step: null, count: 0, attempt: 0, at: now, durationMs: null, payload: null, patch: null },
+    ],
+    run: { status: 'paused', reason: 'poisoned', setsEnd: true },
+    isCheckpoint: false,
+  }
+}

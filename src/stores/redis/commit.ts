@@ -1,0 +1,239 @@
+import type { Run } from '../../model/run.ts'
+import type { Change, Committed, NewRun, OperationChange, Refusal, RunChange } from '../../store/change.ts'
+import type { Hint } from '../../store/store.ts'
+import type { Connection, Reply } from './connection.ts'
+import { laneOf, pairOf } from './keys.ts'
+import { Packer } from './pack.ts'
+import {
+  marked,
+  operationFields,
+  packEvents,
+  packOperationPayload,
+  packPayload,
+  readRow,
+  runFields,
+  snapshotChecksum,
+  toOperation,
+  toRun,
+} from './rows.ts'
+import { commitScript } from './scripts/commit.ts'
+
+/**
+ * Writes a batch in one call. The script judges and writes; here changes are packed for it and its answers are read. A plain step, the
+ * path that is taken a thousand times for every other, has a form of its own.
+ */
+export async function commit(
+  connection: Connection,
+  changes: readonly Change[],
+  { offsetMs, publication }: { readonly offsetMs: number; readonly publication: string },
+): Promise<Committed[]> {
+  const packer = new Packer(changes.length === 1 ? 1_024 : changes.length * 640)
+  packer.array(changes.length)
+  for (const change of changes) {
+    if (isPlainStep(change)) packPlainStep(packer, change)
+    else packChange(packer, change)
+  }
+  const [now, ...answers] = (await connection.once(commitScript, offsetMs, [publication, packer.end()])) as readonly Reply[]
+  return changes.map((change, i) => readAnswer(change, answers[i] as Reply, Number(now)))
+}
+
+/** What a written change may have changed, for those who listen. */
+export function hintsOf(change: Change, answer: Committed): Hint[] {
+  if (!answer.ok) return []
+  const hints = [hintOf(change)]
+  for (const { run, isNew } of answer.created) if (isNew) hints.push(hintOfRun(run))
+  return hints
+}
+
+/** The same, said before the change is written: for a batch that may be told of in the same call. */
+export function expectedHintsOf(change: Change): Hint[] {
+  return [hintOf(change), ...(change.creates ?? []).map(hintOfRun)]
+}
+
+function hintOf({ owner, threadId, runId, run, operation }: Change): Hint {
+  const mayWake = operation !== undefined && ['complete', 'fail', 'resolve'].includes(operation.kind)
+  const isClaimable = mayWake || run?.status !== undefined
+  return { owner, threadId, ...(runId !== null && { runId }), ...(isClaimable && { isClaimable }) }
+}
+
+function hintOfRun({ owner, id, threadId }: Pick<NewRun | Run, 'owner' | 'id' | 'threadId'>): Hint {
+  return { owner, threadId, runId: id, isClaimable: true }
+}
+
+function isPlainStep({ guard, runId, creates, operation, snapshot, stateVersion, label, readMessages, run }: Change): boolean {
+  if (guard.kind !== 'lease' || runId === null) return false
+  if (creates !== undefined || operation !== undefined || snapshot !== undefined) return false
+  if (stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
+  if (run === undefined) return true
+  const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined
+  return isStill && run.hasNewInput !== true && run.setsEnd === undefined
+}
+
+/** In the form that `plain` in scripts/commit.ts reads. */
+function packPlainStep(packer: Packer, change: Change): void {
+  const { owner, threadId, runId, guard, events, run } = change
+  if (guard.kind !== 'lease' || runId === null) return
+  packer.array(9 + 2 * events.length).number(1)
+  const pair = pairOf(owner, runId)
+  packer.text(pair).text(runId === threadId ? pair : pairOf(owner, threadId))
+  packer.text(String(guard.epoch)).text(guard.leaseId)
+  if (run?.currentStep === undefined) packer.boolean(false)
+  else packer.text(marked(run.currentStep))
+  packer.number(run?.hasProgress === true ? 1 : run?.uncountClaim === true ? 2 : 0)
+  if (run?.leaseMs === undefined) packer.boolean(false)
+  else packer.number(run.leaseMs)
+  packer.boolean(run?.startsTape === true)
+  packEvents(packer, events, change)
+}
+
+/** In the form that `judge_and_write` in scripts/commit.ts reads: what the change does not have is left out. */
+function packChange(packer: Packer, change: Change): void {
+  const { owner, threadId, runId, guard, events, run, creates, operation, snapshot, stateVersion, readMessages } = change
+  const label = change.isCheckpoint && events.length > 0 ? change.label : undefined
+  const fields: [string, () => void][] = [
+    ['thread', () => packer.text(pairOf(owner, threadId))],
+    ['owner', () => packer.text(owner)],
+    ['guard', () => packer.text(guard.kind)],
+    ['events', () => packEvents(packer.array(2 * events.length), events, change)],
+  ]
+  if (runId !== null) fields.push(['run', () => packer.text(pairOf(owner, runId))])
+  if (guard.kind === 'lease' || guard.kind === 'run') fields.push(['epoch', () => packer.text(String(guard.epoch))])
+  if (guard.kind === 'lease') fields.push(['lease', () => packer.text(guard.leaseId)])
+  if (guard.kind === 'run') fields.push(['status', () => packer.text(guard.status)])
+  if (guard.kind === 'run' && guard.undisturbed === true) fields.push(['undisturbed', () => packer.boolean(true)])
+  if (guard.kind === 'thread') fields.push(['head', () => packer.number(guard.headSeq)])
+  if (run !== undefined) fields.push(['change', () => packRunChange(packer, run, owner)])
+  if (creates !== undefined && creates.length > 0) fields.push(['creates', () => packCreates(packer, creates)])
+  if (operation !== undefined) fields.push(['operation', () => packOperation(packer, operation, owner)])
+  if (stateVersion !== undefined) fields.push(['version', () => packer.text(String(stateVersion))])
+  if (label !== undefined) fields.push(['label', () => packer.text(label)])
+  if (snapshot !== undefined) {
+    fields.push(['snapshot', () => packPayload(packer.array(2).number(snapshotChecksum(change, snapshot)), snapshot)])
+  }
+  if (readMessages !== undefined && readMessages.length > 0) {
+    fields.push([
+      'read',
+      () => {
+        packer.array(readMessages.length)
+        for (const id of readMessages) packer.text(String(id))
+      },
+    ])
+  }
+  packFields(packer, fields)
+}
+
+function packRunChange(packer: Packer, run: RunChange, owner: string): void {
+  const { status, reason, due, waitKey, currentStep, leaseMs } = run
+  const fields: [string, () => void][] = []
+  const flag = (name: string, isSet: boolean | undefined) => {
+    if (isSet === true) fields.push([name, () => packer.boolean(true)])
+  }
+  if (status !== undefined) fields.push(['status', () => packer.text(status)])
+  if (reason !== undefined) fields.push(['reason', () => packer.text(reason ?? '')])
+  if (currentStep !== undefined) fields.push(['step', () => packer.text(marked(currentStep))])
+  if (leaseMs !== undefined) fields.push(['lease_ms', () => packer.number(leaseMs)])
+  if (waitKey !== undefined) fields.push(['wait', () => packer.text(pairOf(owner, waitKey))])
+  if (due === 'never') fields.push(['due', () => packer.text('')])
+  else if (due !== undefined) fields.push(packDue(packer, due))
+  flag('progress', run.hasProgress)
+  flag('uncount', run.uncountClaim)
+  flag('tape', run.startsTape)
+  flag('input', run.hasNewInput)
+  flag('ends', run.setsEnd)
+  packFields(packer, fields)
+}
+
+function packCreates(packer: Packer, creates: readonly NewRun[]): void {
+  packer.array(creates.length)
+  for (const create of creates) {
+    const { owner, id, threadId, fingerprint, queued } = create
+    packFields(packer, [
+      ['run', () => packer.text(pairOf(owner, id))],
+      ['thread', () => packer.text(pairOf(owner, threadId))],
+      ['owner', () => packer.text(owner)],
+      ['lane', () => packer.text(laneOf(create))],
+      ['fingerprint', () => packer.text(fingerprint)],
+      ['rejects', () => packer.boolean(create.ifBusy === 'reject')],
+      ['events', () => packEvents(packer.array(2), [queued], { owner, threadId, runId: id, isCheckpoint: true })],
+      packDue(packer, create.due),
+    ])
+  }
+}
+
+function packDue(packer: Packer, due: { readonly inMs: number } | { readonly at: number }): [string, () => void] {
+  return 'at' in due ? ['due', () => packer.number(due.at)] : ['due_ms', () => packer.number(due.inMs)]
+}
+
+function packOperation(packer: Packer, operation: OperationChange, owner: string): void {
+  const { kind, key } = operation
+  const fields: [string, () => void][] = [
+    ['kind', () => packer.text(kind)],
+    ['key', () => packer.text(pairOf(owner, key))],
+  ]
+  switch (operation.kind) {
+    case 'intend':
+      fields.push(['name', () => packer.text(operation.name)])
+      break
+    case 'complete':
+      fields.push(['payload', () => packOperationPayload(packer, operation.result, { owner, key, part: 'result' })])
+      break
+    case 'resolve':
+      fields.push(['happened', () => packer.boolean(operation.hasHappened)])
+      fields.push(['payload', () => packOperationPayload(packer, operation.result, { owner, key, part: 'result' })])
+      fields.push(['by', () => packer.text(marked(operation.by))])
+      break
+    case 'note':
+      fields.push(['payload', () => packOperationPayload(packer, operation.evidence, { owner, key, part: 'evidence' })])
+  }
+  packFields(packer, fields)
+}
+
+function packFields(packer: Packer, fields: readonly [string, () => void][]): void {
+  packer.map(fields.length)
+  for (const [name, pack] of fields) {
+    packer.text(name)
+    pack()
+  }
+}
+
+function readAnswer(change: Change, answer: Reply, now: number): Committed {
+  if (typeof answer === 'number') return readPlainAnswer(change, answer, now)
+  const [first, last, hasMail, , created] = answer as readonly Reply[]
+  if (first instanceof Buffer) return readRefusal(change, String(first) as Refusal, last)
+  return {
+    ok: true,
+    firstSeq: Number(first),
+    lastSeq: Number(last),
+    now,
+    created: (change.creates ?? []).map((create, i) => readCreated(create, (created as readonly Reply[])[i] as Reply, now)),
+    hasMail: hasMail === 1,
+  }
+}
+
+function readPlainAnswer({ events }: Change, answer: number, now: number): Committed {
+  if (answer === 0) return { ok: false, refusal: 'lease_lost' }
+  const firstSeq = Math.floor(answer / 2)
+  return { ok: true, firstSeq, lastSeq: firstSeq + Math.max(0, events.length - 1), now, created: [], hasMail: answer % 2 === 1 }
+}
+
+function readRefusal({ owner, operation }: Change, refusal: Refusal, row: Reply | undefined): Committed {
+  const found = row === undefined ? null : readRow(operationFields, row)
+  if (found === null || operation === undefined) return { ok: false, refusal }
+  return { ok: false, refusal, operation: toOperation({ owner, key: operation.key }, found) }
+}
+
+function readCreated(create: NewRun, answer: Reply, now: number): { run: Run; isNew: boolean } {
+  const { owner, id, threadId, workflow, version, queue, priority, fingerprint } = create
+  const [isNew, row, epoch, dueAt] = answer as readonly Reply[]
+  if (isNew !== 1) {
+    const found = readRow(runFields, row as Reply)
+    return { run: toRun(pairOf(owner, id), found as NonNullable<typeof found>), isNew: false }
+  }
+  const run: Run = {
+    ...{ owner, id, threadId, workflow, version, status: 'pending', reason: null, queue, priority, fingerprint },
+    ...{ epoch: Number(epoch), leaseId: null, leaseUntil: null, leaseHolder: null, dueAt: Number(dueAt) },
+    ...{ claimsWithoutProgress: 0, currentStep: null, inputSeq: Number(row), tapeSeq: null, endSeq: null },
+    ...{ createdAt: now, startedAt: null, finishedAt: null },
+  }
+  return { run, isNew: true }
+}

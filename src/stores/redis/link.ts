@@ -1,0 +1,157 @@
+import { HoldfastError } from '../../model/errors.ts'
+
+/** What a server answers, with Buffers for its strings. */
+export type Reply = Buffer | number | null | readonly Reply[]
+
+/** One way to the server, over whichever client library. */
+export interface Link {
+  /** Whether a command would be sent at once. */
+  readonly isReady: boolean
+  send(command: readonly (string | Buffer)[]): Promise<Reply>
+  /** Gives a connection up that does not answer. A user's client looks after itself. */
+  drop(): void
+}
+
+/** Where links come from: a server of which we know the address, or a client that the user opened. */
+export interface LinkSource {
+  /** A link that is ready. Rejects when there is none for now. */
+  connect(): Promise<Link>
+  /** Listens on a connection of its own. `onGap` is called when messages may have been missed. Returns the function that ends it. */
+  listen(channel: string, listener: { onMessage(message: string): void; onGap(): void }): Promise<() => void>
+}
+
+/** A client of `redis` (node-redis) or `ioredis`, for one server or a cluster, that the caller opened and will close. */
+export type RedisClientLike = NodeRedisClient | NodeRedisCluster | IoredisClient
+
+interface NodeRedisClient {
+  readonly isReady: boolean
+  sendCommand(command: readonly (string | Buffer)[], options?: object): Promise<unknown>
+  duplicate(): unknown
+}
+
+interface NodeRedisCluster {
+  readonly isOpen: boolean
+  readonly masters: unknown
+  sendCommand(key: string, isReadonly: boolean, command: readonly (string | Buffer)[], options?: object): Promise<unknown>
+  duplicate(): unknown
+}
+
+interface IoredisClient {
+  readonly status: string
+  callBuffer(command: string, ...args: (string | Buffer)[]): Promise<unknown>
+  duplicate(): unknown
+}
+
+const connectTimeoutMs = 3_000
+/** `$`, the type of strings in Redis's protocol: they come as Buffers. */
+const asBuffers = { typeMapping: { 36: Buffer } }
+
+/** Links to a server by its URL, over `redis`. We connect again ourselves, so that it is known what was sent and what was not. */
+export async function linksTo(url: string): Promise<LinkSource> {
+  const { createClient } = await loadRedis()
+  const options = {
+    url,
+    RESP: 2 as const,
+    disableOfflineQueue: true,
+    commandOptions: { timeout: 0 },
+    clientInfoTag: 'holdfast',
+  }
+  return {
+    async connect() {
+      const client = createClient({ ...options, socket: { connectTimeout: connectTimeoutMs, reconnectStrategy: false } })
+      // Every command that fails says so itself.
+      client.on('error', () => {})
+      await client.connect()
+      return {
+        get isReady() {
+          return client.isReady
+        },
+        send: (command) => client.sendCommand(command as string[], asBuffers as object) as Promise<Reply>,
+        drop: () => {
+          if (client.isOpen) client.destroy()
+        },
+      }
+    },
+    listen: (channel, listener) => listenWith(createClient({ ...options, disableOfflineQueue: false }), channel, listener),
+  }
+}
+
+/** Links over a client that the user opened. `key` tells a cluster which node is meant. */
+export function linksOver(client: RedisClientLike, key: string): LinkSource {
+  const { isReady, send } = ways(client, key)
+  const link: Link = {
+    get isReady() {
+      return isReady()
+    },
+    send,
+    drop: () => {},
+  }
+  return {
+    async connect() {
+      if (!isReady()) throw new Error('the client that was passed in is not connected')
+      return link
+    },
+    listen: (channel, listener) => {
+      const duplicate = client.duplicate() as ListeningClient
+      return 'callBuffer' in client ? listenWithIoredis(duplicate, channel, listener) : listenWith(duplicate, channel, listener)
+    },
+  }
+}
+
+function ways(client: RedisClientLike, key: string): { isReady: () => boolean; send: Link['send'] } {
+  if ('callBuffer' in client) {
+    return {
+      isReady: () => client.status === 'ready',
+      send: ([name, ...args]) => client.callBuffer(name as string, ...args) as Promise<Reply>,
+    }
+  }
+  if ('masters' in client) {
+    return {
+      isReady: () => client.isOpen,
+      send: (command) => client.sendCommand(key, false, command, asBuffers) as Promise<Reply>,
+    }
+  }
+  if (typeof client.sendCommand === 'function' && 'isReady' in client) {
+    return { isReady: () => client.isReady, send: (command) => client.sendCommand(command, asBuffers) as Promise<Reply> }
+  }
+  throw new HoldfastError('invalid_url', 'This is not a client of "redis" or "ioredis". Pass one of them, or a redis:// URL.')
+}
+
+/** Just enough of a client to listen with. */
+interface ListeningClient {
+  on(event: string, listener: (...args: string[]) => void): unknown
+  connect(): Promise<unknown>
+  subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
+  destroy?(): unknown
+  disconnect?(): unknown
+  readonly isOpen?: boolean
+}
+
+type Listener = Parameters<LinkSource['listen']>[1]
+
+async function listenWith(client: ListeningClient, channel: string, { onMessage, onGap }: Listener): Promise<() => void> {
+  client.on('error', () => {})
+  client.on('ready', onGap)
+  await client.connect()
+  await client.subscribe(channel, onMessage)
+  return () => {
+    if (client.isOpen !== false) client.destroy?.()
+  }
+}
+
+async function listenWithIoredis(client: ListeningClient, channel: string, { onMessage, onGap }: Listener): Promise<() => void> {
+  client.on('error', () => {})
+  client.on('ready', onGap)
+  client.on('message', (_channel, message) => onMessage(message ?? ''))
+  await (client.subscribe as (channel: string) => Promise<unknown>).call(client, channel)
+  return () => client.disconnect?.()
+}
+
+async function loadRedis(): Promise<typeof import('redis')> {
+  try {
+    return await import('redis')
+  } catch (cause) {
+    if ((cause as { code?: unknown }).code !== 'ERR_MODULE_NOT_FOUND') throw cause
+    throw new HoldfastError('missing_dependency', 'A redis:// URL needs the package "redis". Install it: npm install redis', { cause })
+  }
+}

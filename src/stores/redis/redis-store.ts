@@ -1,0 +1,145 @@
+import { randomBytes } from 'node:crypto'
+import { HoldfastError } from '../../model/errors.ts'
+import type { Hint, Store } from '../../store/store.ts'
+import { claim, renew } from './claim.ts'
+import { commit, expectedHintsOf, hintsOf } from './commit.ts'
+import { Connection, type Patience } from './connection.ts'
+import { deleteThread } from './delete-thread.ts'
+import { goneError } from './errors.ts'
+import { deliver, readInbox } from './inbox.ts'
+import { checkNamespace, lifeKey, schemaVersion } from './keys.ts'
+import { linksOver, linksTo, type RedisClientLike } from './link.ts'
+import { listCheckpoints, listRuns, listThreads, readLog, readOperation, readRun, readSnapshot, readThread, tag } from './reads.ts'
+import { nowScript } from './scripts/reads.ts'
+import { beginLifeScript } from './scripts/schema.ts'
+import { Watch } from './watch.ts'
+
+export type { RedisClientLike } from './link.ts'
+
+export interface RedisStoreOptions {
+  /** `redis://` or `rediss://` (TLS), with `?namespace=NAME` if you like. */
+  readonly url?: string
+  /** The user's own client of `redis` or `ioredis` instead of a URL. It stays open. */
+  readonly client?: RedisClientLike
+  /** Keeps several stores on one server apart; each lives on one node of a cluster. Default `default`. */
+  readonly namespace?: string
+  /**
+   * `full`: an acknowledged change survives the machine; refused unless the server flushes its append-only file at every write.
+   * `relaxed`: what the server is set to; the store's `durability` says what that is.
+   */
+  readonly durability: 'full' | 'relaxed'
+  /** Milliseconds added to the server's clock, asked for at every use. Default 0. */
+  readonly clockOffsetMs?: () => number
+  /** How long to wait for what, in ms. For tests. */
+  readonly patience?: Partial<Patience>
+}
+
+const defaultPatience: Patience = { readyMs: 2_000, answerMs: 10_000, outcomeMs: 30_000 }
+
+/** Opens a store over one namespace of a Redis server (7.0 or later, no modules) or Valkey, shared by any number of processes. */
+export async function openRedisStore(options: RedisStoreOptions): Promise<Store> {
+  const { url, namespace } = readAddress(options)
+  const source = options.client === undefined ? await linksTo(url) : linksOver(options.client, lifeKey(namespace))
+  const patience = { ...defaultPatience, ...options.patience }
+  const connection = await Connection.open(source, { namespace, durability: options.durability, patience })
+  const offsetMs = options.clockOffsetMs ?? (() => 0)
+  const watch = new Watch(connection)
+
+  return {
+    kind: 'redis',
+    durability: connection.durability,
+
+    async migrate() {
+      const life = await connection.begin(beginLifeScript, `${schemaVersion}:${randomBytes(12).toString('base64url')}`)
+      refuseLaterSchema(life, namespace)
+      connection.life = life
+    },
+
+    now: async () => Number(await connection.repeat(nowScript, String(offsetMs()))),
+
+    async commit(changes) {
+      connection.refuseClosed()
+      if (changes.length === 0) return []
+      const publication = watch.publicationOf(changes.flatMap(expectedHintsOf))
+      const answers = await commit(connection, changes, { offsetMs: offsetMs(), publication })
+      watch.tell(answers.flatMap((answer, i) => hintsOf(changes[i] as (typeof changes)[number], answer)))
+      return answers
+    },
+
+    async claim(request) {
+      connection.refuseClosed()
+      if (request.limit <= 0 || request.workflows.length === 0) return []
+      const { claims, setAside } = await claim(connection, request, offsetMs())
+      if (setAside.length > 0) await commit(connection, setAside, { offsetMs: offsetMs(), publication: '' })
+      return claims
+    },
+
+    async renew(request) {
+      connection.refuseClosed()
+      return request.leases.length === 0 ? [] : renew(connection, request, offsetMs())
+    },
+
+    async deliver(message) {
+      const { owner, runId } = message
+      const publication = watch.publicationOf([{ owner, runId, hasMail: true, isClaimable: true }])
+      const delivered = await deliver(connection, message, { offsetMs: offsetMs(), publication })
+      if (!delivered.ok) return delivered
+      const { threadId, isClaimable } = delivered
+      watch.tell([{ owner, threadId, runId, hasMail: true, ...(isClaimable && { isClaimable }) }])
+      return { ok: true }
+    },
+
+    async deleteThread(request) {
+      const hint: Hint = { owner: request.owner, threadId: request.threadId }
+      const isDeleted = await deleteThread(connection, request, watch.publicationOf([{ ...hint, isClaimable: true }]))
+      if (isDeleted) watch.tell([hint])
+      return isDeleted
+    },
+
+    tag: (request) => tag(connection, request),
+    readInbox: (key) => readInbox(connection, key),
+    readRun: (key) => readRun(connection, key),
+    listRuns: (query) => listRuns(connection, query),
+    readThread: (key) => readThread(connection, key),
+    listThreads: (query) => listThreads(connection, query),
+    readLog: (query) => readLog(connection, query),
+    readSnapshot: (query) => readSnapshot(connection, query),
+    listCheckpoints: (query) => listCheckpoints(connection, query),
+    readOperation: (key) => readOperation(connection, key),
+
+    subscribe: (listener) => watch.subscribe(listener),
+
+    async close() {
+      watch.close()
+      await connection.close()
+    },
+  }
+}
+
+function readAddress({ url, client, namespace }: RedisStoreOptions): { url: string; namespace: string } {
+  if (url === undefined) {
+    if (client === undefined) throw new HoldfastError('invalid_url', 'Pass a redis:// URL or a client of "redis" or "ioredis".')
+    return { url: '', namespace: checkNamespace(namespace ?? 'default') }
+  }
+  if (!URL.canParse(url) || !/^rediss?:\/\//.test(url)) {
+    throw new HoldfastError('invalid_url', 'This is not the URL of a Redis server. Write redis://[USER:PASSWORD@]HOST[:PORT][?namespace=NAME].')
+  }
+  const address = new URL(url)
+  for (const name of address.searchParams.keys()) {
+    if (name !== 'namespace') throw new HoldfastError('invalid_url', `A redis:// URL has no parameter "${name}". It takes namespace=NAME.`)
+  }
+  const named = namespace ?? address.searchParams.get('namespace') ?? 'default'
+  address.search = ''
+  return { url: address.href, namespace: checkNamespace(named) }
+}
+
+function refuseLaterSchema(life: string, namespace: string): void {
+  const found = Number.parseInt(life, 10)
+  if (Number.isNaN(found)) throw goneError(namespace, life)
+  if (found <= schemaVersion) return
+  throw new HoldfastError(
+    'schema_too_new',
+    `The namespace "${namespace}" was written by a later version of Holdfast (data version ${found}, this one knows ${schemaVersion}). Upgrade Holdfast here.`,
+    { details: { found, known: schemaVersion } },
+  )
+}

@@ -1,0 +1,108 @@
+import type { Hint } from '../../store/store.ts'
+import type { Connection } from './connection.ts'
+import { channelOf } from './keys.ts'
+
+/** How often mere progress is told to other processes, and how often while nobody listens. */
+const progressMs = 25
+const quietMs = 1_000
+/** More hints than this are told as one without a name. */
+const maxNames = 100
+
+/**
+ * Tells subscribers what changed. This process's writes are told at once, without the server. Other processes hear through a channel:
+ * of what may be waited for (claimable, ended, mail) in the same call that writes it, of mere progress soon after, and only a few
+ * names at a time. All of it may be lost; polling underneath makes up for it.
+ */
+export class Watch {
+  readonly #connection: Connection
+  readonly #channel: string
+  readonly #listeners = new Set<(hint: Hint) => void>()
+  #stopListening: Promise<() => void> | null = null
+  #progress = new Map<string, Hint>()
+  #progressTimer: NodeJS.Timeout | null = null
+  #isHeard = true
+  #isClosed = false
+
+  constructor(connection: Connection) {
+    this.#connection = connection
+    this.#channel = channelOf(connection.namespace)
+  }
+
+  subscribe(listener: (hint: Hint) => void): () => void {
+    // A wrapper of its own, so that one function subscribed twice is two subscriptions.
+    const subscription = (hint: Hint) => listener(hint)
+    this.#listeners.add(subscription)
+    if (this.#stopListening === null && !this.#isClosed) {
+      const onMessage = (message: string) => this.#hear(message)
+      this.#stopListening = this.#connection.listen(this.#channel, { onMessage, onGap: () => this.#tell([{}]) })
+      // Without a channel polling has to do; the next subscriber tries again.
+      this.#stopListening.catch(() => {
+        this.#stopListening = null
+      })
+    }
+    return () => this.#listeners.delete(subscription)
+  }
+
+  /** What goes to other processes in the call that writes: empty when nobody can be waiting for it. */
+  publicationOf(hints: readonly Hint[]): string {
+    const urgent = hints.filter(({ isClaimable, hasMail }) => isClaimable === true || hasMail === true)
+    if (urgent.length === 0) return ''
+    const told = urgent.length > maxNames ? [{ isClaimable: true }] : urgent
+    return `${this.#connection.sender} ${JSON.stringify(told)}`
+  }
+
+  /** After a write: tells this process now, and others of progress in a moment. */
+  tell(hints: readonly Hint[]): void {
+    this.#tell(hints)
+    for (const hint of hints) {
+      if (hint.isClaimable === true || hint.hasMail === true || hint.runId === undefined) continue
+      if (this.#progress.size <= maxNames) this.#progress.set(`${hint.owner} ${hint.runId}`, hint)
+    }
+    if (this.#progress.size === 0 || this.#progressTimer !== null || this.#isClosed) return
+    this.#progressTimer = setTimeout(() => void this.#tellProgress(), this.#isHeard ? progressMs : quietMs).unref()
+  }
+
+  close(): void {
+    this.#isClosed = true
+    if (this.#progressTimer !== null) clearTimeout(this.#progressTimer)
+    this.#listeners.clear()
+    this.#stopListening?.then((stop) => stop()).catch(() => {})
+    this.#stopListening = null
+  }
+
+  async #tellProgress(): Promise<void> {
+    this.#progressTimer = null
+    const hints = [...this.#progress.values()]
+    this.#progress.clear()
+    try {
+      const message = `${this.#connection.sender} ${JSON.stringify(hints.length > maxNames ? [] : hints)}`
+      const heardBy = await this.#connection.publish(this.#channel, message)
+      this.#isHeard = heardBy > (this.#stopListening === null ? 0 : 1)
+    } catch {
+      // A hint may be lost.
+    }
+  }
+
+  #hear(message: string): void {
+    const space = message.indexOf(' ')
+    if (message.slice(0, space) === this.#connection.sender) return
+    try {
+      this.#tell(JSON.parse(message.slice(space + 1)) as Hint[])
+    } catch {
+      // Not one of ours.
+    }
+  }
+
+  #tell(hints: readonly Hint[]): void {
+    if (this.#listeners.size === 0) return
+    for (const hint of hints) {
+      for (const listener of [...this.#listeners]) {
+        try {
+          listener(hint)
+        } catch {
+          // A hint may be lost; a listener that throws must not make a written change look refused.
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,126 @@
+import { type Holdfast, HoldfastError, open, type RunHandle } from 'holdfast'
+import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
+import { wrapStore } from '../../src/testing/faulty-store.ts'
+import { type Fault, isFaultAt } from './fault.ts'
+import { Journal } from './journal.ts'
+import { ProviderClient } from './provider.ts'
+import { workflowsOf } from './workflows.ts'
+import { World } from './world.ts'
+
+/** One life of a process in a scene. */
+export interface Life {
+  readonly number: number
+  readonly file: string
+  readonly journal: string
+  readonly port: number
+  readonly account: string
+  readonly fault: Fault | null
+  /** What happens at the fault: a signal, that many ms in which the event loop is blocked, or the store says so. */
+  readonly strike: 'SIGKILL' | 'SIGSTOP' | number | 'outcome_unknown' | 'store_unavailable'
+  readonly leaseMs: number
+  readonly runs: readonly {
+    readonly workflow: string
+    readonly id: string
+    readonly threadId: string
+    readonly input?: unknown
+  }[]
+  /** Works until it is told to close, instead of until its runs are over. */
+  readonly isWorker?: boolean
+  /** The workflows that it has; all, unless told otherwise. */
+  readonly workflows?: readonly string[]
+  /** Decides about unsure effects as the provider says. Default true. */
+  readonly decides?: boolean
+  readonly closeGraceMs?: number
+  readonly concurrency?: number
+}
+
+/** What a life that came to its end says. */
+export interface Report {
+  /** How often each act of the store was called. */
+  readonly acts: Record<string, number>
+  readonly outputs: Record<string, unknown>
+  readonly states: Record<string, unknown>
+  readonly tookMs: number
+}
+
+/**
+ * Lives: opens the store, wraps it, starts the runs (or finds them started) and waits for their outputs; or works until
+ * it is told to close. Strikes where it was told to.
+ */
+export async function live(life: Life, untilToldToClose?: () => Promise<undefined>): Promise<Report> {
+  const startedAt = performance.now()
+  const journal = new Journal(life.journal, life.number)
+  const provider = new ProviderClient({ port: life.port, account: life.account, life: life.number })
+  const world = new World({ journal, provider, life: life.number, fault: life.fault, strike })
+  const workflows = Object.values(workflowsOf(world)).filter(({ name }) => life.workflows?.includes(name) ?? true)
+  const acts: Record<string, number> = {}
+  let isOver = false
+  let isStruck = false
+
+  const inner = await openSqliteStore({ file: life.file, durability: 'full' })
+  const store = wrapStore(inner, {
+    before: (act, nth, args) => {
+      acts[act] = nth
+      if (isFaultAt(life.fault, { act, nth, args, when: 'before' })) strike()
+    },
+    after: (act, nth, args) => {
+      if (isFaultAt(life.fault, { act, nth, args, when: 'after' })) strike()
+    },
+  })
+  const { leaseMs, closeGraceMs = 5_000, concurrency = 100 } = life
+  const hf = await open(store, { workflows, worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 } })
+
+  const handles = await Promise.all(life.runs.map((run) => startRun(hf, run)))
+  const ends = untilToldToClose?.() ?? Promise.all(handles.map((handle) => handle.result()))
+  ends
+    .catch(() => {})
+    .finally(() => {
+      isOver = true
+    })
+  const [results] = await Promise.all([ends, life.decides === false ? undefined : decideUnsureEffects()])
+
+  const outputs = Object.fromEntries((results ?? []).map((output, index) => [life.runs[index]?.id, output]))
+  const states: Record<string, unknown> = {}
+  if (results !== undefined) for (const { threadId } of life.runs) states[threadId] = await hf.thread(threadId).state()
+  await hf.close()
+  await inner.close()
+  journal.close()
+  return { acts, outputs, states, tookMs: Math.round(performance.now() - startedAt) }
+
+  /** Ends, stops or blocks this process, or fails the call, now; once. */
+  function strike(): void {
+    if (isStruck) return
+    isStruck = true
+    journal.write({ kind: 'struck' })
+    if (typeof life.strike === 'number') Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, life.strike)
+    else if (life.strike === 'SIGKILL' || life.strike === 'SIGSTOP') process.kill(process.pid, life.strike)
+    else throw new HoldfastError(life.strike, 'The store was told to fail here.')
+  }
+
+  /** The person behind `hf.resolve`: asks the provider, and says what it says. */
+  async function decideUnsureEffects(): Promise<void> {
+    while (!isOver) {
+      const { items } = await hf.runs.list({ status: 'waiting' })
+      for (const { id } of items.filter(({ reason }) => reason === 'person')) {
+        const events = await (await hf.runs.get(id)).events()
+        const key = events.findLast(({ type }) => type === 'effect_unsure')?.data?.['key'] as string
+        const { happened, receipt } = await provider.look(key)
+        journal.write({ kind: 'resolved', key, happened })
+        await hf.resolve(key, { happened, by: 'provider', ...(happened && { result: { receipt } }) })
+      }
+      await new Promise((resolve) => setTimeout(resolve, 15))
+    }
+  }
+}
+
+/** As an application would: an unknown outcome is asked again under the same id, which is one run. */
+async function startRun(hf: Holdfast, { workflow, id, threadId, input }: Life['runs'][number]): Promise<RunHandle> {
+  for (;;) {
+    try {
+      return await hf.start(workflow, input, { id, threadId })
+    } catch (error) {
+      const { code } = error as { code?: unknown }
+      if (code !== 'outcome_unknown' && code !== 'store_unavailable') throw error
+    }
+  }
+}
