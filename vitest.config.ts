@@ -1,7 +1,7 @@
 import { defineConfig } from 'vitest/config'
 
 // The condition makes `holdfast` and its entry points mean the sources, as in tsconfig.json and `node --conditions`.
-const conditions = ['holdfast-source', 'node', 'import', 'module', 'default']
+const conditions = ['holdfast-source', 'node']
 
 export default defineConfig({
   resolve: { conditions },

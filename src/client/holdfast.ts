@@ -68,7 +68,10 @@ export class Holdfast {
       const statuses = status === undefined ? undefined : typeof status === 'string' ? [status] : status
       const unknown = statuses?.find((one) => !runStatuses.includes(one))
       if (unknown !== undefined) {
-        throw new HoldfastError('invalid_input', `There is no status "${String(unknown)}". It is one of ${runStatuses.join(', ')}.`)
+        throw new HoldfastError(
+          'invalid_input',
+          `There is no status "${String(unknown)}". It is one of ${runStatuses.join(', ')}.`,
+        )
       }
       const page = await this.#core.store.listRuns({
         ...rest,

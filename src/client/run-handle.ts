@@ -201,6 +201,8 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
 /** The promise, or the time, or the signal: whichever is first. */
 async function sooner(promise: Promise<void>, ms: number, signal: AbortSignal | undefined): Promise<void> {
   if (ms === Number.POSITIVE_INFINITY && signal === undefined) return promise
+  // One that was aborted while the run was read says nothing any more.
+  if (signal?.aborted === true) return
   let timer: NodeJS.Timeout | undefined
   let onAbort: (() => void) | undefined
   await Promise.race([

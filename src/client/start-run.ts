@@ -40,13 +40,14 @@ export async function startRun(
   checkOptions(options)
   const workflow = findWorkflow(core, workflowOrName)
   const name = workflow?.name ?? checkId('workflow name', workflowOrName)
-  const checked =
-    workflow?.options.input === undefined
-      ? input
-      : await validate(workflow.options.input, input, `The input of workflow "${name}"`)
+  const validated =
+    workflow?.options.input === undefined ? input : validate(workflow.options.input, input, `The input of workflow "${name}"`)
+  const checked = validated instanceof Promise ? await validated : validated
+  // One reading of the input, before anything is waited for: what is recorded is what is compared.
+  const payload = core.codec.encode(checked === undefined ? {} : { input: checked })
+  const { input: recorded } = core.codec.decode(payload) as { input?: unknown }
   const id = options.id === undefined ? randomUUID() : checkId('run id', options.id)
   const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
-  const data = checked === undefined ? {} : { input: checked }
   const newRun: NewRun = {
     owner,
     id,
@@ -55,7 +56,7 @@ export async function startRun(
     version: options.version ?? workflow?.version ?? 1,
     queue: checkId('queue name', options.queue ?? workflow?.options.queue ?? 'default'),
     priority: options.priority ?? workflow?.options.priority ?? 0,
-    fingerprint: fingerprint([name, checked]),
+    fingerprint: fingerprint([name, recorded]),
     due: options.runAt === undefined ? { inMs: Math.ceil(options.delayMs ?? 0) } : { at: options.runAt.getTime() },
     ifBusy: options.ifBusy ?? 'queue',
     queued: {
@@ -65,7 +66,7 @@ export async function startRun(
       attempt: 0,
       at: await core.now(),
       durationMs: null,
-      payload: core.codec.encode(data),
+      payload,
       patch: null,
     },
   }
@@ -100,12 +101,14 @@ function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed }: S
   if (delayMs !== undefined && !(delayMs >= 0 && delayMs <= maxTime)) {
     refuse(`delayMs is ${String(delayMs)}`, 'a number of milliseconds from 0')
   }
-  if (runAt !== undefined && !(runAt instanceof Date && Number.isFinite(runAt.getTime()))) refuse('runAt is not a valid date', 'one')
+  if (runAt !== undefined && !(runAt instanceof Date && Number.isFinite(runAt.getTime())))
+    refuse('runAt is not a valid date', 'one')
   if (priority !== undefined && !Number.isSafeInteger(priority)) refuse(`priority is ${String(priority)}`, 'a whole number')
   if (version !== undefined && !(Number.isSafeInteger(version) && version >= 1)) {
     refuse(`version is ${String(version)}`, 'a whole number of at least 1')
   }
-  if (ifBusy !== undefined && ifBusy !== 'queue' && ifBusy !== 'reject') refuse(`ifBusy is ${String(ifBusy)}`, "'queue' or 'reject'")
+  if (ifBusy !== undefined && ifBusy !== 'queue' && ifBusy !== 'reject')
+    refuse(`ifBusy is ${String(ifBusy)}`, "'queue' or 'reject'")
   if (ifFailed !== undefined && ifFailed !== 'retry') refuse(`ifFailed is ${String(ifFailed)}`, "'retry'")
 }
 

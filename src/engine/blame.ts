@@ -10,10 +10,19 @@ export function blame<E extends Error>(error: E, keys: readonly CallKey[]): E {
 
 /** The failures behind an error that ended a run, also where the function wrapped it. */
 export function blamed(error: unknown): readonly CallKey[] {
+  try {
+    return findBlamed(error)
+  } catch {
+    // User code throws anything, also what throws when it is looked at.
+    return []
+  }
+}
+
+function findBlamed(error: unknown): readonly CallKey[] {
   for (let at = error, depth = 0; at instanceof Error && depth < 20; at = at.cause, depth++) {
     const keys = sources.get(at)
     if (keys !== undefined) return keys
-    if (at instanceof AggregateError) return at.errors.flatMap((inner) => blamed(inner))
+    if (at instanceof AggregateError) return at.errors.flatMap((inner) => findBlamed(inner))
   }
   return []
 }

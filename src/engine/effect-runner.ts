@@ -3,7 +3,7 @@ import { checkId } from '../model/ids.ts'
 import { isOpen, type Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import { retryDelayMs } from '../model/retry.ts'
-import { reviveError } from '../model/stored-error.ts'
+import { reviveError, toStorableError } from '../model/stored-error.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import type { EffectOptions } from './context.ts'
@@ -281,7 +281,7 @@ class Effect<T> {
   /** Nobody can know: a person decides, and the run waits. */
   async #doubt(error: unknown): Promise<Next<T>> {
     const execution = this.#execution
-    const message = error instanceof Error ? error.message : 'the worker died while the effect was under way'
+    const message = error === undefined ? 'the worker died while the effect was under way' : toStorableError(error).message
     const event = execution.event('effect_unsure', this.#call, { attempt: this.#attempt, data: { key: this.#key, message } })
     await execution.commit([event], { hasProgress: true, operation: { kind: 'doubt', key: this.#key } })
     return { stage: { kind: 'unsure' } }

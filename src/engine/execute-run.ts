@@ -119,7 +119,12 @@ async function executeTape(execution: Execution, claim: Claim, input: unknown, i
   }
   execution.playback.start()
   if (claim.hasMail) await execution.checkMail()
-  if (!execution.hasEnded) void callFunction(execution, input)
+  if (!execution.hasEnded) {
+    callFunction(execution, input).catch((error: unknown) => {
+      execution.log.error('the end of a run could not be recorded; it is handed back', { runId: execution.runId, error })
+      return execution.forceStop()
+    })
+  }
   return execution.ended
 }
 

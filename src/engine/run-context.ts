@@ -40,15 +40,24 @@ export class RunContext implements Context<never> {
   }
 
   step<T>(name: string, fn: (step: StepHandle<never>) => Promise<T> | T, options?: StepOptions<T>): Promise<T> {
-    return this.#enter('step', name, false, (call) => runStep(this.#execution, call, fn, options))
+    return this.#enter('step', name, false, (call) => {
+      requireFunction(fn, `Step "${call.path}"`)
+      return runStep(this.#execution, call, fn, options)
+    })
   }
 
   once<T>(name: string, options: EffectOptions<T>): Promise<T> {
-    return this.#enter('effect', name, false, (call) => runEffect(this.#execution, call, options))
+    return this.#enter('effect', name, false, (call) => {
+      requireFunction(options?.run, `Effect "${call.path}"`)
+      return runEffect(this.#execution, call, options)
+    })
   }
 
   transaction<T>(name: string, fn: (tx: SqlTransaction) => Promise<T> | T): Promise<T> {
-    return this.#enter('step', name, false, (call) => runTransaction(this.#execution, call, fn))
+    return this.#enter('step', name, false, (call) => {
+      requireFunction(fn, `Transaction "${call.path}"`)
+      return runTransaction(this.#execution, call, fn)
+    })
   }
 
   async map<Item, T>(
@@ -60,6 +69,7 @@ export class RunContext implements Context<never> {
     const { concurrency = 16, ...stepOptions } = options
     // Names are checked once; the items carry brackets, which users' names may not.
     this.#execution.calls.inScope(name, () => {}, 'map')
+    requireFunction(fn, `Map "${name}"`)
     const list = [...items]
     const results = new Array<T>(list.length)
     const errors: Error[] = []
@@ -210,10 +220,14 @@ export class RunContext implements Context<never> {
   }
 }
 
+function requireFunction(given: unknown, what: string): void {
+  if (typeof given !== 'function') throw new HoldfastError('invalid_input', `${what} needs a function, not ${typeof given}`)
+}
+
 function fireTime(duration: number | Date, now: number): number {
   const fireAt = duration instanceof Date ? duration.getTime() : now + duration
   // The range of Date, in ms.
-  if (!(Math.abs(fireAt) <= 8.64e15)) {
+  if (!Number.isFinite(fireAt) || Math.abs(fireAt) > 8.64e15) {
     throw new HoldfastError('invalid_input', `ctx.sleep takes milliseconds or a valid Date, not ${String(duration)}`)
   }
   return Math.round(fireAt)

@@ -54,7 +54,7 @@ export function workflow<Input, Output, State>(
   fn: WorkflowFunction<Input, Output, State>,
 ): Workflow<Input, Output, State> {
   const options = typeof nameOrOptions === 'string' ? { name: nameOrOptions } : nameOrOptions
-  const name = checkId('workflow name', options.name)
+  const name = checkId('workflow name', options?.name)
   const version = options.version ?? 1
   if (!Number.isInteger(version) || version < 1) {
     throw new HoldfastError(

@@ -73,14 +73,22 @@ export class NotHappened extends Error {
 
 /** True for a NotHappened, also one from another copy of this package. */
 export function isNotHappened(error: unknown): boolean {
-  return error instanceof Error && error.name === 'NotHappened' && (error as { code?: unknown }).code === 'not_happened'
+  return readCode(error) === 'not_happened' && (error as Error).name === 'NotHappened'
 }
 
 /** The code of a Holdfast error, also one from another copy of this package; undefined for other values. */
 export function codeOf(error: unknown): ErrorCode | undefined {
-  if (!(error instanceof Error)) return undefined
-  const code = (error as { code?: unknown }).code
+  const code = readCode(error)
   return typeof code === 'string' && (errorCodes as readonly string[]).includes(code) ? (code as ErrorCode) : undefined
+}
+
+/** User code throws anything, also what throws when it is looked at. */
+function readCode(error: unknown): unknown {
+  try {
+    return error instanceof Error ? (error as { code?: unknown }).code : undefined
+  } catch {
+    return undefined
+  }
 }
 
 /** Stops on what cannot happen. A failure here is a bug of Holdfast, not of its user. */

@@ -42,6 +42,10 @@ export function retryPolicy(...layers: readonly (RetryOptions | undefined)[]): R
   if (!Number.isInteger(policy.attempts) || policy.attempts < 1) {
     throw new HoldfastError('invalid_input', `retry.attempts is ${policy.attempts}; it must be a whole number of at least 1`)
   }
+  for (const name of ['minMs', 'maxMs', 'factor'] as const) {
+    if (!(policy[name] >= 0))
+      throw new HoldfastError('invalid_input', `retry.${name} is ${policy[name]}; it must be a number from 0`)
+  }
   return policy
 }
 

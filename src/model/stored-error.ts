@@ -1,18 +1,29 @@
 import { codeOf, HoldfastError } from './errors.ts'
 
+const maxMessage = 16_000
 const maxStack = 4_000
 const maxCauses = 5
+const maxProperties = 50
 
 /**
  * Any thrown value as an Error that every store can keep: name, message, stack, code, causes, and own properties that are
- * plain text, numbers or booleans. What an error drags along besides (requests, sockets) is left behind.
+ * plain text, numbers or booleans. What an error drags along besides (requests, sockets) is left behind, and what is too
+ * long is cut. Whatever was thrown, this does not throw: a failure can always be recorded.
  */
-export function toStorableError(thrown: unknown, depth = 0): Error {
-  if (!(thrown instanceof Error)) return Object.assign(new Error(describe(thrown)), { name: 'NonError', stack: undefined })
-  const error = new Error(String(thrown.message))
-  error.name = String(thrown.name)
-  error.stack = typeof thrown.stack === 'string' ? thrown.stack.slice(0, maxStack) : ''
-  for (const key of Object.keys(thrown)) {
+export function toStorableError(thrown: unknown): Error {
+  try {
+    return storable(thrown, 0)
+  } catch {
+    return nonError('something that can not be read')
+  }
+}
+
+function storable(thrown: unknown, depth: number): Error {
+  if (!(thrown instanceof Error)) return nonError(describe(thrown))
+  const error = new Error(cut(readOnce(thrown, 'message'), maxMessage))
+  error.name = cut(readOnce(thrown, 'name'), maxMessage)
+  error.stack = cut(readOnce(thrown, 'stack'), maxStack)
+  for (const key of Object.keys(thrown).slice(0, maxProperties)) {
     if (key === 'name' || key === 'message' || key === 'stack' || key === 'cause' || key === '__proto__') continue
     const value = readOnce(thrown, key)
     if (typeof value === 'string' ? value.length <= maxStack : typeof value === 'number' || typeof value === 'boolean') {
@@ -20,8 +31,18 @@ export function toStorableError(thrown: unknown, depth = 0): Error {
     }
   }
   if (codeOf(thrown) !== undefined) Object.assign(error, { details: storableDetails((thrown as HoldfastError).details) })
-  if (thrown.cause !== undefined && depth < maxCauses) error.cause = toStorableError(thrown.cause, depth + 1)
+  const cause = readOnce(thrown, 'cause')
+  if (cause !== undefined && depth < maxCauses) error.cause = storable(cause, depth + 1)
   return error
+}
+
+function nonError(message: string): Error {
+  return Object.assign(new Error(cut(message, maxMessage)), { name: 'NonError', stack: undefined })
+}
+
+function cut(value: unknown, max: number): string {
+  const text = typeof value === 'string' ? value : value === undefined ? '' : describe(value)
+  return text.length <= max ? text : `${text.slice(0, max)}…`
 }
 
 /** The error as user code sees it, the same live and on replay. Only our own class is rebuilt, by its known codes. */

@@ -3,7 +3,7 @@ import { type EffectOptions, NotHappened, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { makeMailer, sentKeys } from './programs/mailer.ts'
 import { startProgram } from './programs.ts'
-import { becomes, codeOfRejection, eventTypes, failureOf, gate } from './runs.ts'
+import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEverySharedStore, onEveryStore } from './stores.ts'
 
 const quick = { minMs: 1, jitter: false } as const
@@ -301,6 +301,78 @@ onEveryStore('an effect whose outcome is hidden', ({ open, advance }) => {
     await hf.run(workflow('other', () => 'a run that shows that the worker has looked'))
     expect(await run.info()).toMatchObject({ status: 'waiting', reason: 'person' })
     expect(sent).toBe(1)
+  })
+
+  it('by a time-out follows the declaration in the same way: check decides, and with neither a person does', async () => {
+    const slow = (_: string, { signal }: { signal: AbortSignal }) =>
+      new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+    const checked = workflow('checked', (ctx) =>
+      ctx.once('send', { timeoutMs: 20, run: slow, check: () => ({ happened: true, result: 'it was only slow' }) }),
+    )
+    const unchecked = workflow('unchecked', (ctx) => ctx.once('send', { timeoutMs: 20, run: slow }))
+    const hf = await open()
+    expect(await hf.run(checked)).toBe('it was only slow')
+    const run = await hf.start(unchecked)
+    await becomes(run, 'waiting')
+    expect(await run.info()).toMatchObject({ reason: 'person' })
+    expect((await run.events()).find(({ type }) => type === 'effect_unsure')?.data?.['message']).toContain('20 ms')
+  })
+
+  it('is waited for in memory while another step of the run is at work', async () => {
+    const release = gate()
+    const both = workflow('both', (ctx) =>
+      Promise.all([
+        ctx.once('send', {
+          key: 'k',
+          run: () => {
+            throw new Error('connection reset')
+          },
+        }),
+        ctx.step('beside', () => release.promise.then(() => 'done')),
+      ]),
+    )
+    const hf = await open()
+    const run = await hf.start(both)
+    await logged(run, 'effect_unsure')
+    await hf.resolve('k', { happened: true, result: 'decided' })
+    release.open()
+    expect(await run.result()).toEqual(['decided', 'done'])
+  })
+
+  it('and whose run is paused can be decided meanwhile; the run takes the decision when it is resumed', async () => {
+    const mail = makeSend({
+      key: 'k',
+      run: () => {
+        throw new Error('connection reset')
+      },
+    })
+    const hf = await open()
+    const run = await hf.start(mail)
+    await becomes(run, 'waiting')
+    await run.pause()
+    await hf.resolve('k', { happened: true, result: 'decided' })
+    expect(await run.info()).toMatchObject({ status: 'paused' })
+    await run.resume()
+    expect(await run.result()).toBe('decided')
+  })
+
+  it('and whose run is cancelled stays for a person to decide, so that the key is not lost', async () => {
+    let sent = 0
+    const mail = makeSend({
+      key: 'k',
+      run: () => {
+        if (++sent === 1) throw new Error('connection reset')
+        return 'sent by the second'
+      },
+    })
+    const hf = await open()
+    const first = await hf.start(mail)
+    await becomes(first, 'waiting')
+    await first.cancel()
+    const second = await hf.start(mail)
+    await becomes(second, 'waiting')
+    await hf.resolve('k', { happened: false })
+    expect(await second.result()).toBe('sent by the second')
   })
 
   it('whose check can not tell is unsure as well', async () => {

@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Context, state, workflow } from 'holdfast'
-import { expect, it } from 'vitest'
+import { expect, it, vi } from 'vitest'
 import { makeRacer } from './programs/racer.ts'
 import { startProgram } from './programs.ts'
-import { becomes, eventTypes, failureOf, gate } from './runs.ts'
+import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEverySharedStore, onEveryStore } from './stores.ts'
 
 const once = { attempts: 1 }
@@ -51,10 +51,8 @@ onEveryStore('a replay', ({ open, openMortal, openWrapped, advance }) => {
     const hf = await open()
     const run = await hf.start(work)
     for (const name of ['c', 'a', 'b'] as const) {
-      const watch = run.watch()
-      const next = watch.next()
       gates[name].open()
-      while ((await next).value?.type !== 'step_completed' && (await watch.next()).value?.type !== 'step_completed');
+      await vi.waitUntil(async () => (await run.info()).completedSteps.includes(name), { interval: 5 })
     }
     await failureOf(run)
     isDown = false
@@ -117,7 +115,9 @@ onEveryStore('a replay', ({ open, openMortal, openWrapped, advance }) => {
     const hf = await openWrapped((store) =>
       Object.assign(Object.create(store) as typeof store, {
         commit: async (changes: Parameters<typeof store.commit>[0]) => {
-          const isDurable = changes.some(({ events }) => events.some(({ type, step }) => type === 'step_completed' && step === 'durable'))
+          const isDurable = changes.some(({ events }) =>
+            events.some(({ type, step }) => type === 'step_completed' && step === 'durable'),
+          )
           if (isDurable) {
             committing.open()
             await Promise.race([flush.promise, new Promise((resolve) => setTimeout(resolve, 50))])
@@ -319,7 +319,9 @@ onEveryStore('ctx.map', ({ open, openMortal, advance }) => {
     expect(await run.result()).toEqual([6, 2, 4])
     const { completedSteps } = await run.info()
     expect([...completedSteps].sort()).toEqual(['double[0]', 'double[1]', 'double[2]'])
-    expect(new Set((await run.events()).flatMap(({ step }) => step ?? []))).toEqual(new Set(['double[0]', 'double[1]', 'double[2]']))
+    expect(new Set((await run.events()).flatMap(({ step }) => step ?? []))).toEqual(
+      new Set(['double[0]', 'double[1]', 'double[2]']),
+    )
   })
 
   it('keeps finished items if another fails; retry() executes only the failed and the unfinished ones', async () => {
@@ -488,7 +490,12 @@ onEveryStore('ctx.begin', ({ open }) => {
     await run.retry()
     expect(await run.result()).toEqual([{ of: 'first' }, { of: 'second' }])
     expect(begun).toEqual(['first', 'second'])
-    expect((await eventTypes(run, 'step')).slice(0, 4)).toEqual(['step_started', 'step_completed', 'step_started', 'step_completed'])
+    expect((await eventTypes(run, 'step')).slice(0, 4)).toEqual([
+      'step_started',
+      'step_completed',
+      'step_started',
+      'step_completed',
+    ])
   })
 
   it('fail() records a final failure, which begin throws on replay and retry() reopens', async () => {
@@ -647,7 +654,7 @@ onEveryStore('ctx.sleep', ({ open, advance }) => {
     })
     const hf = await open({ workflows: [work], worker: { closeGraceMs: 0 } })
     const run = await hf.start(work, undefined, { id: 'r' })
-    for await (const { type } of run.watch()) if (type === 'timer_set') break
+    await logged(run, 'timer_set')
     await hf.close()
     advance(61_000)
     const second = await open({ workflows: [work] })
@@ -662,16 +669,19 @@ onEveryStore('ctx.sleep', ({ open, advance }) => {
 onEveryStore('ctx.continueAs', ({ open, openMortal, advance }) => {
   it('goes on with a fresh tape under the same run id, on the same thread and state', async () => {
     const ran: string[] = []
-    const agent = workflow({ name: 'agent', state: state({ version: 1, initial: () => ({ days: 0 }) }) }, async (ctx, day: number) => {
-      await ctx.step('work', (step) => {
-        ran.push(`day ${day}`)
-        step.update((draft) => {
-          draft.days += 1
+    const agent = workflow(
+      { name: 'agent', state: state({ version: 1, initial: () => ({ days: 0 }) }) },
+      async (ctx, day: number) => {
+        await ctx.step('work', (step) => {
+          ran.push(`day ${day}`)
+          step.update((draft) => {
+            draft.days += 1
+          })
         })
-      })
-      if (day < 4) return ctx.continueAs(day + 1)
-      return { day, days: ctx.state.days }
-    })
+        if (day < 4) return ctx.continueAs(day + 1)
+        return { day, days: ctx.state.days }
+      },
+    )
     const hf = await open()
     const run = await hf.start(agent, 1, { id: 'r' })
     expect(await run.result()).toEqual({ day: 4, days: 4 })

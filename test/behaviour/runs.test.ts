@@ -1,7 +1,7 @@
 import { type HoldfastError, type RunEvent, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { z } from 'zod'
-import { becomes, codeOfRejection, eventTypes, failureOf, gate } from './runs.ts'
+import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 const echo = workflow('echo', (ctx, input: unknown) => ctx.step('echo', () => input))
@@ -142,7 +142,10 @@ onEveryStore('starting a run', ({ open }) => {
   })
 
   it('validates the output: what does not match fails the run', async () => {
-    const typed = workflow({ name: 'typed', output: z.object({ n: z.number() }) }, async (_, input: unknown) => input as { n: number })
+    const typed = workflow(
+      { name: 'typed', output: z.object({ n: z.number() }) },
+      async (_, input: unknown) => input as { n: number },
+    )
     const hf = await open()
     expect(await hf.run(typed, { n: 5 })).toEqual({ n: 5 })
     expect(await failureOf(await hf.start(typed, { n: 'five' }))).toMatchObject({ code: 'invalid_input' })
@@ -325,7 +328,7 @@ onEveryStore('pause and resume', ({ open, advance }) => {
     await becomes(waiting, 'waiting')
     await waiting.pause()
     const retrying = await hf.start(flaky)
-    for await (const { type } of retrying.watch()) if (type === 'step_failed') break
+    await logged(retrying, 'step_failed')
     await retrying.pause()
     for (const run of [pending, waiting, retrying]) expect(await run.info()).toMatchObject({ status: 'paused', reason: 'asked' })
     advance(120_000)
@@ -434,7 +437,7 @@ onEveryStore('cancel', ({ open }) => {
     await becomes(paused, 'waiting')
     await paused.pause()
     const retrying = await hf.start(flaky)
-    for await (const { type } of retrying.watch()) if (type === 'step_failed') break
+    await logged(retrying, 'step_failed')
     for (const run of [pending, waiting, paused, retrying]) {
       await run.cancel()
       expect(await run.info()).toMatchObject({ status: 'cancelled' })

@@ -12,6 +12,11 @@ export async function becomes(run: RunHandle, status: RunStatus): Promise<void> 
   await vi.waitUntil(async () => (await run.info()).status === status, { timeout: 15_000, interval: 5 })
 }
 
+/** Waits until the run's log has an event of this type, be it from before. */
+export async function logged(run: RunHandle, type: EventType): Promise<void> {
+  await vi.waitUntil(async () => (await eventTypes(run)).includes(type), { timeout: 15_000, interval: 5 })
+}
+
 /** A promise and what settles it. */
 export function gate<T = void>(): { promise: Promise<T>; open: (value: T) => void } {
   let open: (value: T) => void = () => {}

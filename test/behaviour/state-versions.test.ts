@@ -85,7 +85,10 @@ onEveryStore('a state with versions', ({ open, openMortal, advance }) => {
     const hf = await open({ workflows: [newChat] })
     const before = await hf.thread('alice').checkpoints()
     expect(await hf.thread('alice').stateAt(checkpoint)).toEqual({ messages: ['hello'] })
-    expect(await hf.thread('alice').stateAt(checkpoint, chatState2)).toEqual({ messages: ['hello'], preferences: { language: 'de' } })
+    expect(await hf.thread('alice').stateAt(checkpoint, chatState2)).toEqual({
+      messages: ['hello'],
+      preferences: { language: 'de' },
+    })
     expect(await hf.thread('alice').state(chatState2)).toEqual({ messages: ['hello'], preferences: { language: 'de' } })
     expect(await hf.thread('alice').state()).toEqual({ messages: ['hello'] })
     expect(await hf.thread('alice').checkpoints()).toEqual(before)
@@ -207,7 +210,9 @@ onEveryStore('a state with versions', ({ open, openMortal, advance }) => {
       },
       () => ({ f: () => 1 }),
     ].entries()) {
-      const wrong = workflow({ name: `wrong-${index}`, state: state<object>({ version: 1, initial }) }, async (ctx) => ctx.step('a', () => 1))
+      const wrong = workflow({ name: `wrong-${index}`, state: state<object>({ version: 1, initial }) }, async (ctx) =>
+        ctx.step('a', () => 1),
+      )
       const run = await hf.start(wrong)
       await becomes(run, 'paused')
       codes.push(((await run.info()).error as { code?: string }).code)

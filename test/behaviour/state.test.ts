@@ -324,16 +324,19 @@ onEveryStore('ctx.state', ({ open }) => {
   })
 
   it('of 2,000 updates on one thread is right at every look, whatever was snapshotted', async () => {
-    const grow = workflow({ name: 'grow', state: state({ version: 1, initial: () => ({ items: [] as string[] }) }) }, async (ctx, n: number) => {
-      for (let i = 0; i < n; i++) {
-        ctx.update((draft) => {
-          draft.items.push(`${draft.items.length}:${'x'.repeat(100)}`)
-          if (draft.items.length > 50) draft.items.shift()
-        })
-        if (i % 10 === 0) await ctx.checkpoint()
-      }
-      return ctx.state.items.length
-    })
+    const grow = workflow(
+      { name: 'grow', state: state({ version: 1, initial: () => ({ items: [] as string[] }) }) },
+      async (ctx, n: number) => {
+        for (let i = 0; i < n; i++) {
+          ctx.update((draft) => {
+            draft.items.push(`${draft.items.length}:${'x'.repeat(100)}`)
+            if (draft.items.length > 50) draft.items.shift()
+          })
+          if (i % 10 === 0) await ctx.checkpoint()
+        }
+        return ctx.state.items.length
+      },
+    )
     const hf = await open()
     await hf.thread('t').run(grow, 2_000)
     const { items } = await hf.thread('t').state<{ items: string[] }>()

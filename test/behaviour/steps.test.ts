@@ -1,7 +1,7 @@
 import { type Context, type HoldfastError, state, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { z } from 'zod'
-import { becomes, eventTypes, failureOf, gate } from './runs.ts'
+import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 const quick = { minMs: 1, jitter: false } as const
@@ -28,7 +28,14 @@ onEveryStore('attempts of a step', ({ open, openMortal, advance }) => {
       ['step_started', 3, undefined],
       ['step_failed', 3, true],
     ])
-    expect(steps.map(({ error }) => error?.message)).toEqual([undefined, 'attempt 1', undefined, 'attempt 2', undefined, 'attempt 3'])
+    expect(steps.map(({ error }) => error?.message)).toEqual([
+      undefined,
+      'attempt 1',
+      undefined,
+      'attempt 2',
+      undefined,
+      'attempt 3',
+    ])
     expect((await run.info()).stepAttempts).toEqual({ call: 3 })
   })
 
@@ -275,7 +282,13 @@ onEveryStore('when all attempts have failed', ({ open, openMortal, advance }) =>
     expect(await run.result()).toBe('a sample, because: no model at attempt 2')
     expect(fallbacks).toEqual(['no model at attempt 2'])
     const events = (await run.events()).filter(({ step }) => step === 'analyze')
-    expect(events.map(({ type }) => type)).toEqual(['step_started', 'step_failed', 'step_started', 'step_failed', 'step_completed'])
+    expect(events.map(({ type }) => type)).toEqual([
+      'step_started',
+      'step_failed',
+      'step_started',
+      'step_failed',
+      'step_completed',
+    ])
     expect(events.at(-1)?.data).toMatchObject({ via: 'fallback' })
   })
 
@@ -413,7 +426,9 @@ onEveryStore('what a step can be told', ({ open, openMortal, advance }) => {
   })
 
   it('input and kind are recorded with the step and shown in its event', async () => {
-    const ask = workflow('ask', (ctx) => ctx.step('reply', () => 'hello', { input: { prompt: 'hi', at: new Date(0) }, kind: 'model' }))
+    const ask = workflow('ask', (ctx) =>
+      ctx.step('reply', () => 'hello', { input: { prompt: 'hi', at: new Date(0) }, kind: 'model' }),
+    )
     const hf = await open()
     const run = await hf.start(ask)
     await run.result()
@@ -584,8 +599,13 @@ onEveryStore('what a step can be told', ({ open, openMortal, advance }) => {
     const work = workflow('work', (ctx) => ctx.step('slow', () => release.promise))
     const hf = await open()
     const run = await hf.start(work)
-    for await (const { type } of run.watch()) if (type === 'step_started') break
-    expect(await run.info()).toMatchObject({ status: 'running', currentStep: 'slow', completedSteps: [], stepAttempts: { slow: 1 } })
+    await logged(run, 'step_started')
+    expect(await run.info()).toMatchObject({
+      status: 'running',
+      currentStep: 'slow',
+      completedSteps: [],
+      stepAttempts: { slow: 1 },
+    })
     release.open()
     await run.result()
   })
@@ -615,7 +635,11 @@ onEveryStore('the handle of a step', ({ open }) => {
   it('update changes the state together with the result, and is dropped when the body throws', async () => {
     const seen: unknown[] = []
     const counter = workflow(
-      { name: 'counter', retry: { attempts: 2, ...quick }, state: state({ version: 1, initial: () => ({ n: 0, by: [] as number[] }) }) },
+      {
+        name: 'counter',
+        retry: { attempts: 2, ...quick },
+        state: state({ version: 1, initial: () => ({ n: 0, by: [] as number[] }) }),
+      },
       async (ctx) => {
         const result = await ctx.step('add', (step) => {
           step.update((draft) => {

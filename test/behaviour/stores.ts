@@ -177,7 +177,8 @@ function makeMortal(store: Store, death?: Death): { store: Store; die: () => voi
     const answer = await carryOut()
     return state === 'alive' ? answer : silence()
   }
-  const isFatal = (changes: readonly Change[], type: EventType) => changes.some(({ events }) => events.some((event) => event.type === type))
+  const isFatal = (changes: readonly Change[], type: EventType) =>
+    changes.some(({ events }) => events.some((event) => event.type === type))
   const commit = (changes: readonly Change[]) =>
     call(async () => {
       if (death !== undefined && 'before' in death && isFatal(changes, death.before)) return die()
@@ -190,7 +191,8 @@ function makeMortal(store: Store, death?: Death): { store: Store; die: () => voi
       const member = Reflect.get(target, name) as unknown
       if (typeof member !== 'function') return member
       if (name === 'commit') return commit
-      if (name === 'subscribe') return (listener: (hint: Hint) => void) => target.subscribe?.((hint) => state === 'alive' && listener(hint))
+      if (name === 'subscribe')
+        return (listener: (hint: Hint) => void) => target.subscribe?.((hint) => state === 'alive' && listener(hint))
       return (...args: unknown[]) => call(() => member.apply(target, args) as unknown)
     },
   })

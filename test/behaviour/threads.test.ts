@@ -1,4 +1,4 @@
-import { HoldfastError, state, workflow } from 'holdfast'
+import { type HoldfastError, state, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { makeChat } from './programs/chat.ts'
 import { startProgram } from './programs.ts'
@@ -252,18 +252,21 @@ onEveryStore('deleting a thread', ({ open, openMortal, advance }) => {
   it('can not be undone by a late writer, also when a new life has begun', async () => {
     const inStep = gate()
     const release = gate()
-    const slow = workflow({ name: 'slow', state: state({ version: 1, initial: () => ({ by: 'nobody' }) }) }, async (ctx, by: string) => {
-      await ctx.step('work', async (step) => {
-        if (by === 'the old run') {
-          inStep.open()
-          await release.promise
-        }
-        step.update((draft) => {
-          draft.by = by
+    const slow = workflow(
+      { name: 'slow', state: state({ version: 1, initial: () => ({ by: 'nobody' }) }) },
+      async (ctx, by: string) => {
+        await ctx.step('work', async (step) => {
+          if (by === 'the old run') {
+            inStep.open()
+            await release.promise
+          }
+          step.update((draft) => {
+            draft.by = by
+          })
         })
-      })
-      return ctx.state.by
-    })
+        return ctx.state.by
+      },
+    )
     const hf = await open()
     await hf.thread('t').start(slow, 'the old run', { id: 'r' })
     await inStep.promise

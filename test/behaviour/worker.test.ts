@@ -140,14 +140,13 @@ onEveryStore('closing', ({ open, openWrapped, advance }) => {
 
   it('works with await using', async () => {
     const quick = workflow('quick', () => 'done')
-    let run: Awaited<ReturnType<typeof start>>
     async function start() {
       await using hf = await open({ workflows: [quick] })
       const started = await hf.start(quick)
       await started.result()
       return started
     }
-    run = await start()
+    const run = await start()
     expect(await codeOfRejection(run.result())).toBe('closed')
   })
 })

@@ -28,6 +28,15 @@ test('a run survives a kill before and after every write, in every body and at e
   expect(kills).toBeGreaterThan(harness.boundaries.length * 0.95)
 })
 
+test('an effect whose answer got lost keeps its key when another process sends it again', { timeout: limitMs }, async () => {
+  const { kills, broken } = await harness.killOnce([
+    { at: 'write', type: 'effect_failed', step: 'pay', when: 'after' },
+    { at: 'write', type: 'effect_failed', step: 'book', when: 'after' },
+  ])
+  expect(broken).toEqual([])
+  expect(kills).toBe(2)
+})
+
 test('a run survives a second kill while it recovers from the first', { timeout: limitMs }, async () => {
   const { kills, broken } = await harness.killTwice(16, seed)
   expect(broken).toEqual([])

@@ -10,8 +10,8 @@ export type Note =
   | { readonly kind: 'resolved'; readonly key: string; readonly happened: boolean }
   /** The function was thrown this code. */
   | { readonly kind: 'thrown'; readonly run: string; readonly code: string }
-  /** The process is about to be struck by its fault. */
-  | { readonly kind: 'struck' }
+  /** The fault comes now. `written`: steps whose results were written by the call that it comes after. */
+  | { readonly kind: 'struck'; readonly written: readonly string[] }
 
 export type JournalEntry = Note & { readonly life: number; readonly at: number }
 

@@ -1,4 +1,5 @@
 import { type Holdfast, HoldfastError, open, type RunHandle } from 'holdfast'
+import type { Change } from '../../src/store/change.ts'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 import { wrapStore } from '../../src/testing/faulty-store.ts'
 import { type Fault, isFaultAt } from './fault.ts'
@@ -64,7 +65,7 @@ export async function live(life: Life, untilToldToClose?: () => Promise<undefine
       if (isFaultAt(life.fault, { act, nth, args, when: 'before' })) strike()
     },
     after: (act, nth, args) => {
-      if (isFaultAt(life.fault, { act, nth, args, when: 'after' })) strike()
+      if (isFaultAt(life.fault, { act, nth, args, when: 'after' })) strike(act === 'commit' ? resultsIn(args[0] as Change[]) : [])
     },
   })
   const { leaseMs, closeGraceMs = 5_000, concurrency = 100 } = life
@@ -88,10 +89,10 @@ export async function live(life: Life, untilToldToClose?: () => Promise<undefine
   return { acts, outputs, states, tookMs: Math.round(performance.now() - startedAt) }
 
   /** Ends, stops or blocks this process, or fails the call, now; once. */
-  function strike(): void {
+  function strike(written: readonly string[] = []): void {
     if (isStruck) return
     isStruck = true
-    journal.write({ kind: 'struck' })
+    journal.write({ kind: 'struck', written })
     if (typeof life.strike === 'number') Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, life.strike)
     else if (life.strike === 'SIGKILL' || life.strike === 'SIGSTOP') process.kill(process.pid, life.strike)
     else throw new HoldfastError(life.strike, 'The store was told to fail here.')
@@ -111,6 +112,13 @@ export async function live(life: Life, untilToldToClose?: () => Promise<undefine
       await new Promise((resolve) => setTimeout(resolve, 15))
     }
   }
+}
+
+function resultsIn(changes: readonly Change[]): string[] {
+  const results = ['step_completed', 'step_failed', 'effect_completed', 'effect_failed']
+  return changes.flatMap(({ events }) =>
+    events.flatMap(({ type, step }) => (step !== null && results.includes(type) ? step : [])),
+  )
 }
 
 /** As an application would: an unknown outcome is asked again under the same id, which is one run. */

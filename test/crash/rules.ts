@@ -127,8 +127,13 @@ function brokenBodies({ lives, journal }: PlayedScene): string[] {
       (typeof journal)[number],
       { kind: 'body' }
     >[]
-    for (const [body, times] of countBy(bodies, bodyOf))
-      if (times > 1) broken.push(`life ${number} entered ${body} ${times} times`)
+    // A store that failed is like a death: what was under way is done again, what was written is not.
+    const struck = journal.findIndex((note) => note.kind === 'struck' && note.life === number)
+    const hasLivedOn = struck !== -1 && journal.slice(struck).some((note) => note.kind === 'body' && note.life === number)
+    for (const [body, times] of countBy(bodies, bodyOf)) {
+      if (times > (hasLivedOn ? 2 : 1)) broken.push(`life ${number} entered ${body} ${times} times`)
+    }
+    if (hasLivedOn) broken.push(...brokenAfterStrike(journal, struck))
     const before = lives[number - 2]
     if (before === undefined) continue
     const { results, attempts } = settledIn(before.dump)
@@ -138,6 +143,19 @@ function brokenBodies({ lives, journal }: PlayedScene): string[] {
     }
   }
   return broken
+}
+
+/** What the failed call had written is not made again. */
+function brokenAfterStrike(journal: PlayedScene['journal'], struck: number): string[] {
+  const note = journal[struck]
+  const [before, after] = [journal.slice(0, struck), journal.slice(struck)].map((notes) =>
+    notes.flatMap((one) => (one.kind === 'body' ? { path: one.path, body: bodyOf(one) } : [])),
+  )
+  const written = note?.kind === 'struck' ? note.written : []
+  return written.flatMap((path) => {
+    const made = before?.findLast((one) => one.path === path)?.body
+    return after?.some(({ body }) => body === made) ? [`${made} was entered again although its result was written`] : []
+  })
 }
 
 /** A run whose holder was killed is taken from it, by name, when somebody goes on with it. */

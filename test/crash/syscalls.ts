@@ -3,7 +3,7 @@ import type { CrashResult } from './harness.ts'
 import { brokenAnywhere } from './rules.ts'
 import { inLanes, type Stage } from './stage.ts'
 
-/** What is killed: the run that uses everything, or the first run in a file that is not there yet. */
+/** What is killed: the run that uses everything, one that is all effects, or the first run in a file that is not there yet. */
 const acts = [
   {
     isBare: false,
@@ -11,6 +11,7 @@ const acts = [
     writes: 320,
     flushes: 46,
   },
+  { isBare: false, runs: [{ workflow: 'windows-neither', id: 'main', threadId: 'ops' }], writes: 90, flushes: 12 },
   { isBare: true, runs: [{ workflow: 'windows-idempotent', id: 'main', threadId: 'ops' }], writes: 120, flushes: 22 },
 ]
 
@@ -26,10 +27,7 @@ export async function killAtSystemCalls(
   const killsBefore = stage.killCount
   const broken: string[] = []
   const tasks = Array.from({ length: count }, () => {
-    const act = random.pickWeighted([
-      [3, acts[0]],
-      [1, acts[1]],
-    ] as const) as (typeof acts)[number]
+    const act = random.pick(acts)
     const call = random.pickWeighted([
       [3, 'pwrite64'],
       [1, 'fsync'],

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
-import { type AddressInfo, createServer, connect as connectTo } from 'node:net'
+import { type AddressInfo, connect as connectTo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
@@ -17,7 +17,7 @@ export interface RedisServer {
   readonly port: number
   readonly url: string
   readonly processId: number
-  /** Ends it as a crash would, and starts it again over the same files. */
+  /** Ends it as a crash would. */
   kill(): Promise<void>
   /** Starts it again after `kill`, over the same files. */
   start(): Promise<void>
@@ -97,8 +97,8 @@ async function untilItListens(port: number, child: ChildProcess, log: () => stri
     const socket = connectTo(port, '127.0.0.1')
     const isUp = await new Promise<boolean>((resolve) => {
       socket.once('connect', () => socket.write('PING\r\n'))
-      // A server that still loads its file answers with an error.
-      socket.once('data', (data) => resolve(String(data).startsWith('+PONG')))
+      // A server that still loads its file answers with another error.
+      socket.once('data', (data) => resolve(/^(\+PONG|-NOAUTH)/.test(String(data))))
       socket.once('error', () => resolve(false))
     })
     socket.destroy()

@@ -1,12 +1,12 @@
 import { dueSql, endedSql, sealSql } from './sql.ts'
 
 const dueAfter = dueSql({ before: 'r.due_at', kind: 'c.due_kind', due: 'c.due', status: 'c.status', hasMail: 'v_has_mail' })
-const snapshotPlace = { seq: 'v_before + c.count', incarnation: 't.incarnation', stateVersion: 'coalesce(c.state_version, t.state_version)' }
+const snapshotPlace = { seq: 'v_before + c.count', stateVersion: 'coalesce(c.state_version, t.state_version)' }
 
 /**
  * One change that is neither held nor a plain start: judged first, written after, under the locks of its thread and its run.
  *
- * Answers as JSON, and with the places of its events: slot, thread, head before, run, incarnation, five numbers each. A judge that
+ * Answers as JSON, and with the places of its events: slot, thread, head before and run, four numbers each. A judge that
  * has to write (an intent, whose key two processes may take at once) may be overruled by a later one, and so may a thread
  * or run that somebody else creates meanwhile (HF001: judge again). The caller has set a savepoint where that can be (P2).
  */
@@ -58,7 +58,7 @@ BEGIN
   IF answer IS NOT NULL THEN RETURN; END IF;
 
   -- The operation.
-  SELECT * INTO op FROM jsonb_to_record(coalesce(c.operation, '{}')) AS x(kind text, key text, name text, payload int, has_happened boolean, by text);
+  SELECT * INTO op FROM jsonb_to_record(coalesce(c.operation, '{}')) AS x(kind text, key text, name text, payload int, has_happened boolean, resolved_by text);
   IF op.kind IS NOT NULL THEN
     IF op.kind = 'intend' THEN
       INSERT INTO holdfast.operations AS x (owner, key, name, run, run_id, thread_id, status, result_checksum, evidence_checksum, intended_at)
@@ -113,7 +113,7 @@ BEGIN
     IF c.count > 0 OR c.state_version IS NOT NULL THEN
       UPDATE holdfast.threads x SET head_seq = x.head_seq + c.count, state_version = coalesce(c.state_version, x.state_version) WHERE x.id = t.id;
     END IF;
-    IF c.count > 0 THEN places := places || ARRAY[c.slot, t.id, v_before, coalesce(r.id, 0), t.incarnation]; END IF;
+    IF c.count > 0 THEN places := places || ARRAY[c.slot, t.id, v_before, coalesce(r.id, 0)]; END IF;
     IF c.snapshot IS NOT NULL THEN
       INSERT INTO holdfast.snapshots (thread, seq, state_version, checksum, state, state_bytes)
         VALUES (t.id, v_before + c.count, coalesce(c.state_version, t.state_version), ${sealSql('x_crc[c.snapshot]', snapshotPlace)},
@@ -134,7 +134,7 @@ BEGIN
         result = CASE WHEN op.kind = 'complete' OR op.has_happened THEN x_text[op.payload] ELSE x.result END,
         result_bytes = CASE WHEN op.kind = 'complete' OR op.has_happened THEN x_bytes[op.payload] ELSE x.result_bytes END,
         result_checksum = CASE WHEN op.kind = 'complete' OR op.has_happened THEN coalesce(x_crc[op.payload], 0) ELSE x.result_checksum END,
-        resolved_by = CASE WHEN op.kind = 'resolve' THEN op.by ELSE x.resolved_by END, closed_at = v_now
+        resolved_by = CASE WHEN op.kind = 'resolve' THEN op.resolved_by ELSE x.resolved_by END, closed_at = v_now
       WHERE x.owner = c.owner AND x.key = op.key;
   ELSIF op.kind = 'fail' THEN
     UPDATE holdfast.operations x SET status = 'failed', closed_at = v_now WHERE x.owner = c.owner AND x.key = op.key;
@@ -210,7 +210,7 @@ BEGIN
 
   -- New runs.
   FOR n IN SELECT * FROM jsonb_to_recordset(c.creates) AS x(slot int, rank int, owner text, thread text, run text, workflow text, version bigint, queue text,
-      priority float8, fingerprint text, due_kind int, due bigint) LOOP
+      priority bigint, fingerprint text, due_kind int, due bigint) LOOP
     SELECT x.id INTO v_id FROM holdfast.runs x WHERE x.owner = n.owner AND x.run_id = n.run;
     IF NOT FOUND THEN
       SELECT * INTO ct FROM holdfast.threads x WHERE x.owner = n.owner AND x.thread_id = n.thread FOR NO KEY UPDATE;
@@ -232,7 +232,7 @@ BEGIN
           NOT EXISTS (SELECT FROM holdfast.runs x WHERE x.thread = ct.id AND x.finished_at IS NULL), false, 0, ct.head_seq, v_now)
         ON CONFLICT (owner, run_id) DO NOTHING RETURNING id INTO v_id;
       IF NOT FOUND THEN RAISE EXCEPTION USING ERRCODE = 'HF001'; END IF;
-      places := places || ARRAY[n.slot, ct.id, ct.head_seq - 1, v_id, ct.incarnation];
+      places := places || ARRAY[n.slot, ct.id, ct.head_seq - 1, v_id];
       v_created := v_created || jsonb_build_object('is_new', true);
     ELSE
       v_created := v_created || jsonb_build_object('is_new', false);

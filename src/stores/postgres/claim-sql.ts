@@ -1,3 +1,4 @@
+import { suspicionLimit } from '../../model/run.ts'
 import { runColumns, selectRecordColumns, selectRunColumns, selectThreadColumns, textRunColumns } from './rows.ts'
 import { durableSql, nowSql, planSql } from './sql.ts'
 
@@ -5,7 +6,7 @@ import { durableSql, nowSql, planSql } from './sql.ts'
 const claimedColumns = `${selectRunColumns}, ${selectThreadColumns}, ${selectRecordColumns}, r.has_mail, a.holder, a.until`
 
 const claimedTypes = [
-  ...runColumns.map((column) => (textRunColumns.has(column) ? 'text' : column === 'priority' ? 'float8' : 'bigint')),
+  ...runColumns.map((column) => (textRunColumns.has(column) ? 'text' : 'bigint')),
   ...['text', 'text', 'text', 'bigint', 'bigint', 'bigint', 'bigint', 'bigint', 'bigint'],
   ...['bigint', 'float8', 'float8', 'bigint', 'int', 'int', 'text', 'text', 'bigint', 'text', 'bytea', 'text', 'bytea'],
   ...['boolean', 'text', 'bigint'],
@@ -31,14 +32,14 @@ const readClaimed = (arrays: string) => `
 const claimFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_claim(
   p_writer bigint, p_batch bigint, p_offset bigint, p_sync boolean, p_worker text, p_lease_ms bigint, p_limit int,
-  p_workflows text[], p_versions bigint[], p_state_versions bigint[], p_queues text[]
+  p_workflows text[], p_versions bigint[], p_state_versions bigint[], p_queues text[], p_suspects int
 ) RETURNS TABLE (c0 bigint, ${claimedTypes.map((type, index) => `c${index + 1} ${type}`).join(', ')}) LANGUAGE plpgsql VOLATILE ${planSql}
 AS $$
 #variable_conflict use_column
 DECLARE
   v_now bigint := ${nowSql};
   v_runs bigint[] := '{}'; v_leases text[]; v_holders text[] := '{}'; v_untils bigint[] := '{}';
-  v_lane record; v_left int := p_limit; v_found record;
+  v_lane record; v_left int := p_limit; v_suspects int := p_suspects; v_found record;
 BEGIN
   FOR v_lane IN
     WITH RECURSIVE lane AS (
@@ -56,19 +57,26 @@ BEGIN
     SELECT l.priority, array_agg(l.n) AS n, array_agg(l.queue) AS queues FROM lane l
       WHERE l.wake_at <= v_now AND (p_queues IS NULL OR l.queue = ANY (p_queues)) GROUP BY l.priority ORDER BY l.priority DESC
   LOOP
-    SELECT array_agg(x.id) AS runs, array_agg(x.holder) AS holders, array_agg(x.wake_at) AS untils INTO v_found FROM (
-      SELECT x.* FROM unnest(v_lane.n, v_lane.queues) AS a(n, queue)
-        CROSS JOIN LATERAL (
-          SELECT r.id, r.wake_at, CASE WHEN r.status = 'running' THEN coalesce(r.lease_holder, '') END AS holder
-            FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
-            WHERE r.is_next AND r.wake_at <= v_now AND r.workflow = p_workflows[a.n] AND r.version = p_versions[a.n]
-              AND r.queue = a.queue AND r.priority = v_lane.priority AND (p_state_versions[a.n] IS NULL OR t.state_version <= p_state_versions[a.n])
-            ORDER BY r.wake_at, r.id LIMIT v_left FOR NO KEY UPDATE OF r, t SKIP LOCKED
-        ) x ORDER BY x.wake_at, x.id LIMIT v_left
+    -- Suspects are looked for apart: however many of them are due, they do not hide the others behind them.
+    SELECT array_agg(x.id) AS runs, array_agg(x.holder) AS holders, array_agg(x.wake_at) AS untils, count(*) FILTER (WHERE x.is_suspect) AS suspects
+      INTO v_found FROM (
+        SELECT x.* FROM (
+          SELECT x.*, k.is_suspect, row_number() OVER (PARTITION BY k.is_suspect ORDER BY x.wake_at, x.id) AS n
+            FROM unnest(v_lane.n, v_lane.queues) AS a(n, queue)
+            CROSS JOIN (SELECT false AS is_suspect, v_left AS most UNION ALL SELECT true, least(v_suspects, v_left)) k
+            CROSS JOIN LATERAL (
+              SELECT r.id, r.wake_at, CASE WHEN r.status = 'running' THEN coalesce(r.lease_holder, '') END AS holder
+                FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
+                WHERE r.is_next AND r.wake_at <= v_now AND r.workflow = p_workflows[a.n] AND r.version = p_versions[a.n]
+                  AND r.queue = a.queue AND r.priority = v_lane.priority AND (p_state_versions[a.n] IS NULL OR t.state_version <= p_state_versions[a.n])
+                  AND (r.claims_without_progress >= ${suspicionLimit}) = k.is_suspect
+                ORDER BY r.wake_at, r.id LIMIT k.most FOR NO KEY UPDATE OF r, t SKIP LOCKED
+            ) x
+        ) x WHERE NOT x.is_suspect OR x.n <= v_suspects ORDER BY x.wake_at, x.id LIMIT v_left
       ) x;
     CONTINUE WHEN v_found.runs IS NULL;
     v_runs := v_runs || v_found.runs; v_holders := v_holders || v_found.holders; v_untils := v_untils || v_found.untils;
-    v_left := v_left - cardinality(v_found.runs);
+    v_left := v_left - cardinality(v_found.runs); v_suspects := v_suspects - v_found.suspects;
     EXIT WHEN v_left <= 0;
   END LOOP;
   IF v_runs = '{}' THEN RETURN; END IF;
@@ -108,7 +116,7 @@ END $$;
 
 export const claimFunctions = [claimFunction, extendFunction]
 
-export const claimSql = 'SELECT * FROM holdfast.fn_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)'
+export const claimSql = 'SELECT * FROM holdfast.fn_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)'
 /** After a lost connection: what the claim had taken. */
 export const readClaimedSql = readClaimed('$1::bigint[], $2::text[], $3::text[], $4::bigint[]')
 export const extendSql = 'SELECT n, has_mail FROM holdfast.fn_extend($1, $2, $3, $4, $5, $6)'

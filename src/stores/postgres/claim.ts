@@ -5,17 +5,16 @@ import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/sto
 import { bigintArray, textArray } from './binary-arrays.ts'
 import { claimSql, extendSql, readClaimedSql } from './claim-sql.ts'
 import type { Clock } from './clock.ts'
-import { type Connections, NotSent, prepareStatement } from './connections.ts'
+import { type Connections, NotSent, type Statement } from './connections.ts'
 import { toHoldfastError } from './errors.ts'
 import type { Leases } from './leases.ts'
 import { type Row, runColumnCount, toRecord, toRun, toThread } from './rows.ts'
-import { inSchema } from './schema.ts'
 import type { Writes } from './writes.ts'
 
 export interface ClaimOptions {
   readonly connections: Connections
   readonly writes: Writes
-  readonly schema: string
+  readonly prepare: (sql: string) => Statement
   readonly clock: Clock
   readonly leases: Leases
   readonly isDurable: boolean
@@ -23,21 +22,24 @@ export interface ClaimOptions {
 }
 
 /** Claims runs and extends leases: claim-sql.ts. */
-export function prepareClaim({ connections, writes, schema, clock, leases, isDurable, commit }: ClaimOptions) {
-  const take = prepareStatement(inSchema(claimSql, schema))
-  const readTaken = prepareStatement(inSchema(readClaimedSql, schema))
-  const extend = prepareStatement(inSchema(extendSql, schema))
+export function prepareClaim({ connections, writes, prepare, clock, leases, isDurable, commit }: ClaimOptions) {
+  const take = prepare(claimSql)
+  const readTaken = prepare(readClaimedSql)
+  const extend = prepare(extendSql)
 
   async function claim(request: ClaimRequest): Promise<Claim[]> {
     const workflows = executables(request)
     connections.refuseClosed()
     if (request.limit <= 0 || workflows.length === 0 || request.queues?.length === 0) return []
+    const limit = Math.min(Math.ceil(request.limit), 100_000)
+    const offset = clock.offset()
     const written = await writes.write(take, [
-      ...[clock.offset(), isDurable, request.workerId, Math.round(request.leaseMs), Math.min(request.limit, 100_000)],
+      ...[offset, isDurable, request.workerId, Math.round(request.leaseMs), limit],
       textArray(workflows.map(({ name }) => name)),
       bigintArray(workflows.map(({ version }) => version)),
       bigintArray(workflows.map(({ stateVersion }) => stateVersion ?? null)),
       request.queues === undefined ? null : textArray(request.queues),
+      request.suspectLimit === undefined ? limit : Math.min(limit, Math.max(0, request.suspectLimit)),
     ])
     const rows = 'rows' in written ? written.rows : await readAgain(written.recorded)
     const claims: Claim[] = []
@@ -49,7 +51,7 @@ export function prepareClaim({ connections, writes, schema, clock, leases, isDur
       else claims.push({ ...taken, input })
     }
     const now = claims[0]?.now
-    if (now !== undefined) clock.learn(now)
+    if (now !== undefined) clock.learn(now, offset)
     return claims
   }
 

@@ -1,7 +1,7 @@
 import { dueSql, durableSql, endedSql, nowSql, planSql, sealSql } from './sql.ts'
 
 const dueAfter = dueSql({ before: 'r.due_at', kind: 'a.due_kind', due: 'a.due', status: 'a.status', hasMail: 'r.has_mail' })
-const snapshotPlace = { seq: 'v_before[a.slot] + a.ord', incarnation: 't.incarnation', stateVersion: 'coalesce(a.version, t.state_version)' }
+const snapshotPlace = { seq: 'v_before[a.slot] + a.ord', stateVersion: 'coalesce(a.version, t.state_version)' }
 
 /**
  * One batch of changes: one call, one round trip, one transaction, one flush. Isolation is READ COMMITTED, nothing stronger.
@@ -20,8 +20,8 @@ const snapshotPlace = { seq: 'v_before[a.slot] + a.ord', incarnation: 't.incarna
  *   starts  (c_) one new run on a thread that nobody else in the batch names. Written set by set where the thread is new.
  *   others  (p_others) everything else, one by one in order: apply-sql.ts.
  *
- * Every change that appends events, and every run that is created, has a slot: an index into v_thread, v_before, v_run and
- * v_incarnation, which say where its events (e_) go. The log is written in one statement at the end. Whatever creates a thread
+ * Every change that appends events, and every run that is created, has a slot: an index into v_thread, v_before and v_run,
+ * which say where its events (e_) go. The log is written in one statement at the end. Whatever creates a thread
  * or a run has a rank, so that numbers rise in the order of the changes, however they are written.
  *
  * Flags of a held change: 1 has progress, 2 sets the step, 4 uncounts the claim, 8 sets the reason. m_tape, m_input and m_end
@@ -34,7 +34,7 @@ CREATE OR REPLACE FUNCTION holdfast.fn_commit(
   m_status text[], m_reason text[], m_due_kind int[], m_due bigint[], m_tape int[], m_input int[], m_end int[], m_version bigint[],
   s_slot int[], s_ord int[], s_version bigint[], s_crc bigint[], s_text text[], s_bytes bytea[],
   c_index int[], c_rank int[], c_owner text[], c_thread text[], c_run text[], c_workflow text[], c_version bigint[], c_queue text[],
-  c_priority float8[], c_fingerprint text[], c_due_kind int[], c_due bigint[], c_reject boolean[],
+  c_priority bigint[], c_fingerprint text[], c_due_kind int[], c_due bigint[], c_reject boolean[],
   p_others jsonb, x_crc bigint[], x_text text[], x_bytes bytea[],
   e_slot int[], e_ord int[], e_type text[], e_step text[], e_count int[], e_attempt int[], e_at float8[], e_duration float8[],
   e_checkpoint_bytes bigint[], e_crc bigint[], e_payload text[], e_payload_bytes bytea[], e_patch text[], e_patch_bytes bytea[]
@@ -45,7 +45,7 @@ DECLARE
   v_now bigint := ${nowSql};
   v_held int := coalesce(cardinality(h_thread), 0);
   v_starts int := coalesce(cardinality(c_run), 0);
-  v_thread bigint[] := '{}'; v_before bigint[] := '{}'; v_run bigint[] := '{}'; v_incarnation bigint[] := '{}';
+  v_thread bigint[] := '{}'; v_before bigint[] := '{}'; v_run bigint[] := '{}';
   v_written int; v_new int; v_slots int[]; v_mail int[];
   v_thread_ids bigint[]; v_run_ids bigint[]; v_ids bigint[]; v_made int[];
   v_others jsonb := p_others; v_change jsonb; v_result record; v_results jsonb[] := '{}'; i int;
@@ -82,8 +82,8 @@ BEGIN
     WITH raised AS (
       UPDATE holdfast.threads t SET head_seq = t.head_seq + a.count
         FROM unnest(h_thread, h_count) WITH ORDINALITY AS a(thread, count, slot) WHERE t.id = a.thread
-        RETURNING a.slot, t.head_seq - a.count AS before, t.incarnation
-    ) SELECT array_agg(before ORDER BY slot), array_agg(incarnation ORDER BY slot) INTO v_before, v_incarnation FROM raised;
+        RETURNING a.slot, t.head_seq - a.count AS before
+    ) SELECT array_agg(before ORDER BY slot) INTO v_before FROM raised;
 
     WITH written AS (
       UPDATE holdfast.runs r SET
@@ -188,8 +188,8 @@ BEGIN
       SELECT jsonb_agg(x ORDER BY (x->'index')::int) INTO v_others FROM jsonb_array_elements(v_others) x;
     END IF;
     SELECT v_thread || array_agg(CASE WHEN v_made IS NULL OR s = ANY (v_made) THEN v_thread_ids[c_rank[s]] ELSE 0 END),
-           v_run || array_agg(v_run_ids[c_rank[s]]), v_before || array_fill(0::bigint, ARRAY[v_starts]), v_incarnation || array_fill(1::bigint, ARRAY[v_starts])
-      INTO v_thread, v_run, v_before, v_incarnation FROM generate_series(1, v_starts) s;
+           v_run || array_agg(v_run_ids[c_rank[s]]), v_before || array_fill(0::bigint, ARRAY[v_starts])
+      INTO v_thread, v_run, v_before FROM generate_series(1, v_starts) s;
   END IF;
 
   FOR v_change IN SELECT x FROM jsonb_array_elements(v_others) x LOOP
@@ -210,11 +210,10 @@ BEGIN
     END IF;
     v_results := v_results || v_result.answer;
     IF NOT v_result.is_refused THEN
-      FOR i IN 1..cardinality(v_result.places) BY 5 LOOP
+      FOR i IN 1..cardinality(v_result.places) BY 4 LOOP
         v_thread[v_result.places[i]] := v_result.places[i + 1];
         v_before[v_result.places[i]] := v_result.places[i + 2];
         v_run[v_result.places[i]] := v_result.places[i + 3];
-        v_incarnation[v_result.places[i]] := v_result.places[i + 4];
       END LOOP;
     END IF;
   END LOOP;
@@ -222,7 +221,7 @@ BEGIN
   IF e_slot IS NOT NULL THEN
     INSERT INTO holdfast.log (thread, seq, run, at, duration_ms, checksum, checkpoint_bytes, count, attempt, type, step, payload, payload_bytes, patch, patch_bytes)
       SELECT v_thread[e.slot], v_before[e.slot] + e.ord, nullif(v_run[e.slot], 0), e.at, e.duration,
-          ${sealSql('e.crc', { seq: 'v_before[e.slot] + e.ord', incarnation: 'v_incarnation[e.slot]' })},
+          ${sealSql('e.crc', { seq: 'v_before[e.slot] + e.ord' })},
           e.checkpoint_bytes, e.count, e.attempt, e.type, e.step, e.payload, e.payload_bytes, e.patch, e.patch_bytes
         FROM unnest(e_slot, e_ord, e_at, e_duration, e_crc, e_checkpoint_bytes, e_count, e_attempt, e_type, e_step, e_payload, e_payload_bytes, e_patch, e_patch_bytes)
           AS e(slot, ord, at, duration, crc, checkpoint_bytes, count, attempt, type, step, payload, payload_bytes, patch, patch_bytes)

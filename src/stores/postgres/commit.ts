@@ -1,3 +1,4 @@
+import { recordChecksum } from '../../model/checksum.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { NewEvent } from '../../model/event.ts'
 import type { Payload } from '../../model/payload.ts'
@@ -6,7 +7,7 @@ import type { Hint } from '../../store/store.ts'
 import { bigintArray, booleanArray, bytesArray, floatArray, integerArray, textArray } from './binary-arrays.ts'
 import type { Leases } from './leases.ts'
 import { operationJson } from './operations.ts'
-import { byteLengthOf, bytesOf, newRecordChecksum, newSnapshotChecksum, runOfJson, textOf, toOperation } from './rows.ts'
+import { byteLengthOf, bytesOf, newSnapshotChecksum, runOfJson, textOf, toOperation } from './rows.ts'
 import { type HeldGroup, sortChanges, type SortedChanges } from './sort-changes.ts'
 
 /** The writer's two parameters come first, then those of a batch: commit-sql.ts. */
@@ -163,7 +164,7 @@ function encodeStarts(changes: readonly Change[], { held, starts }: SortedChange
     textArray(creates.map(({ workflow }) => workflow)),
     bigintArray(creates.map(({ version }) => whole(version, 'workflow version'))),
     textArray(creates.map(({ queue }) => queue)),
-    floatArray(creates.map(({ priority }) => priority)),
+    bigintArray(creates.map(({ priority }) => whole(priority, 'priority'))),
     textArray(creates.map(({ fingerprint }) => fingerprint)),
     integerArray(dues.map(([kind]) => kind)),
     bigintArray(dues.map(([, due]) => due)),
@@ -229,7 +230,8 @@ function runJson(to: NonNullable<Change['run']>): object {
 function createJson({ owner, threadId, id, workflow, version, queue, priority, fingerprint, due, ifBusy }: NewRun): object {
   const [due_kind, dueMs] = dueOf(due)
   return {
-    ...{ owner, thread: threadId, run: id, workflow, version: whole(version, 'workflow version'), queue, priority, fingerprint },
+    ...{ owner, thread: threadId, run: id, workflow, version: whole(version, 'workflow version'), queue },
+    ...{ priority: whole(priority, 'priority'), fingerprint },
     ...{ due_kind, due: dueMs, reject: ifBusy === 'reject' },
   }
 }
@@ -296,7 +298,7 @@ class Events {
     this.#ats.push(at)
     this.#durations.push(durationMs)
     this.#checkpointBytes.push(checkpointBytes)
-    this.#checksums.push(newRecordChecksum(place, record))
+    this.#checksums.push(recordChecksum(place, record))
     this.#payloads.push(payload)
     this.#patches.push(patch)
   }

@@ -29,6 +29,7 @@ export interface PgQuery {
   readonly values?: readonly unknown[]
   readonly name?: string
   readonly rowMode?: 'array'
+  readonly queryMode?: 'extended'
   readonly types?: { getTypeParser(oid: number, format?: string): (value: string) => unknown }
 }
 

@@ -17,7 +17,7 @@ export function operationJson(owner: string, to: OperationChange, keep: (payload
     case 'doubt':
       return { kind, key }
     case 'resolve':
-      return { kind, key, has_happened: to.hasHappened, by: to.by, ...keepAs('result', to.result) }
+      return { kind, key, has_happened: to.hasHappened, resolved_by: to.by, ...keepAs('result', to.result) }
     case 'note':
       return { kind, key, ...keepAs('evidence', to.evidence) }
   }

@@ -3,7 +3,7 @@ import type { LogRecord } from '../../model/event.ts'
 import type { Operation } from '../../model/operation.ts'
 import { type Run, runStatuses } from '../../model/run.ts'
 import type { CheckpointQuery, CheckpointRow, LogQuery, Message, RunKey, RunQuery, Snapshot, Thread, ThreadKey, ThreadQuery } from '../../store/store.ts'
-import { type Connections, prepareStatement } from './connections.ts'
+import type { Connections, Statement } from './connections.ts'
 import {
   type Row,
 
@@ -21,17 +21,16 @@ import {
   toSnapshot,
   toThread,
 } from './rows.ts'
-import { inSchema } from './schema.ts'
 
 /** Everything that only reads. Each act is one statement, so it sees one state of the tables. */
-export function prepareReads(connections: Connections, schema: string) {
-  const prepared = new Map<string, ReturnType<typeof prepareStatement>>()
+export function prepareReads(connections: Connections, prepare: (sql: string) => Statement) {
+  const prepared = new Map<string, Statement>()
 
   /** Texts are ours and few; names and values of callers are only ever bound. */
   function read(sql: string, values: readonly unknown[]): Promise<readonly Row[]> {
     let statement = prepared.get(sql)
     if (statement === undefined) {
-      statement = prepareStatement(inSchema(sql, schema))
+      statement = prepare(sql)
       prepared.set(sql, statement)
     }
     return connections.read(statement, values)
@@ -53,8 +52,8 @@ export function prepareReads(connections: Connections, schema: string) {
 
     async listRuns(query: RunQuery): Promise<{ items: Run[]; cursor?: string }> {
       const limit = atLeastZero(query.limit)
-      const before = readCursor(query.cursor) ?? Number.MAX_SAFE_INTEGER
-      const rows = await read(runsSql(query), runsValues(query, before, limit + 1))
+      const { sql, values } = runsQuery(query, limit + 1)
+      const rows = await read(sql, values)
       return page(rows, limit, { numberAt: 0, toItem: (row) => toRun(row) })
     },
 
@@ -87,12 +86,12 @@ export function prepareReads(connections: Connections, schema: string) {
 
     async readSnapshot({ owner, threadId, atSeq }: ThreadKey & { readonly atSeq: number }): Promise<Snapshot | null> {
       const [row] = await read(
-        `SELECT ${selectSnapshotColumns}, t.incarnation FROM holdfast.threads t
+        `SELECT ${selectSnapshotColumns} FROM holdfast.threads t
            CROSS JOIN LATERAL (SELECT * FROM holdfast.snapshots s WHERE s.thread = t.id AND s.seq <= $3 ORDER BY s.seq DESC LIMIT 1) s
          WHERE t.owner = $1 AND t.thread_id = $2`,
         [owner, threadId, position(atSeq)],
       )
-      return row === undefined ? null : toSnapshot(row, { owner, threadId, incarnation: Number(row[5]) })
+      return row === undefined ? null : toSnapshot(row, { owner, threadId })
     },
 
     async listCheckpoints({ owner, threadId, afterSeq, limit, label }: CheckpointQuery): Promise<CheckpointRow[]> {
@@ -127,21 +126,18 @@ export function prepareReads(connections: Connections, schema: string) {
 }
 
 /** Newest first: one look into the index for each status, or along the thread. */
-function runsSql({ threadId, workflow, queue }: RunQuery): string {
-  const filters = [workflow === undefined ? '' : 'AND r.workflow = $6', queue === undefined ? '' : 'AND r.queue = $7'].join(' ')
-  // $5, $6 and $7 are named in any case, so that every text has the same parameters.
-  const unused = '($5::text IS NULL OR true) AND ($6::text IS NULL OR true) AND ($7::text IS NULL OR true)'
+function runsQuery({ owner, statuses, threadId, workflow, queue, cursor }: RunQuery, limit: number): { sql: string; values: unknown[] } {
+  const values: unknown[] = [owner, readCursor(cursor) ?? Number.MAX_SAFE_INTEGER, limit, [...new Set(statuses ?? runStatuses)]]
+  const filter = (sql: string, value: string | undefined) => (value === undefined ? '' : `AND ${sql} = $${values.push(value)}`)
+  const filters = `${filter('r.workflow', workflow)} ${filter('r.queue', queue)}`
   const runs =
     threadId === undefined
-      ? `unnest($4::text[]) s(status) CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE r.owner = $1 AND r.status = s.status AND r.id < $2 ${filters}
-           ORDER BY r.id DESC LIMIT $3) r`
-      : `(SELECT * FROM holdfast.runs r WHERE r.thread = (SELECT t.id FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $5)
+      ? `unnest($4::text[]) s(status) CROSS JOIN LATERAL (
+           SELECT * FROM holdfast.runs r WHERE r.owner = $1 AND r.status = s.status AND r.id < $2 ${filters} ORDER BY r.id DESC LIMIT $3) r`
+      : `(SELECT * FROM holdfast.runs r WHERE r.thread = (SELECT t.id FROM holdfast.threads t WHERE t.owner = $1 ${filter('t.thread_id', threadId)})
            AND r.id < $2 AND r.status = ANY ($4::text[]) ${filters} ORDER BY r.id DESC LIMIT $3) r`
-  return `SELECT ${selectRunColumns} FROM ${runs} JOIN holdfast.threads t ON t.id = r.thread WHERE ${unused} ORDER BY r.id DESC LIMIT $3`
-}
-
-function runsValues({ owner, statuses, threadId, workflow, queue }: RunQuery, before: number, limit: number): unknown[] {
-  return [owner, before, limit, [...new Set(statuses ?? runStatuses)], threadId ?? null, workflow ?? null, queue ?? null]
+  const sql = `SELECT ${selectRunColumns} FROM ${runs} JOIN holdfast.threads t ON t.id = r.thread ORDER BY r.id DESC LIMIT $3`
+  return { sql, values }
 }
 
 /**
@@ -162,30 +158,30 @@ function logSql({ runId, withEdits, types, patchesOnly, bare }: LogQuery): strin
       ? `SELECT *, NULL AS n ${range}`
       : `SELECT * FROM (SELECT *, row_number() OVER (ORDER BY l.seq) AS n ${range}) l WHERE (${filters.join(' AND ')}) OR l.seq = t.last`
   return `
-    SELECT t.incarnation, t.first, t.last, l.n, r.run_id, ${bare === true ? selectBareColumns : selectRecordColumns}
-    FROM (SELECT t.id, t.incarnation, greatest($3, t.base_seq) + 1 AS first, least($4, t.head_seq) AS last
+    SELECT t.first, t.last, l.n, r.run_id, ${bare === true ? selectBareColumns : selectRecordColumns}
+    FROM (SELECT t.id, greatest($3, t.base_seq) + 1 AS first, least($4, t.head_seq) AS last
           FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2 AND t.deleted_at IS NULL) t
       LEFT JOIN LATERAL (${records} ORDER BY l.seq LIMIT $5) l ON true
       LEFT JOIN holdfast.runs r ON r.id = l.run
     ORDER BY l.seq`
 }
 
-const recordAt = 5
+const recordAt = 4
 
 function readRecords(rows: readonly Row[], query: LogQuery, limit: number): LogRecord[] {
   const records: LogRecord[] = []
-  const [first, last] = [Number(rows[0]?.[1]), Number(rows[0]?.[2])]
+  const [first, last] = [Number(rows[0]?.[0]), Number(rows[0]?.[1])]
   if (rows.length === 0 || first > last) return records
   const { owner, threadId, bare } = query
   const hasFilter = query.runId !== undefined || query.types !== undefined || query.patchesOnly === true
   let seen = first - 1
   for (const row of rows) {
     const seq = Number(row[recordAt])
-    const count = hasFilter ? Number(row[3]) : seen - first + 2
+    const count = hasFilter ? Number(row[2]) : seen - first + 2
     if (row[recordAt] === null || seq !== first + count - 1) throw gapError(threadId, first, last)
     seen = seq
-    const runId = row[4] ?? null
-    const record = bare === true ? toBareRecord(row, runId, recordAt) : toRecord(row, { owner, threadId, incarnation: Number(row[0]) }, runId, recordAt)
+    const runId = row[3] ?? null
+    const record = bare === true ? toBareRecord(row, runId, recordAt) : toRecord(row, { owner, threadId }, runId, recordAt)
     const hasPatch = bare === true ? row[recordAt + 11] === 'true' : record.patch !== null
     if (records.length < limit && isAskedFor(record, hasPatch, query)) records.push(showRecord(record, query))
   }

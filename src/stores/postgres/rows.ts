@@ -1,4 +1,4 @@
-import { payloadChecksum, recordChecksum, verifyChecksum } from '../../model/checksum.ts'
+import { type Place, payloadChecksum, recordChecksum, sealChecksum, verifyChecksum } from '../../model/checksum.ts'
 import type { EventType, LogRecord } from '../../model/event.ts'
 import type { Operation, OperationStatus } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
@@ -8,8 +8,8 @@ import type { Message, Snapshot, Thread } from '../../store/store.ts'
 /**
  * Rows as the server sends them, and the nouns they stand for. A noun leaves here only after its checksum was verified.
  *
- * Positions, incarnations and times are given out inside the statement, so a checksum is made of the rest by the client and
- * sealed with them by the server.
+ * Positions and times are given out inside the statement, so a checksum is made of the rest by the client and sealed with
+ * them by the server.
  */
 
 /** A row in text form, column by column. */
@@ -80,21 +80,13 @@ export function toThread(row: Row, at = 0): Thread {
   }
 }
 
-/** Where a record is kept. */
-export interface Shelf {
-  readonly owner: string
-  readonly threadId: string
-  readonly incarnation: number
-}
-
 const bareColumns = 'l.seq, l.at, l.duration_ms, l.checkpoint_bytes, l.count, l.attempt, l.type, l.step'
 export const selectRecordColumns = `${bareColumns}, l.checksum, l.payload, l.payload_bytes, l.patch, l.patch_bytes`
 export const selectBareColumns = `${bareColumns}, NULL, NULL, NULL, (l.patch IS NOT NULL OR l.patch_bytes IS NOT NULL)::text, NULL`
 
-export function toRecord(row: Row, shelf: Shelf, runId: string | null, at = 0): LogRecord {
+export function toRecord(row: Row, place: Place, runId: string | null, at = 0): LogRecord {
   const record: LogRecord = { ...toBareRecord(row, runId, at), payload: toPayload(row, at + 9), patch: toPayload(row, at + 11) }
-  const found = seal(newRecordChecksum(shelf, record), record.seq, shelf.incarnation)
-  verifyChecksum(Number(row[at + 8]), found, `Record ${shelf.threadId}@${record.seq}`)
+  verifyChecksum(Number(row[at + 8]), sealChecksum(recordChecksum(place, record), record.seq), `Record ${place.threadId}@${record.seq}`)
   return record
 }
 
@@ -114,27 +106,20 @@ export function toBareRecord(row: Row, runId: string | null, at = 0): LogRecord 
   }
 }
 
-/** The checksum of a record before it has a position. */
-export function newRecordChecksum({ owner, threadId }: Omit<Shelf, 'incarnation'>, record: Omit<LogRecord, 'seq'>): number {
-  return recordChecksum({ owner, threadId, incarnation: 0 }, record)
-}
-
-/** Binds a checksum to its place, as `sealSql` does. */
-export function seal(checksum: number, seq: number, incarnation = 0, stateVersion = 0): number {
-  const place = (Math.imul(incarnation, 2_654_435_761) >>> 0) + (Math.imul(stateVersion, 2_246_822_519) >>> 0)
-  return (checksum + seq + place) >>> 0
-}
-
 export const selectSnapshotColumns = 's.seq, s.state_version, s.checksum, s.state, s.state_bytes'
 
-export function toSnapshot(row: Row, shelf: Shelf, at = 0): Snapshot {
+export function toSnapshot(row: Row, place: Place, at = 0): Snapshot {
   const snapshot: Snapshot = { seq: Number(row[at]), stateVersion: Number(row[at + 1]), state: toPayload(row, at + 3) as Payload }
-  const found = seal(newSnapshotChecksum(shelf, snapshot.state), snapshot.seq, shelf.incarnation, snapshot.stateVersion)
-  verifyChecksum(Number(row[at + 2]), found, `The snapshot of ${shelf.threadId}@${snapshot.seq}`)
+  verifyChecksum(Number(row[at + 2]), sealSnapshot(place, snapshot), `The snapshot of ${place.threadId}@${snapshot.seq}`)
   return snapshot
 }
 
-export function newSnapshotChecksum({ owner, threadId }: Omit<Shelf, 'incarnation'>, state: Payload): number {
+function sealSnapshot(place: Place, { seq, state, stateVersion }: Snapshot): number {
+  return sealChecksum(newSnapshotChecksum(place, state) + (Math.imul(stateVersion, 2_246_822_519) >>> 0), seq)
+}
+
+/** Before it has a position and a state version. */
+export function newSnapshotChecksum({ owner, threadId }: Place, state: Payload): number {
   return payloadChecksum(['snapshot', owner, threadId], state)
 }
 
@@ -177,7 +162,7 @@ export function toMessage(row: Row, key: { readonly owner: string; readonly runI
     payload: toPayload(row, 5),
     at: Number(row[1]),
   }
-  verifyChecksum(Number(row[2]), seal(newMessageChecksum(message), message.at), `Message ${message.id} to run ${key.runId}`)
+  verifyChecksum(Number(row[2]), sealChecksum(newMessageChecksum(message), message.at), `Message ${message.id} to run ${key.runId}`)
   return message
 }
 

@@ -52,7 +52,7 @@ const migrations: readonly string[] = [
     started_at bigint,
     finished_at bigint,
     version bigint NOT NULL,
-    priority double precision NOT NULL,
+    priority bigint NOT NULL,
     is_next boolean NOT NULL,
     has_mail boolean NOT NULL,
     status text COLLATE "C" NOT NULL,
@@ -237,16 +237,12 @@ function refuseLaterSchema(found: number, schema: string): void {
   )
 }
 
-/** The schema's name, quoted; refused with `invalid_url` where Postgres could not keep it. */
+/** The schema's name, quoted; refused with `invalid_url` where it could be mistaken for SQL or for Postgres's own. */
 export function checkSchemaName(name: string): { readonly name: string; readonly quoted: string } {
-  const isStorable = name !== '' && Buffer.byteLength(name) <= 63 && !hasControlCharacter(name) && name.isWellFormed()
-  if (isStorable && !name.startsWith('pg_') && name !== 'information_schema') return { name, quoted: `"${name.replaceAll('"', '""')}"` }
+  const isPlain = /^[\p{L}_][\p{L}\p{N}_. -]*$/u.test(name) && Buffer.byteLength(name) <= 63
+  if (isPlain && !name.startsWith('pg_') && name !== 'information_schema') return { name, quoted: `"${name}"` }
   throw new HoldfastError(
     'invalid_url',
-    `${JSON.stringify(name)} cannot be the name of a schema: 1 to 63 bytes, no control characters, not of Postgres itself (pg_…).`,
+    `${JSON.stringify(name)} cannot be the schema of a store: up to 63 bytes of letters, digits, "_", "-", "." and spaces, not beginning with pg_.`,
   )
-}
-
-function hasControlCharacter(text: string): boolean {
-  return [...text].some((character) => character < ' ' || (character >= '\u007f' && character <= '\u009f'))
 }

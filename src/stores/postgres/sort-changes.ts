@@ -1,3 +1,4 @@
+import { isTerminal } from '../../model/run.ts'
 import type { Change, NewRun } from '../../store/change.ts'
 import type { LeasePlace, Leases } from './leases.ts'
 
@@ -26,7 +27,8 @@ export interface SortedChanges {
  * runs; changes of one lease are taken together. All others are written one by one as they came.
  */
 export function sortChanges(changes: readonly Change[], leases: Leases): SortedChanges {
-  const tokens = changes.map((change, index) => tokenOf(change, index, leases))
+  const hasJudge = changes.some(({ operation }) => operation?.kind === 'intend' || operation?.kind === 'resolve')
+  const tokens = changes.map((change, index) => tokenOf(change, { index, leases, hasJudge }))
   const users = changes.length === 1 ? null : findUsers(changes, tokens)
   const groups = new Map<string, HeldGroup>()
   const starts: { index: number; rank: number }[] = []
@@ -54,10 +56,14 @@ export function sortChanges(changes: readonly Change[], leases: Leases): SortedC
 
 type Token = { readonly kind: 'held'; readonly key: string; readonly place: LeasePlace } | { readonly kind: 'start' | 'other'; readonly key: string }
 
-/** Changes with one key may be written together; a name that two keys use makes `others` of both. */
-function tokenOf(change: Change, index: number, leases: Leases): Token {
+/**
+ * Changes with one key may be written together; a name that two keys use makes `others` of both. The end of a run turns its
+ * intended operations into unsure ones, so beside a change that judges an operation it has to be written in its turn.
+ */
+function tokenOf(change: Change, { index, leases, hasJudge }: { index: number; leases: Leases; hasJudge: boolean }): Token {
   const { guard } = change
-  if (guard.kind === 'lease') {
+  const isEndBesideJudge = hasJudge && change.run?.status !== undefined && isTerminal(change.run.status)
+  if (guard.kind === 'lease' && !isEndBesideJudge) {
     const place = leases.find(guard.leaseId)
     if (place !== undefined && isOf(place, change) && isHeldKind(change)) return { kind: 'held', key: `${guard.epoch} ${guard.leaseId}`, place }
   }

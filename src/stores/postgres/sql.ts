@@ -19,10 +19,9 @@ export const durableSql = `
 export const planSql = `SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET jit = off SET lock_timeout = '10s'`
 
-/** A checksum bound to its place: `seal` in rows.ts. */
-export function sealSql(checksum: string, place: { readonly seq: string; readonly incarnation: string; readonly stateVersion?: string }): string {
-  const version = place.stateVersion === undefined ? '' : ` + ${place.stateVersion} * 2246822519`
-  return `((${checksum} + ${place.seq} + ${place.incarnation} * 2654435761${version}) & 4294967295)`
+/** A checksum bound to its position, as `sealChecksum` does; a snapshot's also to its state version: `sealSnapshot` in rows.ts. */
+export function sealSql(checksum: string, { seq, stateVersion }: { readonly seq: string; readonly stateVersion?: string }): string {
+  return `((${checksum} + ${seq}${stateVersion === undefined ? '' : ` + ${stateVersion} * 2246822519`}) & 4294967295)`
 }
 
 /** When a run is due after a change: kinds are 1 from now, 2 at, 3 never. Waiting with unread mail is due at once. */

@@ -1,9 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
-import { type Connections, NotSent, prepareStatement } from './connections.ts'
+import { type Connections, NotSent, type Statement } from './connections.ts'
 import { isConnectionLost, isWorthRepeating, toHoldfastError, unknownOutcome } from './errors.ts'
 import type { Row } from './rows.ts'
-import { inSchema } from './schema.ts'
 
 /** How long an unknown outcome is looked into before the caller is told so. */
 const patienceMs = 60_000
@@ -24,22 +23,22 @@ const patienceMs = 60_000
  */
 export class Writes {
   readonly #connections: Connections
-  readonly #settle: ReturnType<typeof prepareStatement>
-  readonly #forget: ReturnType<typeof prepareStatement>
+  readonly #settle: Statement
+  readonly #forget: Statement
   readonly #idle: Writer[] = []
   readonly #ids: string[] = []
 
-  constructor(connections: Connections, schema: string) {
+  constructor(connections: Connections, prepare: (sql: string) => Statement) {
     this.#connections = connections
-    this.#settle = prepareStatement(inSchema('SELECT is_committed, answer FROM holdfast.fn_settle($1, $2)', schema))
-    this.#forget = prepareStatement(inSchema('DELETE FROM holdfast.writers WHERE id = ANY ($1::bigint[])', schema))
+    this.#settle = prepare('SELECT is_committed, answer FROM holdfast.fn_settle($1, $2)')
+    this.#forget = prepare('DELETE FROM holdfast.writers WHERE id = ANY ($1::bigint[])')
   }
 
   /**
    * Calls a function that takes the writer's id and number as its first two parameters. Answers with its rows or, after a
    * lost connection, with the answer that it recorded.
    */
-  async write(statement: ReturnType<typeof prepareStatement>, values: readonly unknown[]): Promise<Written> {
+  async write(statement: Statement, values: readonly unknown[]): Promise<Written> {
     this.#connections.refuseClosed()
     const writer = this.#idle.pop() ?? this.#newWriter()
     let isSettled = true
@@ -106,6 +105,10 @@ export class Writes {
     this.#ids.push(id)
     return { id, batch: 0 }
   }
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms))
 }
 
 export type Written = { readonly rows: readonly Row[] } | { readonly recorded: string | null }

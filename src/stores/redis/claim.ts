@@ -33,7 +33,8 @@ export async function claim(connection: Connection, request: ClaimRequest, offse
 export async function renew(connection: Connection, { leaseMs, leases }: RenewRequest, offsetMs: number): Promise<Renewed[]> {
   const packer = new Packer(leases.length * 64)
   packer.array(leases.length)
-  for (const { owner, runId, epoch, leaseId } of leases) packer.array(3).text(pairOf(owner, runId)).text(String(epoch)).text(leaseId)
+  for (const { owner, runId, epoch, leaseId } of leases)
+    packer.array(3).text(pairOf(owner, runId)).text(String(epoch)).text(leaseId)
   const answers = (await connection.repeat(renewScript, String(offsetMs), String(leaseMs), packer.end())) as readonly number[]
   return leases.map(({ owner, runId }, i) => ({ owner, runId, isHeld: answers[i] !== 0, hasMail: answers[i] === 2 }))
 }
@@ -56,7 +57,10 @@ function packRequest({ workflows, queues, suspectLimit }: ClaimRequest): Buffer 
   return packer.end()
 }
 
-function readClaim(reply: readonly Reply[], now: number): Claim | { readonly isDamaged: true; readonly claim: Omit<Claim, 'input'> } {
+function readClaim(
+  reply: readonly Reply[],
+  now: number,
+): Claim | { readonly isDamaged: true; readonly claim: Omit<Claim, 'input'> } {
   const [pair, runReply, threadReply, logLength, entry, holder, until] = reply
   const runRow = readRow(runFields, runReply as Reply) as NonNullable<ReturnType<typeof readRow>>
   const threadRow = readRow(threadFields, threadReply as Reply) as NonNullable<ReturnType<typeof readRow>>
@@ -88,9 +92,7 @@ function readInput(entry: Buffer, { run, thread }: Pick<Claim, 'run' | 'thread'>
 function setAsideChange({ run, leaseId, now }: Omit<Claim, 'input'>): Change {
   return {
     ...{ owner: run.owner, threadId: run.threadId, runId: run.id, guard: { kind: 'lease', epoch: run.epoch, leaseId } },
-    events: [
-      { type: 'run_paused', step: null, count: 0, attempt: 0, at: now, durationMs: null, payload: null, patch: null },
-    ],
+    events: [{ type: 'run_paused', step: null, count: 0, attempt: 0, at: now, durationMs: null, payload: null, patch: null }],
     run: { status: 'paused', reason: 'poisoned', setsEnd: true },
     isCheckpoint: false,
   }

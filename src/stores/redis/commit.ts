@@ -37,23 +37,30 @@ export async function commit(
   return changes.map((change, i) => readAnswer(change, answers[i] as Reply, Number(now)))
 }
 
-/** What a written change may have changed, for those who listen. */
-export function hintsOf(change: Change, answer: Committed): Hint[] {
-  if (!answer.ok) return []
-  const hints = [hintOf(change)]
+/** Adds what a written change may have changed, for those who listen. */
+export function addHints(hints: Hint[], change: Change, answer: Committed | undefined): void {
+  if (answer?.ok !== true) return
+  hints.push(hintOf(change))
   for (const { run, isNew } of answer.created) if (isNew) hints.push(hintOfRun(run))
-  return hints
 }
 
-/** The same, said before the change is written: for a batch that may be told of in the same call. */
+/** What others may be waiting for, said before the change is written: for a batch that is told of in the same call. */
 export function expectedHintsOf(change: Change): Hint[] {
-  return [hintOf(change), ...(change.creates ?? []).map(hintOfRun)]
+  if (change.creates !== undefined) return [hintOf(change), ...change.creates.map(hintOfRun)]
+  return isUrgent(change) ? [hintOf(change)] : []
 }
 
-function hintOf({ owner, threadId, runId, run, operation }: Change): Hint {
-  const mayWake = operation !== undefined && ['complete', 'fail', 'resolve'].includes(operation.kind)
-  const isClaimable = mayWake || run?.status !== undefined
-  return { owner, threadId, ...(runId !== null && { runId }), ...(isClaimable && { isClaimable }) }
+function isUrgent({ run, operation }: Change): boolean {
+  return (
+    run?.status !== undefined || operation?.kind === 'complete' || operation?.kind === 'fail' || operation?.kind === 'resolve'
+  )
+}
+
+function hintOf(change: Change): Hint {
+  const { owner, threadId, runId } = change
+  if (isUrgent(change))
+    return runId === null ? { owner, threadId, isClaimable: true } : { owner, threadId, runId, isClaimable: true }
+  return runId === null ? { owner, threadId } : { owner, threadId, runId }
 }
 
 function hintOfRun({ owner, id, threadId }: Pick<NewRun | Run, 'owner' | 'id' | 'threadId'>): Hint {
@@ -104,6 +111,7 @@ function packChange(packer: Packer, change: Change): void {
   if (guard.kind === 'thread') fields.push(['head', () => packer.number(guard.headSeq)])
   if (run !== undefined) fields.push(['change', () => packRunChange(packer, run, owner)])
   if (creates !== undefined && creates.length > 0) fields.push(['creates', () => packCreates(packer, creates)])
+  if (creates?.some(({ ifBusy }) => ifBusy === 'reject') === true) fields.push(['rejects', () => packer.boolean(true)])
   if (operation !== undefined) fields.push(['operation', () => packOperation(packer, operation, owner)])
   if (stateVersion !== undefined) fields.push(['version', () => packer.text(String(stateVersion))])
   if (label !== undefined) fields.push(['label', () => packer.text(label)])
@@ -198,7 +206,7 @@ function packFields(packer: Packer, fields: readonly [string, () => void][]): vo
 
 function readAnswer(change: Change, answer: Reply, now: number): Committed {
   if (typeof answer === 'number') return readPlainAnswer(change, answer, now)
-  const [first, last, hasMail, , created] = answer as readonly Reply[]
+  const [first, last, hasMail, created] = answer as readonly Reply[]
   if (first instanceof Buffer) return readRefusal(change, String(first) as Refusal, last)
   return {
     ok: true,

@@ -31,7 +31,14 @@ export function troubleOf(cause: unknown, namespace: string): Trouble {
     case 'TRYAGAIN':
     case 'CLUSTERDOWN':
     case 'MASTERDOWN':
-      return { kind: 'passing', error: new HoldfastError('store_unavailable', `Redis is not ready; nothing was done. Try again soon. ${because}`, options) }
+      return {
+        kind: 'passing',
+        error: new HoldfastError(
+          'store_unavailable',
+          `Redis is not ready; nothing was done. Try again soon. ${because}`,
+          options,
+        ),
+      }
     case 'READONLY':
     case 'MOVED':
     case 'ASK': {
@@ -111,7 +118,11 @@ function diskError(message: string, options: ConstructorParameters<typeof Holdfa
 function isReply(error: unknown): boolean {
   if (!(error instanceof Error)) return false
   if (error.name === 'ReplyError') return true
-  for (let type = Object.getPrototypeOf(error) as object | null; type !== null; type = Object.getPrototypeOf(type) as object | null) {
+  for (
+    let type = Object.getPrototypeOf(error) as object | null;
+    type !== null;
+    type = Object.getPrototypeOf(type) as object | null
+  ) {
     if (type.constructor.name === 'ErrorReply' || type.constructor.name === 'ReplyError') return true
   }
   return false

@@ -152,6 +152,8 @@ async function loadRedis(): Promise<typeof import('redis')> {
     return await import('redis')
   } catch (cause) {
     if ((cause as { code?: unknown }).code !== 'ERR_MODULE_NOT_FOUND') throw cause
-    throw new HoldfastError('missing_dependency', 'A redis:// URL needs the package "redis". Install it: npm install redis', { cause })
+    throw new HoldfastError('missing_dependency', 'A redis:// URL needs the package "redis". Install it: npm install redis', {
+      cause,
+    })
   }
 }

@@ -16,7 +16,18 @@ import type {
 import type { Connection, Reply } from './connection.ts'
 import { pairOf } from './keys.ts'
 import { Packer } from './pack.ts'
-import { operationFields, readRow, runFields, type StoredRecord, threadFields, toOperation, toRecord, toRun, toSnapshot, toThread } from './rows.ts'
+import {
+  operationFields,
+  readRow,
+  runFields,
+  type StoredRecord,
+  threadFields,
+  toOperation,
+  toRecord,
+  toRun,
+  toSnapshot,
+  toThread,
+} from './rows.ts'
 import {
   listRunsScript,
   listThreadsScript,
@@ -107,7 +118,13 @@ export async function listRuns(connection: Connection, query: RunQuery): Promise
   for (;;) {
     // One more than is shown: it says whether there is a next page.
     const missing = String(limit + 1 - found.length)
-    const [stoppedAt, ...rows] = (await connection.repeat(listRunsScript, index, below, missing, packFilter(query))) as readonly Reply[]
+    const [stoppedAt, ...rows] = (await connection.repeat(
+      listRunsScript,
+      index,
+      below,
+      missing,
+      packFilter(query),
+    )) as readonly Reply[]
     for (let i = 0; i < rows.length; i += 2) {
       const row = readRow(runFields, rows[i + 1] as Reply)
       if (row !== null) found.push({ run: toRun(String(rows[i]), row), number: Number(row['number']) })
@@ -128,7 +145,8 @@ export async function listThreads(connection: Connection, query: ThreadQuery): P
   const found: { thread: Thread; number: number }[] = []
   for (let i = 0; i < reply.length; i += 3) {
     const row = readRow(threadFields, reply[i + 1] as Reply)
-    if (row !== null) found.push({ thread: toThread(String(reply[i]), row, reply[i + 2] as number), number: Number(row['number']) })
+    if (row !== null)
+      found.push({ thread: toThread(String(reply[i]), row, reply[i + 2] as number), number: Number(row['number']) })
   }
   const shown = found.slice(0, limit)
   const items = shown.map(({ thread }) => thread)
@@ -161,9 +179,23 @@ async function* pieces(connection: Connection, query: PieceQuery): AsyncGenerato
   for (;;) {
     const to = Number.isFinite(end) ? String(end) : ''
     const limit = Number.isFinite(size) ? String(size) : '1e15'
-    const args = [pairOf(owner, threadId), String(afterSeq), to, limit, String(pieceBytes), isBare ? '1' : '', withLabels ? '1' : '']
+    const args = [
+      pairOf(owner, threadId),
+      String(afterSeq),
+      to,
+      limit,
+      String(pieceBytes),
+      isBare ? '1' : '',
+      withLabels ? '1' : '',
+    ]
     const reply = (await connection.repeat(readLogScript, ...args)) as readonly Reply[]
-    const [foundLife, head, first, entries, labels] = reply as readonly [number, number, number, readonly Buffer[], readonly Buffer[]]
+    const [foundLife, head, first, entries, labels] = reply as readonly [
+      number,
+      number,
+      number,
+      readonly Buffer[],
+      readonly Buffer[],
+    ]
     if (life !== undefined && foundLife !== life) return
     life = foundLife
     end = Math.min(end, head)

@@ -2,14 +2,24 @@ import { randomBytes } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Hint, Store } from '../../store/store.ts'
 import { claim, renew } from './claim.ts'
-import { commit, expectedHintsOf, hintsOf } from './commit.ts'
+import { addHints, commit, expectedHintsOf } from './commit.ts'
 import { Connection, type Patience } from './connection.ts'
 import { deleteThread } from './delete-thread.ts'
 import { goneError } from './errors.ts'
 import { deliver, readInbox } from './inbox.ts'
 import { checkNamespace, lifeKey, schemaVersion } from './keys.ts'
 import { linksOver, linksTo, type RedisClientLike } from './link.ts'
-import { listCheckpoints, listRuns, listThreads, readLog, readOperation, readRun, readSnapshot, readThread, tag } from './reads.ts'
+import {
+  listCheckpoints,
+  listRuns,
+  listThreads,
+  readLog,
+  readOperation,
+  readRun,
+  readSnapshot,
+  readThread,
+  tag,
+} from './reads.ts'
 import { nowScript } from './scripts/reads.ts'
 import { beginLifeScript } from './scripts/schema.ts'
 import { Watch } from './watch.ts'
@@ -62,7 +72,9 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
       if (changes.length === 0) return []
       const publication = watch.publicationOf(changes.flatMap(expectedHintsOf))
       const answers = await commit(connection, changes, { offsetMs: offsetMs(), publication })
-      watch.tell(answers.flatMap((answer, i) => hintsOf(changes[i] as (typeof changes)[number], answer)))
+      const hints: Hint[] = []
+      for (const [i, change] of changes.entries()) addHints(hints, change, answers[i])
+      watch.tell(hints)
       return answers
     },
 
@@ -122,11 +134,15 @@ function readAddress({ url, client, namespace }: RedisStoreOptions): { url: stri
     return { url: '', namespace: checkNamespace(namespace ?? 'default') }
   }
   if (!URL.canParse(url) || !/^rediss?:\/\//.test(url)) {
-    throw new HoldfastError('invalid_url', 'This is not the URL of a Redis server. Write redis://[USER:PASSWORD@]HOST[:PORT][?namespace=NAME].')
+    throw new HoldfastError(
+      'invalid_url',
+      'This is not the URL of a Redis server. Write redis://[USER:PASSWORD@]HOST[:PORT][?namespace=NAME].',
+    )
   }
   const address = new URL(url)
   for (const name of address.searchParams.keys()) {
-    if (name !== 'namespace') throw new HoldfastError('invalid_url', `A redis:// URL has no parameter "${name}". It takes namespace=NAME.`)
+    if (name !== 'namespace')
+      throw new HoldfastError('invalid_url', `A redis:// URL has no parameter "${name}". It takes namespace=NAME.`)
   }
   const named = namespace ?? address.searchParams.get('namespace') ?? 'default'
   address.search = ''

@@ -28,13 +28,21 @@ interface Settings {
 export async function checkSettings(link: Link, atLeast: Durability): Promise<Durability> {
   const settings = await readSettings(link)
   if (Number.parseInt(settings.version, 10) < 7) {
-    throw new HoldfastError('store_unavailable', `Holdfast needs Redis 7.0 or later, or Valkey; this server is ${settings.version}. Upgrade it.`)
+    throw new HoldfastError(
+      'store_unavailable',
+      `Holdfast needs Redis 7.0 or later, or Valkey; this server is ${settings.version}. Upgrade it.`,
+    )
   }
   if (settings.isReplica) {
-    throw new HoldfastError('store_unavailable', 'This Redis server is a replica and takes no writes. Name the primary.', { retryable: true })
+    throw new HoldfastError('store_unavailable', 'This Redis server is a replica and takes no writes. Name the primary.', {
+      retryable: true,
+    })
   }
   if (settings.evictionPolicy !== 'noeviction') {
-    throw tooWeak({ name: 'maxmemory-policy', is: settings.evictionPolicy, needs: 'noeviction' }, 'Otherwise it removes data when memory is full.')
+    throw tooWeak(
+      { name: 'maxmemory-policy', is: settings.evictionPolicy, needs: 'noeviction' },
+      'Otherwise it removes data when memory is full.',
+    )
   }
   const durability = durabilityOf(settings)
   if (strengths.indexOf(durability) < strengths.indexOf(atLeast)) throw tooWeakFor(settings)
@@ -97,5 +105,9 @@ async function readConfig(link: Link): Promise<Map<string, string> | null> {
 
 function parseInfo(reply: Reply): Map<string, string> {
   const lines = String(reply).split(/\r?\n/)
-  return new Map(lines.filter((line) => line.includes(':')).map((line) => [line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 1)]))
+  return new Map(
+    lines
+      .filter((line) => line.includes(':'))
+      .map((line) => [line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 1)]),
+  )
 }

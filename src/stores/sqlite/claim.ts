@@ -176,6 +176,8 @@ export function prepareClaim(db: Database, commit: Commit) {
     const lease_id = newLeaseId()
     const lease_until = now + request.leaseMs
     take.run(lease_id, lease_until, lease_until, holder.id, before.id)
+    const { owner, run_id: runId, thread_id: threadId } = before
+    commit.rememberLease(lease_id, { run: before.id, owner, runId, threadId })
     const taken = {
       status: 'running',
       epoch: before.epoch + 1,

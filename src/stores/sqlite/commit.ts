@@ -31,7 +31,7 @@ export function prepareCommit(db: Database) {
 
   /** `hints` collects what to tell subscribers after the flush. */
   function apply(change: Change, now: number, hints: Hint[]): Committed {
-    if (isPlainStep(change)) return step(change, now, hints)
+    if (isPlainStep(change)) return step.apply(change, now, hints)
 
     const thread = threads.find(change.owner, change.threadId)
     const run = change.runId === null ? undefined : runs.find(change.owner, change.runId)
@@ -182,7 +182,14 @@ export function prepareCommit(db: Database) {
     return { run: toRun({ ...row, thread_id: threadId, holder: null }), isNew: true }
   }
 
-  return { apply, startTransaction: log.startTransaction, append: log.append, line, operations }
+  return {
+    apply,
+    startTransaction: log.startTransaction,
+    append: log.append,
+    rememberLease: step.remember,
+    line,
+    operations,
+  }
 }
 
 export type Commit = ReturnType<typeof prepareCommit>
@@ -231,22 +238,24 @@ function prepareStep(db: Database, append: Append) {
   )
 
   /** Row numbers by lease. Neither is ever used again, so an old entry finds nothing; the guard itself is never remembered. */
-  const numbers = new Map<
-    string,
-    { readonly run: number; readonly owner: string; readonly runId: string; readonly threadId: string }
-  >()
+  const numbers = new Map<string, NumberedRun>()
 
   function numberOf({ owner, runId, threadId }: Change, leaseId: string): number | undefined {
     const known = numbers.get(leaseId)
     if (known !== undefined && known.runId === runId && known.threadId === threadId && known.owner === owner) return known.run
     const run = findNumber.get(owner, runId, leaseId, threadId) as number | undefined
     if (run === undefined || runId === null) return undefined
-    if (numbers.size >= 10_000) numbers.clear()
-    numbers.set(leaseId, { run, owner, runId, threadId })
+    remember(leaseId, { run, owner, runId, threadId })
     return run
   }
 
-  return function step(change: Change, now: number, hints: Hint[]): Committed {
+  /** A claim knows the number: the first step need not look for it. */
+  function remember(leaseId: string, run: NumberedRun): void {
+    if (numbers.size >= 10_000) numbers.clear()
+    numbers.set(leaseId, run)
+  }
+
+  function apply(change: Change, now: number, hints: Hint[]): Committed {
     const { owner, threadId, runId, guard, events, run: to } = change
     if (guard.kind !== 'lease') return { ok: false, refusal: 'lease_lost' }
     const held = findHeld.get(numberOf(change, guard.leaseId), guard.epoch, guard.leaseId) as HeldRow | undefined
@@ -275,6 +284,15 @@ function prepareStep(db: Database, append: Append) {
     hints.push(runId === null ? { owner, threadId } : { owner, threadId, runId })
     return { ok: true, firstSeq, lastSeq, now, created: [], hasMail: held.has_mail === 1 }
   }
+
+  return { apply, remember }
+}
+
+interface NumberedRun {
+  readonly run: number
+  readonly owner: string
+  readonly runId: string
+  readonly threadId: string
 }
 
 interface HeldRow extends Head {

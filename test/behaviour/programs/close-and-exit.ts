@@ -13,10 +13,11 @@ const retrying = workflow({ name: 'retrying', ...limited }, (ctx) =>
     { retry: { minMs: 4_000, jitter: false }, timeoutMs: 60_000 },
   ),
 )
-const stuck = workflow({ name: 'stuck', ...limited }, (ctx) =>
-  ctx.step('a', () => new Promise(() => {}), { timeoutMs: 60_000 }),
+const stuck = workflow({ name: 'stuck', ...limited }, (ctx) => ctx.step('a', () => new Promise(() => {}), { timeoutMs: 60_000 }))
+const continued = workflow(
+  { name: 'continued', ...limited },
+  async (ctx, n: number): Promise<number> => (n < 3 ? ctx.continueAs(n + 1) : n),
 )
-const continued = workflow({ name: 'continued', ...limited }, async (ctx, n: number): Promise<number> => (n < 3 ? ctx.continueAs(n + 1) : n))
 const hf = await open(process.argv[2] as string, { worker: { closeGraceMs: 50 } })
 await hf.run(continued, 1)
 const runs = [await hf.start(sleeper), await hf.start(retrying), await hf.start(stuck)]

@@ -5,7 +5,7 @@ import { type HoldfastError, open, workflow } from 'holdfast'
 import { report } from './report.ts'
 
 const [url, ballast] = process.argv.slice(2) as [string, string]
-writeFileSync(ballast, randomBytes(1_000_000))
+writeFileSync(ballast, randomBytes(11_000_000))
 const bodies: number[] = []
 const writer = workflow('writer', async (ctx, kilobytes: number) => {
   let sum = 0

@@ -9,7 +9,10 @@ export interface Race {
 }
 
 /** Two steps at a time; `first` says which of them ends first. Each body leaves a line in the file. `atTheEnd` is the last step. */
-export function makeRacer(file: string, atTheEnd: () => Promise<void>): Workflow<{ first: 'a' | 'b' }, Race, Record<string, unknown>> {
+export function makeRacer(
+  file: string,
+  atTheEnd: () => Promise<void>,
+): Workflow<{ first: 'a' | 'b' }, Race, Record<string, unknown>> {
   return workflow('racer', async (ctx, { first }: { first: 'a' | 'b' }) => {
     const order: string[] = []
     const values = [ctx.now(), ctx.random(), ctx.uuid()]

@@ -16,21 +16,22 @@ ${once}
 ${lines}
 local worker, lease_ms, limit, word = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
--- Only what is still held under the lease of this claim: when it is asked for again, something may have happened since.
-local function describe(claims)
-  local answer = { claims[1] }
-  for i = 2, #claims do
-    local run, lease, holder, until_ = unpack(claims[i])
-    local row = call('HMGET', P .. 'run:' .. run, ${quoted(runFields)})
-    if row[${at(runFields, 'lease')}] == lease then
-      local thread = row[${at(runFields, 'thread')}]
-      answer[#answer + 1] = { run, row, call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)}), call('LLEN', P .. 'log:' .. thread),
-        call('LINDEX', P .. 'log:' .. thread, tonumber(row[${at(runFields, 'input')}]) - tonumber(row[${at(runFields, 'base')}]) - 1) or '', holder, until_ }
-    end
+local function describe(run, row, holder, until_)
+  local thread = row[${at(runFields, 'thread')}]
+  local place = row[${at(runFields, 'input')}] - row[${at(runFields, 'base')}] - 1
+  return { run, row, call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)}), call('LLEN', P .. 'log:' .. thread),
+    call('LINDEX', P .. 'log:' .. thread, place) or '', holder, until_ }
+end
+
+if kept then
+  -- Asked for again: only what is still held under the leases of that claim, since something may have happened meanwhile.
+  local answer = { kept[1] }
+  for i = 2, #kept do
+    local row = call('HMGET', P .. 'run:' .. kept[i][1], ${quoted(runFields)})
+    if row[${at(runFields, 'lease')}] == kept[i][2] then answer[#answer + 1] = describe(kept[i][1], row, kept[i][3], kept[i][4]) end
   end
   return answer
 end
-if kept then return describe(kept) end
 
 local asked = cmsgpack.unpack(ARGV[9])
 local can, queues = {}, asked[2] and {}
@@ -59,6 +60,7 @@ for i, lane in ipairs(found_lanes) do
   if #found - suspects + math.min(suspects, suspect_limit) >= limit and found_lanes[i - 1].priority > lane.priority then break end
   local size = lane.is_suspect and suspect_limit or limit
   local page = size > 0 and call('ZRANGEBYSCORE', P .. 'lane:' .. lane.name, '-inf', now, 'WITHSCORES', 'LIMIT', 0, size) or {}
+  if #page == 0 and call('EXISTS', P .. 'lane:' .. lane.name) == 0 then call('SREM', P .. 'lanes', lane.name) end
   for j = 1, #page, 2 do
     found[#found + 1] = { member = page[j], at = tonumber(page[j + 1]), lane = lane }
     if lane.is_suspect then suspects = suspects + 1 end
@@ -71,33 +73,40 @@ table.sort(found, function(a, b)
   return a.member < b.member
 end)
 
+local answer, claims = { string.format('%.17g', now) }, { string.format('%.17g', now) }
 local function take(one, lease)
   local run = string.sub(one.member, 17)
   local key = P .. 'run:' .. run
-  local r = call('HMGET', key, 'status', 'epoch', 'claims', 'wait', 'thread', 'holder', 'until', 'lane', 'number')
-  local until_ = now + lease_ms
-  call('HSET', key, 'status', 'running', 'epoch', r[2] + 1, 'lease', lease, 'until', until_, 'holder', worker, 'claims', r[3] + 1, 'end', '')
-  if r[4] ~= '' then
-    call('SREM', P .. 'waiting:' .. r[4], run)
+  local row = call('HMGET', key, ${quoted([...runFields, 'wait'])})
+  local wait = table.remove(row)
+  local was, holder, ended = row[${at(runFields, 'status')}], row[${at(runFields, 'holder')}], row[${at(runFields, 'until')}]
+  local epoch, count, until_ = row[${at(runFields, 'epoch')}] + 1, row[${at(runFields, 'claims')}] + 1, now + lease_ms
+  call('HSET', key, 'status', 'running', 'epoch', epoch, 'lease', lease, 'until', until_, 'holder', worker, 'claims', count, 'end', '')
+  row[${at(runFields, 'status')}], row[${at(runFields, 'epoch')}], row[${at(runFields, 'lease')}] = 'running', tostring(epoch), lease
+  row[${at(runFields, 'until')}], row[${at(runFields, 'holder')}] = string.format('%.17g', until_), worker
+  row[${at(runFields, 'claims')}], row[${at(runFields, 'end')}] = tostring(count), ''
+  if wait ~= '' then
+    call('SREM', P .. 'waiting:' .. wait, run)
     call('HSET', key, 'wait', '')
   end
-  local lane = lane_of(string.match(one.lane.name, '^%d+'), r[8], r[3] + 1)
-  if lane ~= one.lane.name then hide(one.lane.name, r[9], run) end
-  show(lane, r[9], run, until_)
-  if r[1] == 'running' then return { run, lease, r[6], r[7] } end
-  call('HINCRBY', P .. 'thread:' .. r[5], 'held', 1)
-  return { run, lease, '', '' }
+  local number = row[${at(runFields, 'number')}]
+  local lane = lane_of(string.match(one.lane.name, '^%d+'), row[${at(runFields, 'lane')}], count)
+  if lane ~= one.lane.name then hide(one.lane.name, number, run) end
+  show(lane, number, run, until_)
+  if was ~= 'running' then holder, ended = '', '' end
+  claims[#claims + 1] = { run, lease, holder, ended }
+  answer[#answer + 1] = describe(run, row, holder, ended)
 end
 
-local claims = { string.format('%.17g', now) }
 for _, one in ipairs(found) do
   if #claims > limit then break end
   if not one.lane.is_suspect or suspect_limit > 0 then
     if one.lane.is_suspect then suspect_limit = suspect_limit - 1 end
-    claims[#claims + 1] = take(one, word .. #claims)
+    take(one, word .. #claims)
   end
 end
-return describe(keep(claims))
+keep(claims)
+return answer
 `,
 )
 

@@ -25,15 +25,15 @@ if head then
 end
 local floor = tonumber(t[4])
 for _, run in ipairs(call('ZRANGE', P .. 'runs:' .. thread, 0, -1)) do
-  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait')
+  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends')
   floor = math.max(floor, tonumber(r[1]))
   if r[2] ~= '' then call('SREM', P .. 'waiting:' .. r[2], run) end
-  doubt_open(run)
+  if r[3] ~= '' then doubt_open(run) end
   call('ZREM', P .. 'owner-runs:' .. owner, run)
   call('UNLINK', P .. 'run:' .. run, P .. 'inbox:' .. run)
 end
 local log = P .. 'log:' .. thread
-call('HSET', key, 'head', tonumber(t[1]) + call('LLEN', log), 'version', 0, 'floor', floor, 'started', 0, 'held', 0, 'deleted', ARGV[8])
+call('HSET', key, 'head', tonumber(t[1]) + call('LLEN', log), 'version', 0, 'floor', floor, 'started', 0, 'deleted', ARGV[8])
 call('UNLINK', log, P .. 'runs:' .. thread, P .. 'line:' .. thread, P .. 'snapshots:' .. thread, P .. 'labels:' .. thread)
 call('ZREM', P .. 'owner-threads:' .. owner, thread)
 ${publish}

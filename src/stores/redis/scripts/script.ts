@@ -74,10 +74,9 @@ local function lane_of(version, lane, claims)
   return version .. (tonumber(claims) >= ${suspicionLimit} and ':s:' or ':-:') .. lane
 end
 
+-- The name of a lane that became empty stays until a claim meets it.
 local function hide(name, number, run)
-  if call('ZREM', P .. 'lane:' .. name, string.format('%016d', number) .. run) == 1 and call('EXISTS', P .. 'lane:' .. name) == 0 then
-    call('SREM', P .. 'lanes', name)
-  end
+  call('ZREM', P .. 'lane:' .. name, string.format('%016d', number) .. run)
 end
 
 -- The number in front makes runs of the same instant come in order of creation.
@@ -119,12 +118,12 @@ local function wake_run(run)
 end
 `
 
-/** What a run that is over left intended, only a person can close. */
+/** What a run that is over left intended, only a person can close. Called only for runs that ever intended something. */
 export const doubtOpen = `
 local function doubt_open(run)
-  local operations = call('SMEMBERS', P .. 'intents:' .. run)
-  for _, operation in ipairs(operations) do call('HSET', P .. 'operation:' .. operation, 'status', 'unsure') end
-  if #operations > 0 then call('DEL', P .. 'intents:' .. run) end
+  for _, operation in ipairs(call('SMEMBERS', P .. 'intents:' .. run)) do call('HSET', P .. 'operation:' .. operation, 'status', 'unsure') end
+  call('DEL', P .. 'intents:' .. run)
+  call('HSET', P .. 'run:' .. run, 'intends', '')
 end
 `
 

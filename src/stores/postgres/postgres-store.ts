@@ -1,0 +1,189 @@
+import type { Change, Committed } from '../../store/change.ts'
+import type { Hint, Store } from '../../store/store.ts'
+import { checkServer } from './check-server.ts'
+import { prepareClaim } from './claim.ts'
+import { Clock } from './clock.ts'
+import { commitSql, encodeBatch, hintsOf } from './commit.ts'
+import { Connections, invalidUrl, type PgClientLike, type PgPoolLike, prepareStatement } from './connections.ts'
+import { deleteThreadSql } from './delete-thread.ts'
+import { type Delivered, deliverSql, deliverValues } from './inbox.ts'
+import { Leases } from './leases.ts'
+import { position, prepareReads, tagSql } from './reads.ts'
+import { checkSchemaName, inSchema, migrateSchema } from './schema.ts'
+import { prepareTransact } from './transact.ts'
+import { Watch } from './watch.ts'
+import { Writes, type Written } from './writes.ts'
+
+export type { PgPoolLike } from './connections.ts'
+
+export interface PostgresStoreOptions {
+  /** `postgres://user:password@host:port/database[?schema=NAME]`. */
+  readonly url?: string
+  /** The user's own `pg.Pool` instead of a URL. It stays open; heartbeats and notifications get connections beside it. */
+  readonly pool?: PgPoolLike
+  /** Where the tables are. Default the URL's `schema`, else `holdfast`. */
+  readonly schema?: string
+  /** `full`: an acknowledged change survives the machine. `relaxed`: the last half second may not; effects' intents always do. */
+  readonly durability: 'full' | 'relaxed'
+  /** Milliseconds added to the server's clock, asked for at every use. Default 0. */
+  readonly clockOffsetMs?: () => number
+  /** Connections that are kept and that there are at most, those for heartbeats and notifications aside. Default 5 and 20. */
+  readonly poolSize?: { readonly min?: number; readonly max?: number }
+}
+
+/** A Postgres store can also write inside a transaction that its caller began. */
+export interface PostgresStore extends Store {
+  /**
+   * Writes changes on the caller's client, inside the caller's transaction: they are there when it commits, and not when it
+   * rolls back. `announce` afterwards tells subscribers of them.
+   */
+  commitWithin(client: PgClientLike, changes: readonly Change[]): Promise<{ readonly answers: readonly Committed[]; announce(): void }>
+}
+
+/** Opens a store over one schema of a Postgres server, shared by any number of processes on any number of machines. */
+export async function openPostgresStore(options: PostgresStoreOptions): Promise<PostgresStore> {
+  const { url, schemaName } = readUrl(options)
+  const schema = checkSchemaName(schemaName)
+  const connections = await Connections.open({
+    ...(options.pool === undefined ? { url: url ?? '' } : { pool: options.pool }),
+    ...(options.poolSize === undefined ? {} : { poolSize: options.poolSize }),
+  })
+  try {
+    await checkServer(connections, options.durability)
+  } catch (error) {
+    await connections.close()
+    throw error
+  }
+
+  const isFull = options.durability === 'full'
+  const clock = new Clock(options.clockOffsetMs ?? (() => 0))
+  const leases = new Leases()
+  const prepare = (sql: string) => prepareStatement(inSchema(sql, schema.quoted))
+  const writes = new Writes(connections, prepare)
+  const watch = new Watch(connections, schema.name)
+  const reads = prepareReads(connections, prepare)
+  const statements = { commit: prepare(commitSql), deliver: prepare(deliverSql), tag: prepare(tagSql), deleteThread: prepare(deleteThreadSql) }
+  const encode = (changes: readonly Change[], offset = clock.offset()) =>
+    encodeBatch(changes, { offset, leases, isDurable: isFull || changes.some((change) => change.mustSync === true) })
+  const { claim, renew } = prepareClaim({ connections, writes, prepare, clock, leases, isDurable: isFull, commit })
+  const transact = prepareTransact({ connections, writes, commit: statements.commit, findHeld: prepare(findHeldSql), schemaName: schema.name, encode })
+
+  async function commit(changes: readonly Change[]): Promise<readonly Committed[]> {
+    connections.refuseClosed()
+    if (changes.length === 0) return []
+    const offset = clock.offset()
+    const batch = encode(changes, offset)
+    const { answers, now } = batch.readAnswer(textOf(await writes.write(statements.commit, batch.values)))
+    clock.learn(now, offset)
+    watch.tell(hintsOfAll(changes, answers))
+    return answers
+  }
+
+  return {
+    kind: 'postgres',
+    durability: options.durability,
+
+    async migrate() {
+      connections.refuseClosed()
+      await migrateSchema(connections, schema)
+    },
+
+    async now() {
+      connections.refuseClosed()
+      const estimate = clock.estimate()
+      if (estimate !== null) return estimate
+      const offset = clock.offset()
+      const now = await reads.now(offset)
+      clock.learn(now, offset)
+      return now
+    },
+
+    commit,
+    claim,
+    renew,
+
+    async deliver(message) {
+      const written = await writes.write(statements.deliver, deliverValues(message, { offset: clock.offset(), isDurable: isFull }))
+      const delivered = JSON.parse(textOf(written)) as Delivered
+      if (delivered.refusal !== undefined) return { ok: false, refusal: delivered.refusal }
+      const { owner, runId } = message
+      watch.tell([{ owner, threadId: delivered.thread, runId, hasMail: true, ...(delivered.claimable ? { isClaimable: true } : {}) }])
+      return { ok: true }
+    },
+
+    async tag({ owner, threadId, seq, label }) {
+      return { ok: textOf(await writes.write(statements.tag, [owner, threadId, position(seq), label])) === 'true' }
+    },
+
+    async deleteThread({ owner, threadId, at }) {
+      const isDeleted = textOf(await writes.write(statements.deleteThread, [isFull, owner, threadId, Math.round(at)])) === 'true'
+      if (isDeleted) watch.tell([{ owner, threadId }])
+      return isDeleted
+    },
+
+    readInbox: reads.readInbox,
+    readRun: reads.readRun,
+    listRuns: reads.listRuns,
+    readThread: reads.readThread,
+    listThreads: reads.listThreads,
+    readLog: reads.readLog,
+    readSnapshot: reads.readSnapshot,
+    listCheckpoints: reads.listCheckpoints,
+    readOperation: reads.readOperation,
+
+    async transact(guarded, body) {
+      const { change, answer } = await transact(guarded, body)
+      if (change !== undefined) watch.tell(hintsOf(change, answer))
+      return answer
+    },
+
+    async commitWithin(client, changes) {
+      if (changes.length === 0) return { answers: [], announce: () => {} }
+      const batch = encode(changes)
+      const { rows } = await client.query({ text: statements.commit.text, values: [null, null, ...batch.values], rowMode: 'array' })
+      const { answers } = batch.readAnswer((rows as string[][])[0]?.[0] as string)
+      return { answers, announce: () => watch.tell(hintsOfAll(changes, answers)) }
+    },
+
+    subscribe: (listener) => watch.subscribe(listener),
+
+    async close() {
+      if (connections.isClosed) return
+      await watch.close()
+      await writes.close()
+      await connections.close()
+    },
+  }
+}
+
+/** The thread's lock first, then the run as it is under it (P1). */
+const findHeldSql = `
+  SELECT 1 FROM (SELECT t.id FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2 FOR NO KEY UPDATE) t
+    JOIN holdfast.runs r ON r.thread = t.id
+  WHERE r.owner = $1 AND r.run_id = $3 AND r.epoch = $4 AND r.lease_id = $5 FOR NO KEY UPDATE OF r`
+
+function hintsOfAll(changes: readonly Change[], answers: readonly Committed[]): Hint[] {
+  const hints: Hint[] = []
+  for (let i = 0; i < changes.length; i++) hints.push(...hintsOf(changes[i] as Change, answers[i] as Committed))
+  return hints
+}
+
+/** What a function returned or, after a lost connection, recorded. */
+function textOf(written: Written): string {
+  return ('rows' in written ? written.rows[0]?.[0] : written.recorded) ?? ''
+}
+
+/** The URL without what is ours in it. */
+function readUrl({ url, pool, schema }: PostgresStoreOptions): { url?: string; schemaName: string } {
+  if (pool !== undefined) return { schemaName: schema ?? 'holdfast' }
+  if (url === undefined || !/^postgres(ql)?:\/\//.test(url)) throw invalidUrl('A Postgres store needs a URL that begins with postgres://, or a pg.Pool.')
+  let parsed: URL
+  try {
+    parsed = new URL(url)
+  } catch {
+    throw invalidUrl('The URL of the Postgres store cannot be read. Write postgres://user:password@host:port/database, special characters as %xx.')
+  }
+  const named = parsed.searchParams.get('schema')
+  parsed.searchParams.delete('schema')
+  return { url: parsed.href, schemaName: schema ?? named ?? 'holdfast' }
+}

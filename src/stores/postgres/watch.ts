@@ -1,0 +1,174 @@
+import { createHash, randomBytes } from 'node:crypto'
+import type { Hint } from '../../store/store.ts'
+import { type Connections, prepareStatement } from './connections.ts'
+import type { PgOwnClientLike } from './driver.ts'
+
+/** How long the first notification to oneself may take. Behind a pooler it never comes, and polling has to do. */
+const echoMs = 3_000
+/** What one notification may hold is 8,000 bytes; of a flood of names the rest is dropped, as any hint may be. */
+const maxBytes = 7_500
+const maxNotifications = 4
+
+/**
+ * Tells subscribers what changed: this process's writes at once and by name, those of others by LISTEN.
+ *
+ * Others are told what they may have to act on: a run that became claimable, mail, a deleted thread. Steps are not announced; whoever
+ * watches them looks by himself. Announcements are gathered while one is on its way and sent on a connection of their own, after
+ * the commit and outside of it: NOTIFY takes a lock of the whole server, which inside a commit would be held over its flush.
+ */
+export class Watch {
+  readonly #connections: Connections
+  readonly #channel: string
+  readonly #self = randomBytes(6).toString('hex')
+  readonly #notify = prepareStatement('SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload')
+  readonly #listeners = new Set<(hint: Hint) => void>()
+  #outbox = new Map<string, Hint>()
+  #isSending = false
+  #listening: PgOwnClientLike | null = null
+  #state: 'off' | 'on' | 'given up' | 'closed' = 'off'
+  #failures = 0
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(connections: Connections, schema: string) {
+    this.#connections = connections
+    this.#channel = `holdfast_${createHash('sha256').update(schema).digest('hex').slice(0, 16)}`
+  }
+
+  subscribe(listener: (hint: Hint) => void): () => void {
+    // A wrapper of its own, so that one function subscribed twice is two subscriptions.
+    const subscription = (hint: Hint) => listener(hint)
+    this.#listeners.add(subscription)
+    if (this.#state === 'off') void this.#listen()
+    return () => this.#listeners.delete(subscription)
+  }
+
+  /** After a write: tells who is here, and announces to others what they may have to act on. */
+  tell(hints: readonly Hint[]): void {
+    for (const hint of hints) {
+      this.#tellHere(hint)
+      const isForOthers = hint.isClaimable === true || hint.hasMail === true || hint.runId === undefined
+      if (isForOthers && this.#state !== 'closed') this.#outbox.set(JSON.stringify([hint.owner, hint.runId ?? hint.threadId]), hint)
+    }
+    if (this.#outbox.size > 0 && !this.#isSending) void this.#send()
+  }
+
+  async close(): Promise<void> {
+    this.#state = 'closed'
+    clearTimeout(this.#timer)
+    this.#listeners.clear()
+    const listening = this.#listening
+    this.#listening = null
+    await listening?.end().catch(() => {})
+  }
+
+  #tellHere(hint: Hint): void {
+    for (const listener of [...this.#listeners]) {
+      try {
+        listener(hint)
+      } catch {
+        // A hint may be lost; a listener that throws must not make a written change look refused.
+      }
+    }
+  }
+
+  async #send(): Promise<void> {
+    this.#isSending = true
+    // What the same turn of the event loop brings goes along.
+    await new Promise((resolve) => setImmediate(resolve))
+    while (this.#outbox.size > 0 && this.#state !== 'closed') {
+      const payloads = this.#pack([...this.#outbox.values()])
+      this.#outbox = new Map()
+      try {
+        if (this.#listening === null) await this.#connections.send(this.#notify, [this.#channel, payloads])
+        else await this.#listening.query({ ...this.#notify, values: [this.#channel, payloads] })
+      } catch {
+        // Lost, as any hint may be: polling goes on underneath.
+      }
+    }
+    this.#isSending = false
+  }
+
+  /** Hints as texts that fit into notifications, each led by who sends it. */
+  #pack(hints: readonly Hint[]): string[] {
+    const payloads: string[] = []
+    let payload = this.#self
+    for (const { owner, threadId, runId, isClaimable, hasMail } of hints) {
+      const packed = ` ${encodeURIComponent(JSON.stringify([owner, threadId, runId ?? 0, (isClaimable === true ? 1 : 0) + (hasMail === true ? 2 : 0)]))}`
+      if (payload.length + packed.length > maxBytes) {
+        payloads.push(payload)
+        if (payloads.length === maxNotifications) return payloads
+        payload = this.#self
+      }
+      payload += packed
+    }
+    return [...payloads, payload]
+  }
+
+  async #listen(): Promise<void> {
+    this.#state = 'on'
+    let client: PgOwnClientLike | null = null
+    try {
+      client = await this.#connections.openApart()
+      if (client === null) {
+        this.#state = 'given up'
+        return
+      }
+      const hasEcho = await this.#hearEcho(client)
+      if (this.#isClosed() || !hasEcho) {
+        this.#state = this.#isClosed() ? 'closed' : 'given up'
+        await client.end().catch(() => {})
+        return
+      }
+      client.on('end', () => this.#listenAgain())
+      this.#listening = client
+      this.#failures = 0
+      // Something may have happened while nobody listened.
+      this.#tellHere({ isClaimable: true })
+    } catch {
+      await client?.end().catch(() => {})
+      this.#listenAgain()
+    }
+  }
+
+  #isClosed(): boolean {
+    return this.#state === 'closed'
+  }
+
+  async #hearEcho(client: PgOwnClientLike): Promise<boolean> {
+    let hear = (_: boolean) => {}
+    const heard = new Promise<boolean>((resolve) => {
+      hear = resolve
+    })
+    client.on('notification', ({ payload = '' }: { payload?: string }) => {
+      if (payload === `${this.#self} ?`) hear(true)
+      else this.#heed(payload)
+    })
+    await client.query(`LISTEN ${this.#channel}`)
+    await client.query({ ...this.#notify, values: [this.#channel, [`${this.#self} ?`]] })
+    const timer = setTimeout(() => hear(false), echoMs)
+    const hasEcho = await heard
+    clearTimeout(timer)
+    return hasEcho
+  }
+
+  #heed(payload: string): void {
+    const [sender, ...packed] = payload.split(' ')
+    if (sender === this.#self) return
+    for (const text of packed) {
+      try {
+        const [owner, threadId, runId, flags] = JSON.parse(decodeURIComponent(text)) as [string, string, string | 0, number]
+        const named = runId === 0 ? { owner, threadId } : { owner, threadId, runId }
+        this.#tellHere({ ...named, ...(flags & 1 ? { isClaimable: true } : {}), ...(flags & 2 ? { hasMail: true } : {}) })
+      } catch {
+        // The echo of another, or a later version's.
+      }
+    }
+  }
+
+  #listenAgain(): void {
+    this.#listening = null
+    if (this.#state !== 'on') return
+    this.#failures += 1
+    this.#timer = setTimeout(() => void this.#listen(), Math.min(30_000, 250 * 2 ** this.#failures)).unref()
+  }
+}

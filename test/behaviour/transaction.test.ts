@@ -1,0 +1,166 @@
+import Database from 'better-sqlite3'
+import { type SqlTransaction, workflow } from 'holdfast'
+import { expect, it } from 'vitest'
+import { eventTypes, failureOf } from './runs.ts'
+import { onEverySqlStore, onEveryStoreWithoutSql } from './stores.ts'
+
+onEverySqlStore('ctx.transaction', (scene) => {
+  const { open, openMortal, advance } = scene
+  /** The user's own table, in the same database. */
+  const withTable = <T>(use: (db: InstanceType<typeof Database>) => T): T => {
+    const db = new Database(scene.url.replace(/^sqlite:/, ''))
+    try {
+      db.exec('CREATE TABLE IF NOT EXISTS accounts (name TEXT PRIMARY KEY, balance INTEGER NOT NULL)')
+      return use(db)
+    } finally {
+      db.close()
+    }
+  }
+  const balances = () =>
+    withTable((db) =>
+      Object.fromEntries(
+        (db.prepare('SELECT name, balance FROM accounts').all() as { name: string; balance: number }[]).map(
+          ({ name, balance }) => [name, balance],
+        ),
+      ),
+    )
+  const setUp = () => withTable((db) => db.prepare(`INSERT INTO accounts VALUES ('alice', 100), ('bob', 0)`).run())
+  const move = async (tx: SqlTransaction, amount: number) => {
+    await tx.query('UPDATE accounts SET balance = balance - ? WHERE name = ?', [amount, 'alice'])
+    await tx.query('UPDATE accounts SET balance = balance + ? WHERE name = ?', [amount, 'bob'])
+    const [row] = await tx.query<{ balance: number }>('SELECT balance FROM accounts WHERE name = ?', ['alice'])
+    return row?.balance
+  }
+
+  it('writes the user’s tables and the checkpoint together, and gives its result', async () => {
+    const hf = await open()
+    setUp()
+    const pay = workflow('pay', async (ctx) => {
+      const left = await ctx.transaction('move', (tx) => move(tx, 30))
+      return { left, after: await ctx.step('after', () => 'went on') }
+    })
+    const run = await hf.start(pay)
+    expect(await run.result()).toEqual({ left: 70, after: 'went on' })
+    expect(balances()).toEqual({ alice: 70, bob: 30 })
+    expect(await eventTypes(run, 'step')).toEqual(['step_started', 'step_completed', 'step_started', 'step_completed'])
+    expect((await run.info()).completedSteps).toEqual(['move', 'after'])
+  })
+
+  it('that throws leaves nothing behind; its failure is final, and retry() executes it again', async () => {
+    const hf = await open()
+    setUp()
+    let isDown = true
+    const pay = workflow('pay', (ctx) =>
+      ctx.transaction('move', async (tx) => {
+        const left = await move(tx, 30)
+        if (isDown) throw new Error('insufficient trust')
+        return left
+      }),
+    )
+    const run = await hf.start(pay)
+    expect((await failureOf(run)).message).toBe('insufficient trust')
+    expect(balances()).toEqual({ alice: 100, bob: 0 })
+    expect(await eventTypes(run, 'step')).toEqual(['step_started', 'step_failed'])
+    isDown = false
+    await run.retry()
+    expect(await run.result()).toBe(70)
+    expect(balances()).toEqual({ alice: 70, bob: 30 })
+  })
+
+  it('whose process dies after it takes effect exactly once', async () => {
+    const { hf, dead } = await openMortal({}, { before: 'run_completed' })
+    setUp()
+    let bodies = 0
+    const pay = workflow('pay', (ctx) =>
+      ctx.transaction('move', (tx) => {
+        bodies++
+        return move(tx, 30)
+      }),
+    )
+    await hf.start(pay, undefined, { id: 'r' })
+    await dead
+    const heir = await open({ workflows: [pay] })
+    advance(11_000)
+    expect(await (await heir.runs.get('r')).result()).toBe(70)
+    expect(bodies).toBe(1)
+    expect(balances()).toEqual({ alice: 70, bob: 30 })
+  })
+
+  it('refuses a result that can not be stored, and then nothing was written', async () => {
+    const hf = await open()
+    setUp()
+    const pay = workflow('pay', (ctx) =>
+      ctx.transaction('move', async (tx) => {
+        await move(tx, 30)
+        return () => 1
+      }),
+    )
+    expect(await failureOf(await hf.start(pay))).toMatchObject({ code: 'value_not_storable' })
+    expect(balances()).toEqual({ alice: 100, bob: 0 })
+  })
+
+  it('refuses a ctx call inside with nested_call, and then nothing was written', async () => {
+    const hf = await open()
+    setUp()
+    const pay = workflow('pay', (ctx) =>
+      ctx.transaction('move', async (tx) => {
+        await move(tx, 30)
+        return ctx.step('inner', () => 1)
+      }),
+    )
+    expect(await failureOf(await hf.start(pay))).toMatchObject({ code: 'nested_call' })
+    expect(balances()).toEqual({ alice: 100, bob: 0 })
+  })
+
+  it('with wrong SQL fails with the error of the database, and the store works on', async () => {
+    const hf = await open()
+    const wrong = workflow('wrong', (ctx) => ctx.transaction('sql', (tx) => tx.query('SELECT * FROM nowhere')))
+    expect((await failureOf(await hf.start(wrong))).message).toContain('nowhere')
+    expect(await hf.run(workflow('other', (ctx) => ctx.step('a', () => 'fine')))).toBe('fine')
+  })
+
+  it('beside steps of its own and of other runs keeps every log whole', async () => {
+    const hf = await open()
+    setUp()
+    const pay = workflow('pay', (ctx) =>
+      Promise.all([
+        ctx.transaction('one', (tx) => move(tx, 1)),
+        ctx.step('beside', () => 'beside'),
+        ctx.transaction('two', (tx) => move(tx, 1)),
+        ctx.map('many', [1, 2, 3], (n) => n),
+      ]),
+    )
+    const runs = await Promise.all(Array.from({ length: 10 }, () => hf.start(pay)))
+    const results = await Promise.all(runs.map((run) => run.result()))
+    for (const result of results) expect(result).toMatchObject([expect.any(Number), 'beside', expect.any(Number), [1, 2, 3]])
+    expect(balances()).toEqual({ alice: 80, bob: 20 })
+    for (const run of runs) {
+      const events = await run.events()
+      expect(events.map(({ seq }) => seq)).toEqual(events.map((_, index) => index + 1))
+    }
+  })
+
+  it('can not be used after it is over', async () => {
+    const hf = await open()
+    setUp()
+    let leaked: SqlTransaction | undefined
+    const pay = workflow('pay', (ctx) =>
+      ctx.transaction('move', (tx) => {
+        leaked = tx
+        return move(tx, 1)
+      }),
+    )
+    await hf.run(pay)
+    await expect(Promise.resolve(leaked?.query('UPDATE accounts SET balance = 0'))).rejects.toThrow()
+    expect(balances()).toEqual({ alice: 99, bob: 1 })
+  })
+})
+
+onEveryStoreWithoutSql('ctx.transaction', ({ open }) => {
+  it('is refused with invalid_input, which names the stores that have it', async () => {
+    const hf = await open()
+    const failure = await failureOf(await hf.start(workflow('pay', (ctx) => ctx.transaction('move', () => 1))))
+    expect(failure).toMatchObject({ code: 'invalid_input' })
+    expect(failure.message).toContain('SQLite')
+  })
+})

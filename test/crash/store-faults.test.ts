@@ -1,0 +1,101 @@
+import { HoldfastError, open, workflow } from 'holdfast'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { Change } from '../../src/store/change.ts'
+import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
+import { wrapStore } from '../../src/testing/faulty-store.ts'
+import { CrashHarness } from './harness.ts'
+import { Stage } from './stage.ts'
+
+// A store that fails while the process lives on: nothing was written, or all was and the answer got lost.
+
+let stage: Stage
+let harness: CrashHarness
+
+beforeAll(async () => {
+  stage = await Stage.build()
+  harness = await CrashHarness.prepare(stage)
+}, 60_000)
+afterAll(() => stage.close())
+
+test('a run waits for a store that is not available, at every write', { timeout: 120_000 }, async () => {
+  const { scenes, broken } = await harness.failOnce('store_unavailable')
+  expect(broken).toEqual([])
+  expect(scenes).toBeGreaterThan(40)
+})
+
+test('a run whose write has an unknown outcome is read anew: nothing is lost, nothing recorded is made again', {
+  timeout: 120_000,
+}, async () => {
+  const { scenes, broken } = await harness.failOnce('outcome_unknown')
+  expect(broken).toEqual([])
+  expect(scenes).toBeGreaterThan(80)
+})
+
+test('outages and unknown outcomes do not count as deaths', async () => {
+  let failures = 0
+  const store = wrapStore(createMemoryStore(), {
+    after: (act, _, args) => {
+      if (act !== 'commit' || !writes(args, 'step_completed') || failures++ >= 12) return
+      throw new HoldfastError('outcome_unknown', 'The answer got lost.')
+    },
+  })
+  const hf = await open(store, { worker: { pollMs: 10 } })
+  const twelve = workflow('twelve', async (ctx) => {
+    for (let n = 0; n < 12; n++) await ctx.step(`step${n}`, () => n)
+    return 'done'
+  })
+  const run = await hf.start(twelve, undefined)
+  expect(await run.result({ timeoutMs: 20_000 })).toBe('done')
+  expect((await run.events()).filter(({ type }) => type === 'step_completed')).toHaveLength(12)
+  await hf.close()
+})
+
+test('a claim whose answer got lost is taken up again when its lease is over', async () => {
+  let isLost = false
+  const store = wrapStore(createMemoryStore(), {
+    after: (act, _, __, answer) => {
+      if (act !== 'claim' || isLost || (answer as unknown[]).length === 0) return
+      isLost = true
+      throw new HoldfastError('outcome_unknown', 'The answer got lost.')
+    },
+  })
+  const hf = await open(store, { worker: { pollMs: 10, leaseMs: 300 } })
+  const short = workflow('short', (ctx) => ctx.step('only', () => 'done'))
+  const run = await hf.start(short, undefined)
+  expect(await run.result({ timeoutMs: 10_000 })).toBe('done')
+  expect((await run.events()).map(({ type }) => type)).toContain('run_recovered')
+  await hf.close()
+})
+
+test('what a function does to its state after its run has ended is seen by nobody', async () => {
+  const store = wrapStore(createMemoryStore(), {
+    before: async (act, _, args) => {
+      if (act === 'commit' && writes(args, 'run_failed')) await wait(60)
+    },
+  })
+  const hf = await open(store, { worker: { pollMs: 10 } })
+  const late = workflow<undefined, void>({ name: 'late', timeoutMs: 50 }, async (ctx) => {
+    await ctx.step('first', () => {})
+    for (let n = 1; n < 40; n++) {
+      ctx.update((draft: Record<string, unknown>) => {
+        draft['n'] = n
+      })
+      await wait(5)
+    }
+    await ctx.step('never', () => wait(10_000))
+  })
+  const reader = workflow('reader', async (ctx) => ({ ...ctx.state }))
+  const first = await hf.start(late, undefined, { threadId: 't' })
+  await expect(first.result()).rejects.toMatchObject({ code: 'run_failed' })
+  const written = await hf.thread('t').state()
+  expect(await hf.thread('t').run(reader, undefined)).toEqual(written)
+  await hf.close()
+})
+
+function writes(args: readonly unknown[], type: string): boolean {
+  return (args[0] as readonly Change[]).some(({ events }) => events.some((event) => event.type === type))
+}
+
+function wait(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms))
+}

@@ -1,0 +1,304 @@
+/** A fault planted in the sources, and the test that must see it. */
+export interface Mutant {
+  readonly name: string
+  /** What is wrong then, in a sentence. */
+  readonly wrong: string
+  /** Exact replacements under src; each text must be there once, or the mutant is stale. */
+  readonly edits: readonly { readonly file: string; readonly find: string; readonly put: string }[]
+  /** A test file, and a part of the names of the tests in it. */
+  readonly test: { readonly file: string; readonly name: string }
+  /** One of those that every change is tried against. */
+  readonly isRequired?: boolean
+}
+
+/**
+ * The suite is believed because it sees these. Faults that were found and mended come in at the end, so that they stay
+ * mended.
+ */
+export const mutants: readonly Mutant[] = [
+  {
+    name: 'epoch-unchecked',
+    wrong: 'a step is written under a lease that was lost',
+    isRequired: true,
+    edits: [
+      {
+        file: 'stores/sqlite/commit.ts',
+        find: 'WHERE r.id = ? AND r.epoch = ? AND r.lease_id = ?`',
+        put: 'WHERE r.id = ? AND ? > 0 AND ? IS NOT NULL`',
+      },
+      {
+        file: 'stores/sqlite/commit.ts',
+        find: "run.epoch === guard.epoch && run.lease_id === guard.leaseId ? null : 'lease_lost'",
+        put: "run.lease_id !== null ? null : 'lease_lost'",
+      },
+    ],
+    test: { file: 'test/crash/zombie.test.ts', name: 'event loop was blocked' },
+  },
+  {
+    name: 'intent-after-call',
+    wrong: 'an effect is carried out before its intent is durable',
+    isRequired: true,
+    edits: [
+      {
+        file: 'engine/effect-runner.ts',
+        find: "    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name: path })\n",
+        put: "    this.early = await this.#working(() => this.#enter())\n    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name: path })\n",
+      },
+      {
+        file: 'engine/effect-runner.ts',
+        find: '    const sent = await this.#working(() => this.#enter())\n',
+        put: '    const sent = this.early ?? (await this.#working(() => this.#enter()))\n    this.early = undefined\n',
+      },
+      {
+        file: 'engine/effect-runner.ts',
+        find: '  readonly #key: string\n',
+        put: '  readonly #key: string\n  early: { ok: true; value: T } | { ok: false; error: unknown } | undefined\n',
+      },
+    ],
+    test: { file: 'test/crash/flush.test.ts', name: 'flushed before its call' },
+  },
+  {
+    name: 'two-transactions',
+    wrong: "an effect's event and its operation are written in two transactions",
+    isRequired: true,
+    edits: [
+      {
+        file: 'stores/sqlite/sqlite-store.ts',
+        find: '      return write(({ commit }, hints) => applyAll(commit.apply, changes, { now: now(), hints }), { mustSync })\n',
+        put: [
+          "      if (changes.some((change) => change.operation?.kind === 'complete')) {",
+          '        const events = changes.map(({ operation: _, ...rest }) => rest)',
+          '        const answers = await write(({ commit }, hints) => applyAll(commit.apply, events, { now: now(), hints }), { mustSync })',
+          '        const operations = changes.map((change) => ({ ...change, events: [] }))',
+          '        await write(({ commit }, hints) => applyAll(commit.apply, operations, { now: now(), hints }), { mustSync })',
+          '        return answers',
+          '      }',
+          '      return write(({ commit }, hints) => applyAll(commit.apply, changes, { now: now(), hints }), { mustSync })',
+          '',
+        ].join('\n'),
+      },
+    ],
+    test: { file: 'test/crash/crash.test.ts', name: 'between two of its writes' },
+  },
+  {
+    name: 'count-after-attempt',
+    wrong: 'a claim is counted when its attempt is over, not before it begins',
+    isRequired: true,
+    edits: [
+      { file: 'stores/sqlite/claim.ts', find: 'claims_without_progress = claims_without_progress + 1,', put: '' },
+      {
+        file: 'stores/sqlite/commit.ts',
+        find: '  return uncountClaim === true ? Math.max(0, claims - 1) : claims\n',
+        put: '  return uncountClaim === true ? claims : claims + 1\n',
+      },
+    ],
+    test: { file: 'test/crash/poison.test.ts', name: 'paused as poisoned' },
+  },
+  {
+    name: 'ack-before-flush',
+    wrong: 'a write is acknowledged before it has reached the disk',
+    isRequired: true,
+    edits: [
+      {
+        file: 'stores/sqlite/connection.ts',
+        find: "const level = durability === 'full' ? 2 : 1",
+        put: 'const level = durability.length * 0',
+      },
+    ],
+    test: { file: 'test/crash/flush.test.ts', name: 'every acknowledgement' },
+  },
+  {
+    name: 'key-from-attempt',
+    wrong: "an effect's key changes from attempt to attempt",
+    isRequired: true,
+    edits: [
+      {
+        file: 'engine/effect-runner.ts',
+        find: 'options.key === undefined ? execution.calls.defaultKey(call) :',
+        put: "options.key === undefined ? execution.calls.defaultKey(call) + '!' + (call.history?.failures ?? 0) :",
+      },
+    ],
+    test: { file: 'test/crash/crash.test.ts', name: 'keeps its key' },
+  },
+  {
+    name: 'result-before-ack',
+    wrong: 'the function gets a result before its commit is acknowledged',
+    edits: [
+      {
+        file: 'engine/execution.ts',
+        find: '      const answer = await this.#write(this.#writer.change(events, { hasProgress: true, ...options }))\n      if (!answer.ok) throw this.#refused(answer.refusal)\n',
+        put: '      this.#write(this.#writer.change(events, { hasProgress: true, ...options })).catch(() => {})\n',
+      },
+    ],
+    test: { file: 'test/crash/windows.test.ts', name: 'a plain step' },
+  },
+  {
+    name: 'epoch-by-order',
+    wrong: 'a lease is compared by >= instead of equality',
+    edits: [
+      {
+        file: 'stores/sqlite/commit.ts',
+        find: 'WHERE r.id = ? AND r.epoch = ? AND r.lease_id = ?`',
+        put: 'WHERE r.id = ? AND r.epoch <= ? AND ? IS NOT NULL`',
+      },
+      {
+        file: 'stores/sqlite/commit.ts',
+        find: 'run.epoch === guard.epoch && run.lease_id === guard.leaseId ?',
+        put: 'run.epoch <= guard.epoch ?',
+      },
+    ],
+    test: { file: 'test/stores/sqlite.test.ts', name: 'S2: the guard is equality' },
+  },
+  {
+    name: 'checksum-unread',
+    wrong: 'checksums are not verified when something is read',
+    edits: [
+      {
+        file: 'model/checksum.ts',
+        find: '  if (expected === found) return\n',
+        put: '  if (expected === found || what !== null) return\n',
+      },
+    ],
+    test: { file: 'test/stores/sqlite-files.test.ts', name: 'flipped bits' },
+  },
+  {
+    name: 'replay-out-of-order',
+    wrong: 'a replay hands results out in another order than that of the log',
+    edits: [
+      { file: 'engine/tape.ts', find: '.sort((a, b) => a.seq - b.seq)', put: '.sort((a, b) => a.key.localeCompare(b.key))' },
+    ],
+    test: { file: 'test/behaviour/replay.test.ts', name: 'in the order in which they were recorded' },
+  },
+  {
+    name: 'lease-by-own-clock',
+    wrong: "leases are measured by the worker's clock instead of the store's",
+    edits: [
+      {
+        file: 'stores/sqlite/sqlite-store.ts',
+        find: 'const now = () => Date.now() + offsetMs()',
+        put: 'const now = () => Date.now() + offsetMs() * 0',
+      },
+    ],
+    test: { file: 'test/stores/sqlite.test.ts', name: 'S9' },
+  },
+  {
+    name: 'blind-repeat',
+    wrong: 'an effect with neither check nor idempotent is sent again when a crash hid its outcome',
+    edits: [
+      {
+        file: 'engine/effect-runner.ts',
+        find: 'if (this.#options.idempotent !== true) return this.#doubt(stage.error)',
+        put: 'if (stage.byCrash) return this.#send()',
+      },
+    ],
+    test: { file: 'test/crash/windows.test.ts', name: 'an effect with neither' },
+  },
+  {
+    name: 'everybody-dead',
+    wrong: 'a holder that lives is taken for dead',
+    edits: [
+      {
+        file: 'stores/sqlite/holder.ts',
+        find: "return found.start !== holder.start || found.state === 'Z' || found.state === 'X'",
+        put: 'return holder.pid !== here.pid',
+      },
+    ],
+    test: { file: 'test/crash/zombie.test.ts', name: 'two workers that race' },
+  },
+  {
+    name: 'nobody-dead',
+    wrong: 'a run whose holder died waits for the lease',
+    edits: [
+      {
+        file: 'stores/sqlite/holder.ts',
+        find: 'if (found === null) return isNobody(holder.pid)',
+        put: 'if (found === null) return false',
+      },
+    ],
+    test: { file: 'test/crash/crash.test.ts', name: 'keeps its key' },
+  },
+  {
+    name: 'release-counts',
+    wrong: 'handing a run over at a shutdown counts as a death',
+    edits: [
+      {
+        file: 'engine/execution.ts',
+        find: "return this.#endWith([], { status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true }, { kind: 'released' })",
+        put: "return this.#endWith([], { status: 'pending', reason: null, due: { inMs: 0 } }, { kind: 'released' })",
+      },
+    ],
+    test: { file: 'test/crash/zombie.test.ts', name: 'outlasts the grace' },
+  },
+  {
+    name: 'evidence-dropped',
+    wrong: 'the late answer of a fenced holder is thrown away',
+    edits: [
+      {
+        file: 'engine/effect-runner.ts',
+        find: "if (codeOf(error) === 'lease_lost') this.#execution.noteEvidence",
+        put: "if (codeOf(error) === 'closed') this.#execution.noteEvidence",
+      },
+    ],
+    test: { file: 'test/crash/zombie.test.ts', name: 'kept as evidence' },
+  },
+  {
+    name: 'takes-its-own',
+    wrong: 'a worker that slept past its leases takes its own runs from itself',
+    edits: [{ file: 'worker/worker.ts', find: '      await this.#keeper.renewIfLate()\n', put: '' }],
+    test: { file: 'test/crash/zombie.test.ts', name: 'event loop was blocked' },
+  },
+  {
+    name: 'poison-spreads',
+    wrong: 'a run that brings its worker down gets its neighbours poisoned with it',
+    edits: [{ file: 'worker/worker.ts', find: 'suspectLimit: this.#hasSuspect ? 0 : 1,', put: '' }],
+    test: { file: 'test/crash/poison.test.ts', name: 'paused as poisoned' },
+  },
+  {
+    name: 'starts-unrecorded',
+    wrong: 'after a death it is not recorded which step was begun',
+    edits: [
+      {
+        file: 'engine/execution.ts',
+        find: 'return (this.claim.takenFrom !== null || this.claim.run.claimsWithoutProgress > 1) && !this.#hasProgress',
+        put: 'return this.claim.run.claimsWithoutProgress > 9',
+      },
+    ],
+    test: { file: 'test/crash/poison.test.ts', name: 'one death later' },
+  },
+  {
+    name: 'unknown-tried-again',
+    wrong: 'a write whose outcome is not known is made again under the same lease',
+    edits: [
+      {
+        file: 'engine/committer.ts',
+        find: "return code === 'store_unavailable' || code === 'storage_full'",
+        put: "return code === 'store_unavailable' || code === 'storage_full' || code === 'outcome_unknown'",
+      },
+    ],
+    test: { file: 'test/crash/store-faults.test.ts', name: 'do not count as deaths' },
+  },
+  {
+    name: 'writes-behind-a-failure',
+    wrong: 'what waited behind a failed write of a run is written all the same',
+    edits: [
+      {
+        file: 'engine/committer.ts',
+        find: '    for (const leaseId of leases) this.#broken.set(leaseId, error)\n',
+        put: '    leases.clear()\n',
+      },
+    ],
+    test: { file: 'src/engine/committer.test.ts', name: 'C4' },
+  },
+  {
+    name: 'state-after-the-end',
+    wrong: 'what a function does to its state after the end of its run is seen by the next run',
+    edits: [
+      {
+        file: 'engine/execution.ts',
+        find: 'return this.#endState ?? this.line.at(this.#lastSeq)',
+        put: 'return this.line.at(this.#lastSeq)',
+      },
+    ],
+    test: { file: 'test/crash/store-faults.test.ts', name: 'is seen by nobody' },
+  },
+]
