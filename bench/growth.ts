@@ -1,6 +1,6 @@
 // Growth on SQLite: bytes on disk and time a turn as a state, a chat and a run become long
 //
-// Options: --only=state, --only=chat or --only=long, --repeats=N (default 5), --strict (a missed target is exit code 1).
+// Options: --only=state, --only=chat or --only=long, --repeats=N (default 3), --strict (a missed target is exit code 1).
 
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -15,7 +15,7 @@ import { Scorecard } from './measuring/scorecard.ts'
 import { formatSpread, type Spread, spreadOf } from './measuring/spread.ts'
 
 const only = optionOf('only')
-const repeats = Math.max(1, Number(optionOf('repeats') ?? 5))
+const repeats = Math.max(1, Number(optionOf('repeats') ?? 3))
 const kilobyte = 1024
 const turnCount = 1_600
 const windowSize = 50
@@ -243,20 +243,24 @@ async function measureReading(
   threadId: string,
   isRight: (state: unknown) => boolean,
 ): Promise<{ cold: Spread; warm: Spread }> {
-  const cold: number[] = []
-  const warm: number[] = []
-  for (let i = 0; i < 9; i++) {
+  const times: Record<'cold' | 'warm', number[]> = { cold: [], warm: [] }
+  const cpuTimes: number[] = []
+  for (let i = 0; i < 15; i++) {
     const hf = await open(`sqlite:${file}`, { worker: false })
-    for (const times of [cold, warm]) {
+    for (const how of ['cold', 'warm'] as const) {
+      const cpuBefore = process.cpuUsage()
       const startedAt = performance.now()
       const state = await hf.thread(threadId).state()
-      times.push(performance.now() - startedAt)
+      times[how].push(performance.now() - startedAt)
+      const cpu = process.cpuUsage(cpuBefore)
+      if (how === 'warm') cpuTimes.push((cpu.user + cpu.system) / 1_000)
       if (!isRight(state)) throw new Error('the state is not what was written')
     }
     await hf.close()
   }
-  const spreads = { cold: spreadOf(cold), warm: spreadOf(warm) }
-  console.log(`  state()   cold ${formatSpread(spreads.cold, 1, 'reads')} ms, warm ${formatSpread(spreads.warm, 1, 'reads')} ms`)
+  const spreads = { cold: spreadOf(times.cold), warm: spreadOf(times.warm) }
+  console.log(`  state()   cold ${formatSpread(spreads.cold, 1, 'reads')} ms, warm ${formatSpread(spreads.warm, 1, 'reads')} ms,`)
+  console.log(`            of processor time ${formatSpread(spreadOf(cpuTimes), 1, 'reads')} ms`)
   return spreads
 }
 

@@ -163,6 +163,31 @@ onEveryStore('a replay', ({ open, openMortal, openWrapped, advance }) => {
     expect(other).not.toBe(uuid)
   })
 
+  it('and a suspension do not throw into the function: a finally block runs once, when the block really ends', async () => {
+    const ran: string[] = []
+    const work = workflow('work', async (ctx) => {
+      try {
+        await ctx.step('a', () => void ran.push('a'))
+        await ctx.sleep(60_000)
+        ran.push('awake')
+      } catch {
+        ran.push('caught')
+      } finally {
+        ran.push('finally')
+      }
+    })
+    const hf = await open()
+    const run = await hf.start(work)
+    await becomes(run, 'waiting')
+    await run.pause()
+    await run.resume()
+    await becomes(run, 'waiting')
+    expect(ran).toEqual(['a'])
+    advance(61_000)
+    await run.result()
+    expect(ran).toEqual(['a', 'awake', 'finally'])
+  })
+
   it('of 300 steps reads the tape and executes none of them again', async () => {
     let bodies = 0
     let isDown = true

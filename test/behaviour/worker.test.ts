@@ -431,6 +431,33 @@ onEverySharedStore('several processes on one store', (scene) => {
     expect(pids).toContain(survivor.pid)
   })
 
+  it('a run of another process can be watched from here, until its end', async () => {
+    const client = await scene.open({ worker: false })
+    const run = await client.start('where')
+    const watch = run.watch()
+    startProgram('worker', scene.url, '1')
+    const types: string[] = []
+    for await (const { type } of watch) types.push(type)
+    expect(types).toEqual(['run_started', 'step_started', 'step_completed', 'run_completed'])
+  })
+
+  it('a run of another process can be paused, resumed and cancelled from here', async () => {
+    const program = startProgram('chat-and-hang', scene.url)
+    await program.said('in the second turn')
+    const client = await scene.open({ worker: false })
+    const run = await client.runs.get('second-turn')
+    await run.cancel()
+    expect(await run.info()).toMatchObject({ status: 'cancelled' })
+    expect(await codeOfRejection(run.result())).toBe('run_cancelled')
+
+    const waiting = await client.thread('bob').start('chat', { say: 'second' }, { delayMs: 3_600_000 })
+    await waiting.pause()
+    await waiting.resume()
+    await program.said('in the second turn')
+    await waiting.cancel()
+    expect(await waiting.info()).toMatchObject({ status: 'cancelled' })
+  })
+
   it('boot at once on a store that is not there yet', async () => {
     const programs = Array.from({ length: 4 }, () => startProgram('worker', scene.url, '1'))
     await Promise.all(programs.map((program) => program.said('ready')))

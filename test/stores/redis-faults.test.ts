@@ -193,7 +193,8 @@ describe('redis, when the connection breaks', () => {
     const waiting = codeOf(store.commit([creating('a')]))
     await new Promise((resolve) => setTimeout(resolve, 50))
     await store.close()
-    expect(await waiting).toBe('closed')
+    // Depends on whether the death of the connection was noticed before the write was sent.
+    expect(['closed', 'outcome_unknown']).toContain(await waiting)
   })
 })
 

@@ -152,8 +152,9 @@ BEGIN
         OVERRIDING SYSTEM VALUE
         SELECT v_thread_ids[a.rank], a.owner, a.thread, 1, 0, 1, 0, 0, v_now
           FROM unnest(c_rank, c_owner, c_thread, c_run) AS a(rank, owner, thread, run)
-          WHERE NOT EXISTS (SELECT FROM holdfast.threads t WHERE t.owner = a.owner AND t.thread_id = a.thread)
-            AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.owner = a.owner AND r.run_id = a.run)
+          -- LIMIT keeps these from becoming joins, which on empty tables are planned as full scans.
+          WHERE (SELECT t.id FROM holdfast.threads t WHERE t.owner = a.owner AND t.thread_id = a.thread LIMIT 1) IS NULL
+            AND (SELECT r.id FROM holdfast.runs r WHERE r.owner = a.owner AND r.run_id = a.run LIMIT 1) IS NULL
         ON CONFLICT (owner, thread_id) DO NOTHING RETURNING id
     ) SELECT count(*), array_agg(id) INTO v_new, v_ids FROM thread;
     IF v_new < v_starts THEN

@@ -2,9 +2,9 @@ import { recordChecksum } from '../../model/checksum.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { NewEvent } from '../../model/event.ts'
 import type { Payload } from '../../model/payload.ts'
-import type { Change, Committed, Due, NewRun, Refusal } from '../../store/change.ts'
+import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../store/change.ts'
 import type { Hint } from '../../store/store.ts'
-import { bigintArray, booleanArray, bytesArray, floatArray, integerArray, textArray } from './binary-arrays.ts'
+import { BigintColumn, BooleanColumn, BytesColumn, FloatColumn, IntegerColumn, TextColumn } from './columns.ts'
 import type { Leases } from './leases.ts'
 import { operationJson } from './operations.ts'
 import { byteLengthOf, bytesOf, newSnapshotChecksum, runOfJson, textOf, toOperation } from './rows.ts'
@@ -29,7 +29,7 @@ export interface Batch {
 
 export function encodeBatch(changes: readonly Change[], { offset, isDurable, leases }: CommitOptions): Batch {
   const sorted = sortChanges(changes, leases)
-  const events = new Events()
+  const events = new Events(countEvents(changes))
   const extras = new Extras()
   const held = encodeHeld(changes, sorted.held, events)
   const starts = encodeStarts(changes, sorted, events)
@@ -53,44 +53,43 @@ export function hintsOf(change: Change, answer: Committed): Hint[] {
   return [hint, ...created.map(({ run }) => ({ owner: run.owner, threadId: run.threadId, runId: run.id, isClaimable: true }))]
 }
 
-function encodeHeld(changes: readonly Change[], groups: readonly HeldGroup[], events: Events): unknown[] {
-  if (groups.length === 0) return Array(22).fill(null)
-  const rows = groups.map((group, index) => heldRow(changes, group, { slot: index + 1, events }))
-  const snapshots = rows.flatMap((row) => row.snapshots)
-  const hasMoves = rows.some((row) => row.status !== null || row.dueKind !== null || row.tape !== null || row.end !== null || (row.flags & 8) !== 0)
+/** Groups of held changes as parallel arrays: h_ what every step has, m_ how a run begins, waits and ends, s_ snapshots. */
+function encodeHeld(changes: readonly Change[], groups: readonly HeldGroup[], events: Events): readonly unknown[] {
+  if (groups.length === 0) return noHeld
+  const count = groups.length
+  const [threads, runs, epochs, leases] = [new BigintColumn(count), new BigintColumn(count), new BigintColumn(count), new TextColumn(count, 36)]
+  const [counts, flags, steps, leaseMs] = [new IntegerColumn(count), new IntegerColumn(count), new TextColumn(count), new BigintColumn(count)]
+  const [statuses, reasons, dueKinds, dues] = [new TextColumn(), new TextColumn(), new IntegerColumn(), new BigintColumn()]
+  const [tapes, inputs, ends, versions] = [new IntegerColumn(), new IntegerColumn(), new IntegerColumn(), new BigintColumn()]
+  const snapshots = new Snapshots()
+  for (let at = 0; at < count; at++) {
+    const group = groups[at] as HeldGroup
+    const row = heldRow(changes, group, { slot: at + 1, events, snapshots })
+    threads.push(group.place.thread)
+    runs.push(group.place.run)
+    epochs.push(group.epoch)
+    leases.push(group.leaseId)
+    counts.push(row.count)
+    flags.push(row.flags)
+    steps.push(row.step)
+    leaseMs.push(row.leaseMs)
+    statuses.push(row.status)
+    reasons.push(row.reason)
+    dueKinds.push(row.dueKind)
+    dues.push(row.due)
+    tapes.push(row.tape)
+    inputs.push(row.input)
+    ends.push(row.end)
+    versions.push(row.stateVersion)
+  }
   return [
-    bigintArray(groups.map(({ place }) => place.thread)),
-    bigintArray(groups.map(({ place }) => place.run)),
-    bigintArray(groups.map(({ epoch }) => epoch)),
-    textArray(groups.map(({ leaseId }) => leaseId)),
-    integerArray(rows.map((row) => row.count)),
-    integerArray(rows.map((row) => row.flags)),
-    textArray(rows.map((row) => row.step)),
-    bigintArray(rows.map((row) => row.leaseMs)),
-    rows.some((row) => row.status !== null) ? textArray(rows.map((row) => row.status)) : null,
-    ...(hasMoves
-      ? [
-          textArray(rows.map((row) => row.reason)),
-          integerArray(rows.map((row) => row.dueKind)),
-          bigintArray(rows.map((row) => row.due)),
-          integerArray(rows.map((row) => row.tape)),
-          integerArray(rows.map((row) => row.input)),
-          integerArray(rows.map((row) => row.end)),
-        ]
-      : [null, null, null, null, null, null]),
-    rows.some((row) => row.stateVersion !== null) ? bigintArray(rows.map((row) => row.stateVersion)) : null,
-    ...(snapshots.length > 0
-      ? [
-          integerArray(snapshots.map(({ slot }) => slot)),
-          integerArray(snapshots.map(({ ord }) => ord)),
-          bigintArray(snapshots.map(({ stateVersion }) => stateVersion)),
-          bigintArray(snapshots.map(({ checksum }) => checksum)),
-          textArray(snapshots.map(({ state }) => textOf(state))),
-          bytesArray(snapshots.map(({ state }) => bytesOf(state))),
-        ]
-      : [null, null, null, null, null, null]),
+    ...[threads, runs, epochs, leases, counts, flags, steps, leaseMs].map((column) => column.encode()),
+    ...[statuses, reasons, dueKinds, dues, tapes, inputs, ends, versions].map((column) => column.encode()),
+    ...snapshots.encode(),
   ]
 }
+
+const noHeld: readonly null[] = Array(22).fill(null)
 
 interface HeldRow {
   count: number
@@ -105,72 +104,103 @@ interface HeldRow {
   input: number | null
   end: number | null
   stateVersion: number | null
-  snapshots: { slot: number; ord: number; stateVersion: number | null; checksum: number; state: Payload }[]
 }
 
 /** The changes of one lease, one after the other, as one: what a later one sets wins. */
-function heldRow(changes: readonly Change[], { indexes }: HeldGroup, { slot, events }: { slot: number; events: Events }): HeldRow {
+function heldRow(changes: readonly Change[], { indexes }: HeldGroup, { slot, events, snapshots }: Into): HeldRow {
   const row: HeldRow = {
-    ...{ count: 0, flags: 0, step: null, leaseMs: null, status: null, reason: null, dueKind: null, due: null },
-    ...{ tape: null, input: null, end: null, stateVersion: null, snapshots: [] },
+    ...{ count: 0, flags: 0, step: null, leaseMs: null, status: null, reason: null },
+    ...{ dueKind: null, due: null, tape: null, input: null, end: null, stateVersion: null },
   }
   for (const index of indexes) {
     const change = changes[index] as Change
     const before = row.count
     events.add(slot, change, before)
     row.count += change.events.length
-    const first = before + Math.min(1, change.events.length)
-    const { run: to } = change
-    if (to !== undefined) {
-      if (to.hasProgress === true) row.flags |= 1
-      if (to.currentStep !== undefined) {
-        row.flags |= 2
-        row.step = to.currentStep
-      }
-      if (to.uncountClaim === true) row.flags |= 4
-      if (to.reason !== undefined) {
-        row.flags |= 8
-        row.reason = to.reason
-      }
-      if (to.leaseMs !== undefined) row.leaseMs = wholeMs(to.leaseMs)
-      if (to.status !== undefined) row.status = to.status
-      if (to.due !== undefined) [row.dueKind, row.due] = dueOf(to.due)
-      if (to.startsTape === true) {
-        row.tape = first
-        if (to.hasNewInput === true) row.input = first
-      }
-      if (to.setsEnd === true) row.end = row.count
-    }
+    if (change.run !== undefined) setRun(row, change.run, before + Math.min(1, change.events.length))
     if (change.stateVersion !== undefined) row.stateVersion = whole(change.stateVersion, 'state version')
-    if (change.snapshot !== undefined) {
-      const checksum = newSnapshotChecksum(change, change.snapshot)
-      row.snapshots.push({ slot, ord: row.count, stateVersion: row.stateVersion, checksum, state: change.snapshot })
-    }
+    if (change.snapshot !== undefined) snapshots.add(change, { slot, ord: row.count, stateVersion: row.stateVersion })
   }
   return row
 }
 
-function encodeStarts(changes: readonly Change[], { held, starts }: SortedChanges, events: Events): unknown[] {
-  if (starts.length === 0) return Array(13).fill(null)
-  const creates = starts.map(({ index }) => (changes[index] as Change).creates?.[0] as NewRun)
-  for (const [at, create] of creates.entries()) events.addQueued(held.length + at + 1, create)
-  const dues = creates.map(({ due }) => dueOf(due))
-  return [
-    integerArray(starts.map(({ index }) => index)),
-    integerArray(starts.map(({ rank }) => rank)),
-    textArray(creates.map(({ owner }) => owner)),
-    textArray(creates.map(({ threadId }) => threadId)),
-    textArray(creates.map(({ id }) => id)),
-    textArray(creates.map(({ workflow }) => workflow)),
-    bigintArray(creates.map(({ version }) => whole(version, 'workflow version'))),
-    textArray(creates.map(({ queue }) => queue)),
-    bigintArray(creates.map(({ priority }) => whole(priority, 'priority'))),
-    textArray(creates.map(({ fingerprint }) => fingerprint)),
-    integerArray(dues.map(([kind]) => kind)),
-    bigintArray(dues.map(([, due]) => due)),
-    booleanArray(creates.map(({ ifBusy }) => ifBusy === 'reject')),
-  ]
+interface Into {
+  readonly slot: number
+  readonly events: Events
+  readonly snapshots: Snapshots
 }
+
+function setRun(row: HeldRow, to: RunChange, first: number): void {
+  row.flags |= flagsOf(to)
+  if (to.currentStep !== undefined) row.step = to.currentStep
+  if (to.reason !== undefined) row.reason = to.reason
+  if (to.leaseMs !== undefined) row.leaseMs = wholeMs(to.leaseMs)
+  if (to.status !== undefined) row.status = to.status
+  if (to.due !== undefined) [row.dueKind, row.due] = dueOf(to.due)
+  if (to.startsTape === true) {
+    row.tape = first
+    if (to.hasNewInput === true) row.input = first
+  }
+  if (to.setsEnd === true) row.end = row.count
+}
+
+/** As fn_commit and fn_step take them. */
+export function flagsOf({ hasProgress, currentStep, uncountClaim, reason }: RunChange): number {
+  return (hasProgress === true ? 1 : 0) | (currentStep !== undefined ? 2 : 0) | (uncountClaim === true ? 4 : 0) | (reason !== undefined ? 8 : 0)
+}
+
+class Snapshots {
+  readonly #slots = new IntegerColumn()
+  readonly #ords = new IntegerColumn()
+  readonly #versions = new BigintColumn()
+  readonly #checksums = new BigintColumn()
+  readonly #states = new PayloadColumns()
+
+  add(change: Change, { slot, ord, stateVersion }: { slot: number; ord: number; stateVersion: number | null }): void {
+    const state = change.snapshot as Payload
+    this.#slots.push(slot)
+    this.#ords.push(ord)
+    this.#versions.push(stateVersion)
+    this.#checksums.push(newSnapshotChecksum(change, state))
+    this.#states.push(state)
+  }
+
+  encode(): unknown[] {
+    return [this.#slots, this.#ords, this.#versions, this.#checksums].map((column): unknown => column.encode()).concat(this.#states.encode())
+  }
+}
+
+/** New runs on threads of their own as parallel arrays. */
+function encodeStarts(changes: readonly Change[], { held, starts }: SortedChanges, events: Events): readonly unknown[] {
+  if (starts.length === 0) return noStarts
+  const count = starts.length
+  const [indexes, ranks, owners, threads] = [new IntegerColumn(count), new IntegerColumn(count), new TextColumn(count), new TextColumn(count, 36)]
+  const [ids, workflows, versions, queues] = [new TextColumn(count, 36), new TextColumn(count), new BigintColumn(count), new TextColumn(count)]
+  const [priorities, fingerprints, dueKinds] = [new BigintColumn(count), new TextColumn(count, 44), new IntegerColumn(count)]
+  const [dues, rejects] = [new BigintColumn(count), new BooleanColumn(count)]
+  for (const [at, { index, rank }] of starts.entries()) {
+    const create = (changes[index] as Change).creates?.[0] as NewRun
+    events.addQueued(held.length + at + 1, create)
+    const [dueKind, due] = dueOf(create.due)
+    indexes.push(index)
+    ranks.push(rank)
+    owners.push(create.owner)
+    threads.push(create.threadId)
+    ids.push(create.id)
+    workflows.push(create.workflow)
+    versions.push(whole(create.version, 'workflow version'))
+    queues.push(create.queue)
+    priorities.push(whole(create.priority, 'priority'))
+    fingerprints.push(create.fingerprint)
+    dueKinds.push(dueKind)
+    dues.push(due)
+    rejects.push(create.ifBusy === 'reject')
+  }
+  const columns = [indexes, ranks, owners, threads, ids, workflows, versions, queues, priorities, fingerprints, dueKinds, dues, rejects]
+  return columns.map((column) => column.encode())
+}
+
+const noStarts: readonly null[] = Array(13).fill(null)
 
 function encodeOthers(changes: readonly Change[], { held, starts, others }: SortedChanges, into: { events: Events; extras: Extras }): unknown[] {
   if (others.length === 0) return [null]
@@ -217,7 +247,7 @@ function guardJson(guard: Change['guard']): object {
   }
 }
 
-function runJson(to: NonNullable<Change['run']>): object {
+function runJson(to: RunChange): object {
   const [due_kind, due] = to.due === undefined ? [undefined, undefined] : dueOf(to.due)
   return {
     ...{ has_run: true, status: to.status, sets_reason: to.reason !== undefined, reason: to.reason, due_kind, due, wait_key: to.waitKey },
@@ -238,18 +268,33 @@ function createJson({ owner, threadId, id, workflow, version, queue, priority, f
 
 /** The events of a batch as parallel arrays. */
 class Events {
-  readonly #slots: number[] = []
-  readonly #ords: number[] = []
-  readonly #types: string[] = []
-  readonly #steps: (string | null)[] = []
-  readonly #counts: number[] = []
-  readonly #attempts: number[] = []
-  readonly #ats: number[] = []
-  readonly #durations: (number | null)[] = []
-  readonly #checkpointBytes: (number | null)[] = []
-  readonly #checksums: number[] = []
-  readonly #payloads: (Payload | null)[] = []
-  readonly #patches: (Payload | null)[] = []
+  readonly #slots: IntegerColumn
+  readonly #ords: IntegerColumn
+  readonly #types: TextColumn
+  readonly #steps: TextColumn
+  readonly #counts: IntegerColumn
+  readonly #attempts: IntegerColumn
+  readonly #ats: FloatColumn
+  readonly #durations: FloatColumn
+  readonly #checkpointBytes: BigintColumn
+  readonly #checksums: BigintColumn
+  readonly #payloads: PayloadColumns
+  readonly #patches: PayloadColumns
+
+  constructor(count: number) {
+    this.#slots = new IntegerColumn(count)
+    this.#ords = new IntegerColumn(count)
+    this.#types = new TextColumn(count, 16)
+    this.#steps = new TextColumn(count, 16)
+    this.#counts = new IntegerColumn(count)
+    this.#attempts = new IntegerColumn(count)
+    this.#ats = new FloatColumn(count)
+    this.#durations = new FloatColumn(count)
+    this.#checkpointBytes = new BigintColumn(count)
+    this.#checksums = new BigintColumn(count)
+    this.#payloads = new PayloadColumns(count)
+    this.#patches = new PayloadColumns(count)
+  }
 
   /** The events of a change, after `before` others of the same slot. */
   add(slot: number, change: Change, before: number): void {
@@ -263,26 +308,16 @@ class Events {
     }
   }
 
-  addQueued(slot: number, { queued, ...create }: NewRun): void {
+  addQueued(slot: number, create: NewRun): void {
+    const { queued, id: runId } = create
     const checkpointBytes = byteLengthOf(queued.payload) + byteLengthOf(queued.patch)
-    this.#push(queued, { slot, ord: 1, place: create, runId: create.id, checkpointBytes })
+    this.#push(queued, { slot, ord: 1, place: create, runId, checkpointBytes })
   }
 
   encode(): unknown[] {
-    if (this.#slots.length === 0) return Array(14).fill(null)
     return [
-      integerArray(this.#slots),
-      integerArray(this.#ords),
-      textArray(this.#types),
-      textArray(this.#steps),
-      integerArray(this.#counts),
-      integerArray(this.#attempts),
-      floatArray(this.#ats),
-      floatArray(this.#durations),
-      bigintArray(this.#checkpointBytes),
-      bigintArray(this.#checksums),
-      ...payloadArrays(this.#payloads),
-      ...payloadArrays(this.#patches),
+      ...[this.#slots, this.#ords, this.#types, this.#steps, this.#counts, this.#attempts, this.#ats, this.#durations].map((column) => column.encode()),
+      ...[this.#checkpointBytes.encode(), this.#checksums.encode(), ...this.#payloads.encode(), ...this.#patches.encode()],
     ]
   }
 
@@ -314,27 +349,38 @@ interface EventPlace {
 
 /** Payloads of operations and snapshots of changes that travel as JSON: counted from 1. */
 class Extras {
-  readonly #payloads: Payload[] = []
-  readonly #checksums: number[] = []
+  readonly #checksums = new BigintColumn()
+  readonly #payloads = new PayloadColumns()
+  #count = 0
 
   add(payload: Payload, checksum: number): number {
     this.#checksums.push(checksum)
-    return this.#payloads.push(payload)
+    this.#payloads.push(payload)
+    return ++this.#count
   }
 
   encode(): unknown[] {
-    return this.#payloads.length === 0 ? [null, null, null] : [bigintArray(this.#checksums), ...payloadArrays(this.#payloads)]
+    return [this.#checksums.encode(), ...this.#payloads.encode()]
   }
 }
 
 /** Text and bytes apart; null for a kind that does not occur. */
-function payloadArrays(payloads: readonly (Payload | null)[]): [Buffer | null, Buffer | null] {
-  let [hasText, hasBytes] = [false, false]
-  for (const payload of payloads) {
-    if (typeof payload === 'string') hasText = true
-    else if (payload !== null) hasBytes = true
+class PayloadColumns {
+  readonly #texts: TextColumn
+  readonly #bytes = new BytesColumn()
+
+  constructor(count = 1) {
+    this.#texts = new TextColumn(count, 64)
   }
-  return [hasText ? textArray(payloads.map(textOf)) : null, hasBytes ? bytesArray(payloads.map(bytesOf)) : null]
+
+  push(payload: Payload | null): void {
+    this.#texts.push(textOf(payload))
+    this.#bytes.push(bytesOf(payload))
+  }
+
+  encode(): (Buffer | null)[] {
+    return [this.#texts.encode(), this.#bytes.encode()]
+  }
 }
 
 interface Answer {
@@ -417,6 +463,12 @@ function startedAnswer(change: Change, now: number): Committed {
   return { ok: true, firstSeq: 1, lastSeq: 1, now, created: [{ run, isNew: true }], hasMail: false }
 }
 
+function countEvents(changes: readonly Change[]): number {
+  let count = 0
+  for (const { events, creates } of changes) count += events.length + (creates?.length ?? 0)
+  return count
+}
+
 /** Kind and ms as the functions take them. */
 function dueOf(due: Due): [number, number | null] {
   if (due === 'never') return [3, null]
@@ -427,7 +479,7 @@ function dueOf(due: Due): [number, number | null] {
 const endOfTime = 8_640_000_000_000_000
 
 /** Rounded up: nothing is due before its time. */
-function wholeMs(ms: number): number {
+export function wholeMs(ms: number): number {
   if (Number.isNaN(ms)) throw new HoldfastError('invalid_input', 'A time is not a number; nothing was written.')
   return Math.ceil(Math.min(endOfTime, Math.max(-endOfTime, ms)))
 }

@@ -17,7 +17,8 @@ import { settleFunctions } from './writes.ts'
  * running one, NULL otherwise. `is_next` marks the first of a thread's unfinished runs; a claim looks at no other (S6). The two
  * are columns of their own because different writers move them.
  *
- * fillfactor leaves room for heap-only updates: a plain step changes no column that an index knows. Ids are compared
+ * fillfactor leaves room for a second version of every row of a page: a plain step changes no column that an index knows, and a batch
+ * often changes all rows of a page, so its updates stay heap-only. Ids are compared
  * bytewise (COLLATE "C"). A payload is text or bytes, two columns of which one is null: text stays readable, a null costs
  * one bit.
  */
@@ -35,7 +36,7 @@ const migrations: readonly string[] = [
     owner text COLLATE "C" NOT NULL,
     thread_id text COLLATE "C" NOT NULL,
     UNIQUE (owner, thread_id)
-  ) WITH (fillfactor = 70);
+  ) WITH (fillfactor = 45);
   CREATE INDEX threads_by_owner ON holdfast.threads (owner, id) WHERE deleted_at IS NULL;
 
   CREATE TABLE holdfast.runs (
@@ -67,7 +68,7 @@ const migrations: readonly string[] = [
     current_step text COLLATE "C",
     wait_key text COLLATE "C",
     UNIQUE (owner, run_id)
-  ) WITH (fillfactor = 60);
+  ) WITH (fillfactor = 45);
   CREATE INDEX runs_by_status ON holdfast.runs (owner, status, id);
   CREATE INDEX runs_by_thread ON holdfast.runs (thread, id);
   CREATE INDEX runs_in_line ON holdfast.runs (thread, id) WHERE finished_at IS NULL;

@@ -17,7 +17,7 @@ export const durableSql = `
  * of locks.
  */
 export const planSql = `SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET jit = off SET lock_timeout = '10s'`
+SET enable_material = off SET jit = off SET lock_timeout = '10s'`
 
 /** A checksum bound to its position, as `sealChecksum` does; a snapshot's also to its state version: `sealSnapshot` in rows.ts. */
 export function sealSql(checksum: string, { seq, stateVersion }: { readonly seq: string; readonly stateVersion?: string }): string {

@@ -18,7 +18,7 @@ export interface Claimed {
 export async function claim(connection: Connection, request: ClaimRequest, offsetMs: number): Promise<Claimed> {
   const { workerId, leaseMs, limit } = request
   const word = randomBytes(9).toString('base64url')
-  const args = [workerId, String(leaseMs), String(limit), `${word}.`, packRequest(request)]
+  const args = [workerId, String(Math.round(leaseMs)), String(limit), `${word}.`, packRequest(request)]
   const [now, ...found] = (await connection.once(claimScript, offsetMs, args, { canRecall: false })) as readonly Reply[]
   const claims: Claim[] = []
   const setAside: Change[] = []
@@ -35,7 +35,7 @@ export async function renew(connection: Connection, { leaseMs, leases }: RenewRe
   packer.array(leases.length)
   for (const { owner, runId, epoch, leaseId } of leases)
     packer.array(3).text(pairOf(owner, runId)).text(String(epoch)).text(leaseId)
-  const answers = (await connection.repeat(renewScript, String(offsetMs), String(leaseMs), packer.end())) as readonly number[]
+  const answers = (await connection.repeat(renewScript, String(offsetMs), String(Math.round(leaseMs)), packer.end())) as readonly number[]
   return leases.map(({ owner, runId }, i) => ({ owner, runId, isHeld: answers[i] !== 0, hasMail: answers[i] === 2 }))
 }
 

@@ -88,7 +88,7 @@ function packPlainStep(packer: Packer, change: Change): void {
   else packer.text(marked(run.currentStep))
   packer.number(run?.hasProgress === true ? 1 : run?.uncountClaim === true ? 2 : 0)
   if (run?.leaseMs === undefined) packer.boolean(false)
-  else packer.number(run.leaseMs)
+  else packer.number(Math.round(run.leaseMs))
   packer.boolean(run?.startsTape === true)
   packEvents(packer, events, change)
 }
@@ -139,7 +139,7 @@ function packRunChange(packer: Packer, run: RunChange, owner: string): void {
   if (status !== undefined) fields.push(['status', () => packer.text(status)])
   if (reason !== undefined) fields.push(['reason', () => packer.text(reason ?? '')])
   if (currentStep !== undefined) fields.push(['step', () => packer.text(marked(currentStep))])
-  if (leaseMs !== undefined) fields.push(['lease_ms', () => packer.number(leaseMs)])
+  if (leaseMs !== undefined) fields.push(['lease_ms', () => packer.number(Math.round(leaseMs))])
   if (waitKey !== undefined) fields.push(['wait', () => packer.text(pairOf(owner, waitKey))])
   if (due === 'never') fields.push(['due', () => packer.text('')])
   else if (due !== undefined) fields.push(packDue(packer, due))
@@ -169,7 +169,7 @@ function packCreates(packer: Packer, creates: readonly NewRun[]): void {
 }
 
 function packDue(packer: Packer, due: { readonly inMs: number } | { readonly at: number }): [string, () => void] {
-  return 'at' in due ? ['due', () => packer.number(due.at)] : ['due_ms', () => packer.number(due.inMs)]
+  return 'at' in due ? ['due', () => packer.number(Math.round(due.at))] : ['due_ms', () => packer.number(Math.round(due.inMs))]
 }
 
 function packOperation(packer: Packer, operation: OperationChange, owner: string): void {

@@ -52,7 +52,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
   const source = options.client === undefined ? await linksTo(url) : linksOver(options.client, lifeKey(namespace))
   const patience = { ...defaultPatience, ...options.patience }
   const connection = await Connection.open(source, { namespace, durability: options.durability, patience })
-  const offsetMs = options.clockOffsetMs ?? (() => 0)
+  const offsetMs = () => Math.round(options.clockOffsetMs?.() ?? 0)
   const watch = new Watch(connection)
 
   return {

@@ -66,14 +66,14 @@ for i, lane in ipairs(found_lanes) do
     if lane.is_suspect then suspects = suspects + 1 end
   end
 end
-if #found == 0 then return { string.format('%.17g', now) } end
+if #found == 0 then return { now } end
 table.sort(found, function(a, b)
   if a.lane.priority ~= b.lane.priority then return a.lane.priority > b.lane.priority end
   if a.at ~= b.at then return a.at < b.at end
   return a.member < b.member
 end)
 
-local answer, claims = { string.format('%.17g', now) }, { string.format('%.17g', now) }
+local answer, claims = { now }, { now }
 local function take(one, lease)
   local run = string.sub(one.member, 17)
   local key = P .. 'run:' .. run
@@ -83,7 +83,7 @@ local function take(one, lease)
   local epoch, count, until_ = row[${at(runFields, 'epoch')}] + 1, row[${at(runFields, 'claims')}] + 1, now + lease_ms
   call('HSET', key, 'status', 'running', 'epoch', epoch, 'lease', lease, 'until', until_, 'holder', worker, 'claims', count, 'end', '')
   row[${at(runFields, 'status')}], row[${at(runFields, 'epoch')}], row[${at(runFields, 'lease')}] = 'running', tostring(epoch), lease
-  row[${at(runFields, 'until')}], row[${at(runFields, 'holder')}] = string.format('%.17g', until_), worker
+  row[${at(runFields, 'until')}], row[${at(runFields, 'holder')}] = tostring(until_), worker
   row[${at(runFields, 'claims')}], row[${at(runFields, 'end')}] = tostring(count), ''
   if wait ~= '' then
     call('SREM', P .. 'waiting:' .. wait, run)

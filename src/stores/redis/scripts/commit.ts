@@ -338,7 +338,7 @@ ${setLabel}
     call('ZADD', P .. 'owner-runs:' .. n.owner, number, n.run)
     call('ZADD', P .. 'line:' .. n.thread, number, n.run)
     if t.is_empty or head_of_line(n.thread) == n.run then show(lane_of(t.version, n.lane, 0), number, n.run, due) end
-    return { 1, head + 1, t.floor, string.format('%.17g', due) }
+    return { 1, head + 1, t.floor, due }
   end
 
   local function write_state(c, t, last)
@@ -410,7 +410,7 @@ ${setLabel}
   return made
 end
 
-local answer = { string.format('%.17g', now) }
+local answer = { now }
 for i, c in ipairs(changes) do
   answer[i + 1] = c[1] == 1 and plain(c) or others().judge_and_write(c)
 end

@@ -16,8 +16,7 @@ local run = ARGV[6]
 local r = call('HMGET', P .. 'run:' .. run, 'status', 'thread')
 if not r[1] then return keep('run_not_found') end
 if r[1] == 'completed' or r[1] == 'failed' or r[1] == 'cancelled' then return keep('conflict') end
-local at = string.format('%.17g', now)
-call('HSET', P .. 'inbox:' .. run, call('INCR', P .. 'number'), (ARGV[7] + now) % 4294967296 .. ' ' .. at .. ' ' .. ARGV[8])
+call('HSET', P .. 'inbox:' .. run, call('INCR', P .. 'number'), (ARGV[7] + now) % 4294967296 .. ' ' .. now .. ' ' .. ARGV[8])
 call('HINCRBY', P .. 'run:' .. run, 'mail', 1)
 local woken = wake_run(run)
 ${publish}

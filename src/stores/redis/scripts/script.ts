@@ -40,7 +40,10 @@ local life = call('GET', KEYS[1])
 if life ~= ARGV[1] then return redis.error_reply('HOLDFAST ' .. (life or 'none')) end
 `
 
-/** The store's time: the server's, plus the offset in ARGV[2]. */
+/**
+ * The store's time: the server's, plus the offset in ARGV[2], in whole milliseconds. Durations and dates come as whole numbers, too:
+ * Lua writes them exactly, and an answer cannot hold others.
+ */
 export const clock = `
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ARGV[2])
