@@ -86,7 +86,13 @@ async function control(core: Core, key: RunKey, waitMs: number, decide: (run: Ru
     if ('kind' in action) {
       const payload = action.by === undefined ? null : core.codec.encode({ by: action.by })
       const answer = await core.store.deliver({ ...key, kind: action.kind, name: null, payload })
-      if (answer.ok) return waitWhile(core, key, 'running', waitMs)
+      if (answer.ok) {
+        await waitWhile(core, key, 'running', waitMs)
+        const now = await core.store.readRun(key)
+        // It stopped for another reason before it read the request to cancel: that is still to be done.
+        if (action.kind === 'cancel' && now !== null && now.status !== 'running' && !isTerminal(now.status)) continue
+        return
+      }
     } else {
       const answer = await core.committer.commit({
         owner: key.owner,

@@ -12,6 +12,9 @@ export interface Resolution {
 
 /** A person decides about an unsure effect: it happened (with this result), or it did not and may be sent again. */
 export async function resolveEffect(core: Core, owner: string, key: string, resolution: Resolution): Promise<void> {
+  if (typeof resolution?.happened !== 'boolean') {
+    throw new HoldfastError('invalid_input', 'resolve takes { happened: true or false }; nothing was decided.')
+  }
   const operation = await core.store.readOperation({ owner, key: checkId('operation key', key) })
   if (operation === null) throw new HoldfastError('invalid_input', `There is no effect with key "${key}".`, { details: { key } })
   if (operation.status !== 'unsure') throw notUnsure(key, operation.status)

@@ -18,11 +18,13 @@ export interface Call {
  * one `ctx` knows in which of them it is used.
  */
 export class Calls {
+  readonly #owner: string
   readonly #runId: string
   readonly #tape: Tape
   readonly #counts = new Map<string, number>()
 
-  constructor(runId: string, tape: Tape) {
+  constructor(owner: string, runId: string, tape: Tape) {
+    this.#owner = owner
     this.#runId = runId
     this.#tape = tape
   }
@@ -60,8 +62,9 @@ export class Calls {
    */
   defaultKey(call: Call): string {
     const tape = this.#tape.number === 1 ? '' : `~${this.#tape.number}`
-    const runId = this.#runId.replace(/[%/~]/g, (mark) => `%${mark.charCodeAt(0).toString(16)}`)
-    const key = `${runId}${tape}/${call.path}#${call.count}`
+    const escape = (id: string) => id.replace(/[%/~:]/g, (mark) => `%${mark.charCodeAt(0).toString(16)}`)
+    const owner = this.#owner === '' ? '' : `${escape(this.#owner)}:`
+    const key = `${owner}${escape(this.#runId)}${tape}/${call.path}#${call.count}`
     return Buffer.byteLength(key) <= maxIdBytes ? key : createHash('sha256').update(key).digest('base64url')
   }
 

@@ -218,7 +218,8 @@ class Effect<T> {
         ...(via !== 'resolve' && { operation: { kind: 'complete', key: this.#key, result: payload } }),
       })
     } catch (error) {
-      if (codeOf(error) === 'lease_lost') this.#execution.noteEvidence(this.#key, { result, at: event.at })
+      if (codeOf(error) === 'lease_lost' || codeOf(error) === 'run_cancelled')
+        this.#execution.noteEvidence(this.#key, { result, at: event.at })
       throw error
     }
     const recorded = event.payload === null ? {} : (this.#execution.codec.decode(event.payload) as { result?: T })
@@ -273,7 +274,7 @@ class Effect<T> {
         : operation === 'complete'
           ? ({ kind: 'complete', key: this.#key, result: null } as const)
           : undefined
-    await this.#execution.commitResult([event], change === undefined ? {} : { operation: change })
+    await this.#execution.commitResult([event], { failureOf: this.#call.key, ...(change !== undefined && { operation: change }) })
     const stored = (this.#execution.codec.decode(event.payload as Payload) as { error: Error }).error
     throw blame(reviveError(stored), [this.#call.key])
   }
@@ -289,7 +290,13 @@ class Effect<T> {
 
   async #awaitPerson(): Promise<Next<T>> {
     const execution = this.#execution
-    const operation = await this.#execution.store.readOperation({ owner: execution.owner, key: this.#key })
+    const operation = await this.#execution.store
+      .readOperation({ owner: execution.owner, key: this.#key })
+      .catch((error: unknown) => {
+        if (codeOf(error) !== 'store_unavailable') throw error
+        // Out of reach for now: it is looked at again.
+        return null
+      })
     if (operation?.status === 'completed') {
       return {
         stage: { kind: 'resolved', result: operation.result === null ? undefined : execution.codec.decode(operation.result) },

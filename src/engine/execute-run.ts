@@ -13,6 +13,9 @@ import { countDeath, emptyTape, readTape, runningCalls, type Tape } from './tape
 import { catchUp, emptyState, type HeadStateCache, loadState, type StateAt } from './thread-state.ts'
 import type { AnyWorkflow } from './workflow.ts'
 
+/** When a run that could not be loaded is tried again. */
+const loadAgainMs = 1_000
+
 /** What executing a run needs besides the run. */
 export interface Engine {
   readonly store: Store
@@ -143,7 +146,7 @@ async function callFunction(execution: Execution, input: unknown): Promise<void>
   try {
     let output = await workflow.fn(new RunContext(execution), input)
     if (execution.stop?.kind === 'cancel') return await execution.finishCancelled()
-    if (execution.hasEnded || !execution.playback.finish()) return
+    if (execution.hasEnded || !(await execution.playback.finish())) return
     if (workflow.options.output !== undefined) {
       output = await validate(workflow.options.output, output, `The output of workflow "${workflow.name}"`)
     }
@@ -151,13 +154,13 @@ async function callFunction(execution: Execution, input: unknown): Promise<void>
     await execution.finish('completed', execution.event('run_completed', null, data))
   } catch (error) {
     if (execution.stop?.kind === 'cancel') return await execution.finishCancelled()
-    if (execution.hasEnded || !execution.playback.finish()) return
+    if (execution.hasEnded || !(await execution.playback.finish())) return
     await fail(execution, error)
   }
 }
 
 async function fail(execution: Execution, error: unknown): Promise<void> {
-  const data = { error: toStorableError(error), failed: [...new Set(blamed(error))] }
+  const data = { error: toStorableError(error), failed: [...new Set([...blamed(error), ...execution.unheardFailures])] }
   await execution.finish('failed', execution.event('run_failed', null, { data }))
 }
 
@@ -199,8 +202,9 @@ async function quarantine(
   })
   onExecution(execution)
   engine.log.error('a run could not be loaded', { runId: claim.run.id, error })
-  if (codeOf(error) === 'corrupt_record') await execution.pauseNow('poisoned', error as Error)
-  else await execution.forceStop()
+  // Out of reach: somebody tries again in a while. Anything else would go wrong in the same way for ever.
+  if (codeOf(error) === 'store_unavailable') await execution.handBack(loadAgainMs)
+  else await execution.pauseNow('poisoned', toStorableError(error))
   await execution.ended
   return { kind: 'lost' }
 }

@@ -5,7 +5,7 @@ import type { Logger } from '../model/logger.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import type { PauseReason, RunStatus } from '../model/run.ts'
-import { toStorableError } from '../model/stored-error.ts'
+import { reviveError, toStorableError } from '../model/stored-error.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
 import { type Call, Calls } from './calls.ts'
@@ -21,6 +21,8 @@ import type { AnyWorkflow } from './workflow.ts'
 
 /** How long a cancelled function may take to come to its end. */
 const cancelGraceMs = 5_000
+/** How far the store's clock may be ahead before this execution follows it. */
+const clockSlackMs = 1_000
 
 /**
  * One claimed run being executed: its commits, its place on the tape, and how it stops.
@@ -47,12 +49,14 @@ export class Execution {
   readonly #waits: Waits
   readonly #handOut: HandOut
   #resultsOnTheirWay = 0
+  /** Final failures that are recorded, or about to be, and were not thrown into the function before it ended. */
+  readonly unheardFailures = new Set<CallKey>()
   readonly #committer: Committer
   readonly #writer: RunWriter
   #abort: AbortController | undefined
   readonly #running = new Map<CallKey, string>()
   readonly #throwers = new Set<(error: Error) => void>()
-  readonly #clockBase: { now: number; at: number }
+  #clockBase: { now: number; at: number }
   #updateCount = 0
   #busy = 0
   #stop: Stop | null = null
@@ -75,7 +79,7 @@ export class Execution {
     this.#committer = options.committer
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
-    this.calls = new Calls(options.claim.run.id, options.tape)
+    this.calls = new Calls(options.claim.run.owner, options.claim.run.id, options.tape)
     this.#waits = new Waits(() => this.now())
     this.#handOut = new HandOut(() => options.committer.turn)
     this.line = new StateLine({
@@ -92,7 +96,10 @@ export class Execution {
     })
     this.playback = new Playback({
       outcomes: options.tape.outcomes,
-      onResult: (outcome) => this.line.advance(outcome.patchCount),
+      onResult: (outcome) => {
+        if (outcome.isFailure && this.playback.isEnding) this.unheardFailures.add(outcome.key)
+        this.line.advance(outcome.patchCount)
+      },
       onLive: () => this.#goLive(),
       onMismatch: (recorded, asked) => this.#pauseOnMismatch(recorded, asked),
     })
@@ -209,10 +216,11 @@ export class Execution {
   }
 
   /** Waits in memory or, when nothing else is at work, as a row. Never resolves in an execution that stopped. */
-  park(wait: Wait): Promise<void> {
+  async park(wait: Wait): Promise<void> {
+    this.throwIfEnded()
     const over = this.#waits.add(this.#stop === null ? wait : { ...wait, dueAt: null })
     this.#considerStopping()
-    return over
+    return await over
   }
 
   // ── writing ──────────────────────────────────────────────────────────────
@@ -242,6 +250,7 @@ export class Execution {
   async commitResult(events: readonly NewEvent[], options: ChangeOptions): Promise<void> {
     const position = this.line.end
     this.#resultsOnTheirWay++
+    if (options.failureOf !== undefined) this.unheardFailures.add(options.failureOf)
     try {
       // `commit` and `#turn` spelled out: two promises less for every step.
       const answer = await this.#write(this.#writer.change(events, { hasProgress: true, ...options }))
@@ -251,6 +260,17 @@ export class Execution {
     } finally {
       this.#resultsOnTheirWay--
     }
+    if (this.isDetached) return never()
+    this.throwIfEnded()
+    if (options.failureOf !== undefined) this.unheardFailures.delete(options.failureOf)
+    this.line.advance(position)
+  }
+
+  /** A result that rides with the next commit: handed out in a turn of its own all the same (E3). */
+  async rideResult(event: NewEvent): Promise<void> {
+    const position = this.line.end
+    this.ride(event, true)
+    await this.#handOut.next()
     if (this.isDetached) return never()
     this.throwIfEnded()
     this.line.advance(position)
@@ -335,25 +355,38 @@ export class Execution {
     const count = ++this.#updateCount
     const recorded = this.tape.updates.get(count)
     if (recorded !== undefined) {
-      this.line.advance(recorded)
+      this.line.advance(recorded.position)
       if (this.playback.isLive && this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
+      if (recorded.error !== undefined) throw reviveError(recorded.error)
       return
     }
-    const patch = this.line.update(recipe)
+    // Nobody will write it: it must not reach the state that is handed to the next run either.
+    if (this.#hasEnded) return
+    this.#migrate()
+    let patch: Payload | null = null
+    try {
+      patch = this.line.update(recipe)
+    } catch (error) {
+      this.ride(this.event('state_updated', null, { count, data: { error: toStorableError(error) } }))
+      throw error
+    }
     // One that changed nothing is recorded too: a replay must not run its recipe on a state that came later.
-    if (!this.#hasEnded) this.ride(this.event('state_updated', null, { count, patch }), patch !== null)
+    this.ride(this.event('state_updated', null, { count, patch }), patch !== null)
   }
 
   /** The tape is consumed: edits by hand at its end are shown, and an older state is brought to the definition's version. */
   #goLive(): void {
-    if (this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
-    let migrated: ReturnType<StateLine['migrate']>
     try {
-      migrated = this.line.migrate()
+      this.#migrate()
+      if (this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
     } catch (error) {
       // The stored state is as it was; the run goes on when the definition is repaired.
-      return void this.pauseNow('mismatch', error as Error)
+      void this.pauseNow('mismatch', error as Error)
     }
+  }
+
+  #migrate(): void {
+    const migrated = this.line.migrate()
     if (migrated === null) return
     const { patch, from, to } = migrated
     this.#writer.setStateVersion(to)
@@ -406,8 +439,8 @@ export class Execution {
   lose(): void {
     if (this.#hasEnded) return
     this.#stop = { kind: 'lost' }
-    this.#finish({ kind: 'lost' })
     this.#throwEverywhere()
+    this.#finish({ kind: 'lost' })
   }
 
   /** Grace is over: hand the run back although something still runs. Its writes will be refused. */
@@ -416,6 +449,12 @@ export class Execution {
     this.#abort?.abort(new HoldfastError('closed', `Holdfast is closing; run "${this.runId}" is handed over.`))
     if (this.#stop === null || this.#stop.kind === 'release') await this.#stopNow({ kind: 'release' })
     else await this.#stopNow(this.#stop)
+  }
+
+  /** Hands the run back for a while: what it needs is out of reach. */
+  async handBack(inMs: number): Promise<void> {
+    if (this.#hasEnded) return
+    await this.#endWith([], { status: 'pending', reason: null, due: { inMs }, uncountClaim: true }, { kind: 'released' })
   }
 
   /** The function returned or threw: the last commit of the run. */
@@ -428,13 +467,19 @@ export class Execution {
   async continueWith(input: unknown): Promise<void> {
     this.throwIfEnded()
     const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input } })
+    const tapeNumber = this.tape.number + 1
     // What was riding belongs to the old tape; the new one begins with a commit of its own, in the same batch.
-    const before = this.#writer.hasRiding ? this.#write(this.#writer.change([], { isCheckpoint: true })) : null
+    const before = this.#writer.hasRiding ? this.#writer.change([], { isCheckpoint: true }) : null
     this.#writer.startNextTape()
-    const [, answer] = await Promise.all([before, this.#write(this.#writer.change([event], { hasProgress: true }))])
-    if (!answer.ok) throw this.#refused(answer.refusal)
+    const change = this.#writer.change([event], { hasProgress: true })
+    // From here on nothing of the old tape may be written: it would land on the new one.
+    this.#hasEnded = true
+    const base = this.line.at(0)
+    const commits = [...(before === null ? [] : [before]), change].map((one) => this.#committer.commit(one, true))
+    const answer = (await Promise.all(commits).catch((error: unknown) => this.#unwritten(error)))?.at(-1)
+    if (!answer?.ok) return this.#finish({ kind: 'lost' })
     const { input: recorded } = this.codec.decode(event.payload as Payload) as { input?: unknown }
-    this.#finish({ kind: 'continued', base: this.line.at(answer.lastSeq), tapeNumber: this.tape.number + 1, input: recorded })
+    this.#finish({ kind: 'continued', base: { ...base, seq: answer.lastSeq }, tapeNumber, input: recorded })
   }
 
   get stop(): Stop | null {
@@ -484,14 +529,14 @@ export class Execution {
     if (!this.#hasEnded) {
       this.#hasEnded = true
       this.log.warn('a write of a run failed; the run is read anew', { runId: this.runId, error })
-      await this.#handBack(error)
+      await this.#giveLeaseUp(error)
       this.#finish({ kind: 'lost' })
     }
     return never()
   }
 
   /** Gives the lease up past the committer, which writes no more for it. If this fails too, the lease runs out. */
-  async #handBack(error: unknown): Promise<void> {
+  async #giveLeaseUp(error: unknown): Promise<void> {
     const { owner, id: runId, threadId, epoch } = this.claim.run
     // An unknown outcome is the store's doing. A write that can't be made at all must count, or it would be tried for ever.
     const isUnknown = codeOf(error) === 'outcome_unknown'
@@ -515,6 +560,8 @@ export class Execution {
   #heed(answer: Committed): Committed {
     if (answer.ok) {
       this.#lastSeq = answer.lastSeq
+      // A machine that slept has a monotonic clock that stood still: the store's goes ahead.
+      if (answer.now > this.now() + clockSlackMs) this.#clockBase = { now: answer.now, at: performance.now() }
       if (answer.hasMail) void this.checkMail()
     } else if (answer.refusal === 'lease_lost' || answer.refusal === 'thread_deleted' || answer.refusal === 'run_not_found')
       this.lose()
@@ -607,14 +654,16 @@ export class Execution {
     this.#hasEnded = true
     // What the function does to its state from here on is never written.
     const state = this.line.at(this.#lastSeq)
-    const answer = await this.#committer.commit(change, true).catch(async (error: unknown) => {
-      this.log.error('the end of a run could not be written; it will be taken up again', { runId: this.runId, error })
-      if (codeOf(error) !== 'closed') await this.#handBack(error)
-      return null
-    })
+    const answer = await this.#committer.commit(change, true).catch((error: unknown) => this.#unwritten(error))
     if (answer?.ok) this.#lastSeq = answer.lastSeq
     this.#endState = { ...state, seq: this.#lastSeq }
     this.#finish(answer?.ok ? end : { kind: 'lost' })
+  }
+
+  async #unwritten(error: unknown): Promise<null> {
+    this.log.error('the end of a run could not be written; it will be taken up again', { runId: this.runId, error })
+    if (codeOf(error) !== 'closed') await this.#giveLeaseUp(error)
+    return null
   }
 
   #finish(end: ExecutionEnd): void {

@@ -17,7 +17,10 @@ export class Playback {
   readonly #onMismatch: (recorded: CallKey[], asked: CallKey[]) => void
   readonly #waiters = new Map<CallKey, Waiting<Outcome>>()
   #blocked: ({ key: CallKey } & Waiting<void>)[] = []
+  /** Results that nobody has to ask for: they are handed out whenever somebody does. */
+  readonly #loose = new Map<CallKey, Outcome>()
   #next = 0
+  isEnding = false
   #isScheduled = false
   #isStopped = false
   #grace: NodeJS.Timeout | undefined
@@ -31,7 +34,8 @@ export class Playback {
     onLive: () => void
     onMismatch: (recorded: CallKey[], asked: CallKey[]) => void
   }) {
-    this.#outcomes = options.outcomes
+    this.#outcomes = options.outcomes.filter((outcome) => outcome.isLoose !== true)
+    for (const outcome of options.outcomes) if (outcome.isLoose === true) this.#loose.set(outcome.key, outcome)
     this.#onResult = options.onResult
     this.#onLive = options.onLive
     this.#onMismatch = options.onMismatch
@@ -46,6 +50,16 @@ export class Playback {
   /** The recorded result of a call, in its turn. */
   take(key: CallKey): Promise<Outcome> {
     return new Promise((resolve, reject) => {
+      const loose = this.#loose.get(key)
+      if (loose !== undefined) {
+        this.#loose.delete(key)
+        setImmediate(() => {
+          if (this.#isStopped) return
+          this.#onResult(loose)
+          resolve(loose)
+        })
+        return
+      }
       this.#waiters.set(key, { resolve, reject })
       this.#schedule()
     })
@@ -59,8 +73,15 @@ export class Playback {
     })
   }
 
-  /** The function has ended: nothing may be left over. Says whether it matched its log. */
-  finish(): boolean {
+  /**
+   * The function has ended: nothing may be left over. What it asked for and did not wait for (the losers of a race) is
+   * handed out first. Says whether it matched its log.
+   */
+  async finish(): Promise<boolean> {
+    clearTimeout(this.#grace)
+    if (this.#next >= this.#outcomes.length) return true
+    this.isEnding = true
+    while (this.#waiters.has(this.#outcomes[this.#next]?.key ?? '')) await new Promise((resolve) => setImmediate(resolve))
     clearTimeout(this.#grace)
     if (this.#next >= this.#outcomes.length) return true
     this.#mismatch()
@@ -107,7 +128,7 @@ export class Playback {
   }
 
   readonly #goLive = (): void => {
-    if (this.#next < this.#outcomes.length || this.isLive || this.#isStopped) return
+    if (this.#next < this.#outcomes.length || this.isLive || this.#isStopped || this.isEnding) return
     this.isLive = true
     this.#onLive()
     for (const { resolve } of this.#blocked.splice(0)) resolve()

@@ -60,13 +60,24 @@ export class RunContext implements Context<never> {
     })
   }
 
-  async map<Item, T>(
+  map<Item, T>(
     name: string,
     items: readonly Item[],
     fn: (item: Item, index: number, step: StepHandle<never>) => Promise<T> | T,
     options: MapOptions<T> = {},
   ): Promise<T[]> {
+    return heard(this.#map(name, items, fn, options))
+  }
+
+  async #map<Item, T>(
+    name: string,
+    items: readonly Item[],
+    fn: (item: Item, index: number, step: StepHandle<never>) => Promise<T> | T,
+    options: MapOptions<T>,
+  ): Promise<T[]> {
     const { concurrency = 16, ...stepOptions } = options
+    if (!(concurrency >= 1))
+      throw new HoldfastError('invalid_input', `concurrency is ${String(concurrency)}; it must be at least 1.`)
     // Names are checked once; the items carry brackets, which users' names may not.
     this.#execution.calls.inScope(name, () => {}, 'map')
     requireFunction(fn, `Map "${name}"`)
@@ -93,8 +104,8 @@ export class RunContext implements Context<never> {
     throw blame(first, errors.flatMap(blamed))
   }
 
-  async scope<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T): Promise<T> {
-    return this.#execution.calls.inScope(name, () => fn(this))
+  scope<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T): Promise<T> {
+    return heard((async () => this.#execution.calls.inScope(name, () => fn(this)))())
   }
 
   begin<T>(name: string): Promise<OpenStep<T>> {
@@ -152,9 +163,7 @@ export class RunContext implements Context<never> {
     } catch (error) {
       result = Promise.reject(error)
     }
-    // Failures are in the log; a call that nobody awaits must not bring the process down.
-    result.catch(() => {})
-    return result
+    return heard(result)
   }
 
   /** Values ride with the next commit: a value nothing durable depends on yet may differ after a crash. */
@@ -169,6 +178,8 @@ export class RunContext implements Context<never> {
 
   async #sleep(call: Call, duration: number | Date): Promise<void> {
     const execution = this.#execution
+    // Refused before it waits for its turn: nothing of it is on the tape.
+    fireTime(duration, execution.now())
     if (call.history?.outcome !== undefined) return void (await execution.recorded(call))
     if (!execution.isOpen) await execution.pass(call)
     let fireAt = call.history?.fireAt
@@ -222,6 +233,12 @@ export class RunContext implements Context<never> {
 
 function requireFunction(given: unknown, what: string): void {
   if (typeof given !== 'function') throw new HoldfastError('invalid_input', `${what} needs a function, not ${typeof given}`)
+}
+
+/** Failures are in the log; a call that nobody awaits must not bring the process down. */
+function heard<T>(result: Promise<T>): Promise<T> {
+  result.catch(() => {})
+  return result
 }
 
 function fireTime(duration: number | Date, now: number): number {

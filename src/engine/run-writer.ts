@@ -5,6 +5,7 @@ import type { Change, Guard, OperationChange, RunChange } from '../store/change.
 import type { Claim } from '../store/store.ts'
 import type { Call } from './calls.ts'
 import type { StateLine } from './state-line.ts'
+import type { CallKey } from './tape.ts'
 
 /** Events that ride with the next commit are flushed by themselves after this long. */
 const rideMs = 100
@@ -131,11 +132,17 @@ export class RunWriter {
     if (options.operation !== undefined) change.operation = options.operation
     if (options.mustSync !== undefined) change.mustSync = options.mustSync
     if (options.label !== undefined) change.label = options.label
-    if (this.#stateVersion !== undefined) {
+    if (this.#stateVersion !== undefined && events.some((event) => event.type === 'state_migrated')) {
       change.stateVersion = this.#stateVersion
       this.#stateVersion = undefined
     }
-    if (this.#readMessages.length > 0) {
+    // Only what stops the run has dealt with a request: a crash before it must find the request again.
+    if (
+      this.#readMessages.length > 0 &&
+      options.run?.reason !== undefined &&
+      options.run.status !== 'pending' &&
+      options.run.status !== 'waiting'
+    ) {
       change.readMessages = this.#readMessages
       this.#readMessages = []
     }
@@ -164,6 +171,8 @@ export interface ChangeOptions {
   readonly isCheckpoint?: boolean
   readonly mustSync?: boolean
   readonly run?: RunChange
+  /** The call whose final failure this is. */
+  readonly failureOf?: CallKey
 }
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }

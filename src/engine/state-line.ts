@@ -21,7 +21,7 @@ export class StateLine {
   #view: unknown
   #viewVersion: number
   /** Patches beyond the view: those of the tape wait undecoded, live ones bring the value after them. */
-  #ahead: { patch?: Payload; value?: unknown; version: number | null }[]
+  #ahead: Ahead[]
   #next = 0
   #position = 0
   #shown: { of: unknown; value: unknown } | undefined
@@ -38,7 +38,7 @@ export class StateLine {
     this.#definition = options.definition
     this.#view = options.base.value
     this.#viewVersion = options.base.version
-    this.#ahead = [...options.patches]
+    this.#ahead = options.patches.map((entry) => ({ ...entry }))
     this.#loadCost = options.patches.reduce((sum, { patch }) => sum + patchCost(patch), options.base.loadCost)
     this.#measureAt = options.base.measureAt
   }
@@ -75,13 +75,12 @@ export class StateLine {
 
   /** Live: the patch that brings an older (or no) state to the definition's version, if one is needed. */
   migrate(): { patch: Payload; from: number; to: number } | null {
-    if (this.#definition === undefined || this.#viewVersion >= this.#definition.version) return null
-    const from = this.#viewVersion
-    const { value } = migrateState(this.#definition, this.#view, from)
+    if (this.#definition === undefined || this.#tipVersion >= this.#definition.version) return null
+    const from = this.#tipVersion
+    const { value } = migrateState(this.#definition, this.#tip(), from)
     const to = this.#definition.version
     const patch = this.#codec.encode(replaceState(value))
     this.#append(patch, to)
-    this.advance(this.end)
     return { patch, from, to }
   }
 
@@ -126,8 +125,24 @@ export class StateLine {
     return { seq, value: this.#view, version: this.#viewVersion, loadCost: this.#loadCost, measureAt: this.#measureAt }
   }
 
+  /** The value at the end of the line. Patches of the tape that were not shown yet are applied on the way. */
   #tip(): unknown {
-    return this.#next === this.#ahead.length ? this.#view : this.#ahead.at(-1)?.value
+    let value = this.#view
+    for (let i = this.#next; i < this.#ahead.length; i++) {
+      const entry = this.#ahead[i] as Ahead
+      if (entry.patch !== undefined) {
+        entry.value = applyPatch(value, this.#codec.decode(entry.patch) as Patch)
+        delete entry.patch
+      }
+      value = entry.value
+    }
+    return value
+  }
+
+  get #tipVersion(): number {
+    let version = this.#viewVersion
+    for (let i = this.#next; i < this.#ahead.length; i++) version = this.#ahead[i]?.version ?? version
+    return version
   }
 
   #change(recipes: readonly Recipe[], from: unknown): Payload | null {
@@ -150,6 +165,12 @@ export class StateLine {
     this.#ahead.push({ value: applyPatch(from, this.#codec.decode(patch) as Patch), version })
     this.#loadCost += patchCost(patch)
   }
+}
+
+interface Ahead {
+  patch?: Payload
+  value?: unknown
+  readonly version: number | null
 }
 
 const noState = Object.freeze({})

@@ -20,6 +20,8 @@ export async function runStep<T>(execution: Execution, call: Call, body: Body<T>
   if (hasOtherInput(call, options)) return pauseOnOtherInput(execution, call)
   if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
   const policy = policyOf(execution, options)
+  // Refused before it waits for its turn: nothing of it is on the tape.
+  if (options.input !== undefined) fingerprint(options.input)
   let failures = call.history?.failures ?? 0
   const reopened = call.history?.reopenedFailures ?? 0
 
@@ -152,12 +154,13 @@ async function recordResult<T>(
 ): Promise<T> {
   const { attempt, durationMs, recipes, options, via } = made
   const data = value === undefined && via === undefined ? undefined : { ...(via && { via }), result: value }
+  // Whatever it brings, nobody writes it: it must not reach the state line either.
+  if (execution.isDetached) return never()
   // Encoded first: a result that can't be stored must leave nothing on the state line.
   const completed = execution.event('step_completed', call, { attempt, durationMs, ...(data && { data }) })
   const event = recipes.length === 0 ? completed : { ...completed, patch: execution.line.stage(recipes) }
   if (options.checkpoint === false && !execution.hasResultsOnTheirWay) {
-    execution.ride(event, true)
-    execution.line.advance(execution.line.end)
+    await execution.rideResult(event)
   } else {
     await execution.commitResult([event], {})
   }
@@ -190,7 +193,7 @@ async function failed<T>(
     return pauseForPerson(execution, error)
   }
   const event = failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, durationMs)
-  await execution.commitResult([event], {})
+  await execution.commitResult([event], { failureOf: call.key })
   throw blame(reviveError((execution.codec.decode(event.payload as Payload) as { error: Error }).error), [call.key])
 }
 

@@ -17,11 +17,18 @@ export interface Tape {
   /** All changes of the thread's state since the tape began, edits by hand included, in log order. */
   readonly patches: readonly { readonly patch: Payload; readonly version: number | null }[]
   /** For each recorded ctx.update, by its count: how many of `patches` it needs applied. */
-  readonly updates: ReadonlyMap<number, number>
+  readonly updates: ReadonlyMap<number, RecordedUpdate>
   /** Which continuation of the run this is, from 1. */
   readonly number: number
   /** When the run was last retried, by the store's clock. */
   readonly retriedAt?: number
+}
+
+export interface RecordedUpdate {
+  readonly position: number
+  /** Its recipe threw this. */
+  readonly error?: Error
+  readonly seq: number
 }
 
 /** `step:gather/fetch#2`: kind, path and count of a call. */
@@ -36,6 +43,8 @@ export interface Outcome {
   readonly isFailure: boolean
   /** How many of the tape's patches are applied once it is handed out. */
   readonly patchCount: number
+  /** Recorded after a failure that was reopened: handed out when asked for, and not missed when it is not. */
+  readonly isLoose?: boolean
 }
 
 export interface CallHistory {
@@ -77,7 +86,7 @@ export function callKey(kind: CallKind, path: string, count: number): CallKey {
 export function readTape(records: readonly LogRecord[], codec: Codec, runId: string): Tape {
   const calls = new Map<CallKey, CallHistory>()
   const values = new Map<CallKey, unknown>()
-  const updates = new Map<number, number>()
+  const updates = new Map<number, RecordedUpdate>()
   const patches: { patch: Payload; version: number | null }[] = []
   const outcomes = new Map<CallKey, Outcome>()
   let number = 1
@@ -112,6 +121,22 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     outcomes.delete(key)
   }
 
+  /**
+   * What came after a failure that is reopened may have come because of it: its results are kept for whoever asks for
+   * them, but nobody has to; its updates are the past, and those of the new way run again.
+   */
+  const loosen = (keys: readonly CallKey[]): void => {
+    const from = Math.min(...keys.map((key) => calls.get(key)?.outcome?.seq ?? Number.POSITIVE_INFINITY))
+    for (const key of keys) reopen(key)
+    for (const [key, outcome] of outcomes) {
+      if (outcome.seq <= from) continue
+      const loose = { ...outcome, isLoose: true }
+      outcomes.set(key, loose)
+      ;(calls.get(key) as CallHistory).outcome = loose
+    }
+    for (const [count, update] of updates) if (update.seq > from) updates.delete(count)
+  }
+
   for (const record of records) {
     if (record.patch !== null) {
       const version = record.type === 'state_migrated' ? data<{ to: number }>(record).to : null
@@ -130,13 +155,13 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
       case 'run_retried':
         retriedAt = record.at
-        for (const key of data<{ reopened?: CallKey[] }>(record).reopened ?? []) reopen(key)
+        loosen(data<{ reopened?: CallKey[] }>(record).reopened ?? [])
         break
       case 'run_resumed':
         for (const [key, history] of calls) if (history.next === 'pause') reopen(key)
         break
       case 'state_updated':
-        updates.set(record.count, patches.length)
+        updates.set(record.count, { position: patches.length, seq: record.seq, ...data<{ error?: Error }>(record) })
         break
       case 'value_recorded':
         if (record.step?.endsWith('checkpoint')) settle('value', record)

@@ -37,7 +37,7 @@ export async function runTransaction<T>(
   } catch (error) {
     execution.throwIfEnded()
     const failed = failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, elapsed())
-    await execution.commitResult([begun, failed], {})
+    await execution.commitResult([begun, failed], { failureOf: call.key })
     throw blame(reviveError((execution.codec.decode(failed.payload as Payload) as { error: Error }).error), [call.key])
   } finally {
     execution.end(call)

@@ -1,6 +1,6 @@
 import type { Engine } from '../engine/execute-run.ts'
 import type { Execution } from '../engine/execution.ts'
-import type { Hint } from '../store/store.ts'
+import type { Claim, Hint } from '../store/store.ts'
 
 /** How often events that ride for long are looked for. */
 const flushEveryMs = 50
@@ -16,15 +16,18 @@ const mailEveryMs = 100
 export class LeaseKeeper {
   readonly #engine: Engine
   readonly #executions: ReadonlySet<Execution>
+  /** Claimed, and still being read from the store. */
+  readonly #loading: ReadonlySet<Claim>
   #renewTimer: NodeJS.Timeout | undefined
   #flushTimer: NodeJS.Timeout | undefined
   #mailTimer: NodeJS.Timeout | undefined
   #renewing: Promise<void> | undefined
   #lastRenewal = { at: 0, wallAt: 0 }
 
-  constructor(engine: Engine, executions: ReadonlySet<Execution>) {
+  constructor(engine: Engine, executions: ReadonlySet<Execution>, loading: ReadonlySet<Claim>) {
     this.#engine = engine
     this.#executions = executions
+    this.#loading = loading
   }
 
   start(): void {
@@ -76,9 +79,10 @@ export class LeaseKeeper {
   async #renewHeld(): Promise<void> {
     this.#noteRenewal()
     const held = [...this.#executions].filter((execution) => !execution.hasEnded)
-    if (held.length === 0) return
+    const claims = [...held.map(({ claim }) => claim), ...this.#loading]
+    if (claims.length === 0) return
     try {
-      const leases = held.map(({ owner, runId, claim }) => ({ owner, runId, epoch: claim.run.epoch, leaseId: claim.leaseId }))
+      const leases = claims.map(({ run, leaseId }) => ({ owner: run.owner, runId: run.id, epoch: run.epoch, leaseId }))
       const answers = await this.#engine.store.renew({ leaseMs: this.#engine.leaseMs, leases })
       for (const [index, answer] of answers.entries()) {
         const execution = held[index]

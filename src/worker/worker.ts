@@ -41,6 +41,7 @@ export class Worker {
   readonly #queues: readonly string[] | undefined
   readonly #onRunEnded: (owner: string, runId: string) => void
   readonly #executions = new Set<Execution>()
+  readonly #loading = new Set<Claim>()
   readonly #keeper: LeaseKeeper
   #held = 0
   #hasSuspect = false
@@ -67,7 +68,7 @@ export class Worker {
     this.#closeGraceMs = options.worker.closeGraceMs ?? 5_000
     this.#queues = options.worker.queues
     this.#onRunEnded = options.onRunEnded
-    this.#keeper = new LeaseKeeper(options.engine, this.#executions)
+    this.#keeper = new LeaseKeeper(options.engine, this.#executions, this.#loading)
   }
 
   start(): void {
@@ -137,6 +138,7 @@ export class Worker {
 
   async #execute(claim: Claim): Promise<void> {
     this.#held++
+    this.#loading.add(claim)
     let current: Execution | undefined
     let probation: NodeJS.Timeout | undefined
     try {
@@ -144,6 +146,7 @@ export class Worker {
       if (workflow === undefined) return
       await executeRun(this.#engine, workflow, claim, (execution) => {
         if (current !== undefined) this.#executions.delete(current)
+        this.#loading.delete(claim)
         current = execution
         this.#executions.add(execution)
         if (claim.run.claimsWithoutProgress > suspicionLimit) probation ??= this.#watch(execution)
@@ -157,6 +160,7 @@ export class Worker {
       })
     } finally {
       if (current !== undefined) this.#executions.delete(current)
+      this.#loading.delete(claim)
       if (claim.run.claimsWithoutProgress > suspicionLimit) this.#clear(probation)
       this.#held--
       this.#onRunEnded(claim.run.owner, claim.run.id)

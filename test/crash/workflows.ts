@@ -342,11 +342,11 @@ function deadlyWorkflows({ on }: Tools): AnyWorkflow[] {
   return [poison, killer]
 }
 
-/** Many short steps, one of a length to choose, and a short wait. */
+/** Short steps, one of a length to choose, and a short wait. */
 function steady({ on }: Tools): AnyWorkflow {
-  return workflow<{ longMs: number }, unknown, Diary>({ name: 'steady', state: diary }, async (ctx, { longMs }) => {
+  return workflow<{ longMs: number; isLongFirst?: boolean }, unknown, Diary>({ name: 'steady', state: diary }, async (ctx, { longMs, isLongFirst = false }) => {
     const { step } = on(ctx)
-    for (let n = 1; n <= 5; n++) await step(`short${n}`, () => wait(10))
+    for (let n = isLongFirst ? 6 : 1; n <= 5; n++) await step(`short${n}`, () => wait(10))
     await step('long', (handle) => {
       handle.update((draft) => void draft.entries.push('long'))
       return wait(longMs)

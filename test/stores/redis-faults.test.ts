@@ -52,7 +52,9 @@ async function open(options: Partial<RedisStoreOptions> = {}): Promise<Store> {
   return store
 }
 
-async function openOnProxy(patience: RedisStoreOptions['patience'] = { answerMs: 200 }): Promise<{ store: Store; proxy: RedisProxy }> {
+async function openOnProxy(
+  patience: RedisStoreOptions['patience'] = { answerMs: 200 },
+): Promise<{ store: Store; proxy: RedisProxy }> {
   const proxy = await startProxy(server.port)
   endings.push(() => proxy.stop())
   return { proxy, store: await open({ url: proxy.url, patience }) }
@@ -294,7 +296,8 @@ describe('redis, when its data is gone', () => {
     // Somebody begins anew: for those who had the old store open it is still gone.
     const fresh = await open({ url: own.url })
     expect(await fresh.readRun({ owner: '', runId: 'a' })).toBeNull()
-    for (const [name, call] of Object.entries(calls)) expect([name, await codeOf(call(store))]).toEqual([name, 'store_unavailable'])
+    for (const [name, call] of Object.entries(calls))
+      expect([name, await codeOf(call(store))]).toEqual([name, 'store_unavailable'])
     await expect(store.readRun({ owner: '', runId: 'a' })).rejects.toThrow(/was replaced/)
   })
 
@@ -406,7 +409,10 @@ describe('redis, when it is set too weakly', () => {
       const own = await startRedis({ settings: { [name]: weak } })
       endings.push(() => own.stop())
       const opening = openRedisStore({ url: own.url, durability: 'full' })
-      await expect(opening).rejects.toMatchObject({ code: 'durability_too_weak', details: { setting: name, is: weak, needs: good } })
+      await expect(opening).rejects.toMatchObject({
+        code: 'durability_too_weak',
+        details: { setting: name, is: weak, needs: good },
+      })
       await expect(opening).rejects.toThrow(`${name} ${good}`)
       const relaxed = openRedisStore({ url: own.url, durability: 'relaxed' })
       if (durability === 'refused') return expect(await codeOf(relaxed)).toBe('durability_too_weak')
@@ -425,7 +431,17 @@ describe('redis, when it is set too weakly', () => {
     const own = await startRedis()
     endings.push(() => own.stop())
     const owner = await connectAdmin(own.url)
-    await owner.sendCommand(['ACL', 'SETUSER', 'app', 'on', '>secret', '~holdfast:{default}:*', '&holdfast:{default}:*', '+@all', '-config'])
+    await owner.sendCommand([
+      'ACL',
+      'SETUSER',
+      'app',
+      'on',
+      '>secret',
+      '~holdfast:{default}:*',
+      '&holdfast:{default}:*',
+      '+@all',
+      '-config',
+    ])
     const url = own.url.replace('//', '//app:secret@')
     await expect(openRedisStore({ url, durability: 'full' })).rejects.toMatchObject({ code: 'durability_too_weak' })
     await expect(openRedisStore({ url, durability: 'full' })).rejects.toThrow(/CONFIG GET/)

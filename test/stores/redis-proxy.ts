@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { type AddressInfo, createServer, connect as connectTo, type Socket } from 'node:net'
+import { type AddressInfo, connect as connectTo, createServer, type Socket } from 'node:net'
 
 /**
  * A way to a Redis server that can be made to fail. What it does with the next script call that passes through:

@@ -133,7 +133,8 @@ describe('redis', () => {
   it('a claim does not look at runs that are not due, however many there are', async () => {
     const store = await openStore()
     for (let batch = 0; batch < 10; batch++) {
-      const later = (_: unknown, index: number) => creating(`later-${batch}-${index}`, { due: { inMs: 3_600_000 + index }, priority: index % 3 })
+      const later = (_: unknown, index: number) =>
+        creating(`later-${batch}-${index}`, { due: { inMs: 3_600_000 + index }, priority: index % 3 })
       await store.commit(Array.from({ length: 500 }, later))
     }
     const startedAt = performance.now()
@@ -149,13 +150,17 @@ describe('redis', () => {
     const claim = await createAndClaim(store, 'r')
     const payload = `"${'x'.repeat(20_000)}"`
     for (let batch = 0; batch < 6; batch++) {
-      await store.commit(Array.from({ length: 200 }, () => stepping(claim, { events: [event('step_completed', { step: 's', payload })] })))
+      await store.commit(
+        Array.from({ length: 200 }, () => stepping(claim, { events: [event('step_completed', { step: 's', payload })] })),
+      )
     }
     const log = await store.readLog({ owner: '', threadId: 'r' })
     expect(log.map(({ seq }) => seq)).toEqual(Array.from({ length: 1_201 }, (_, index) => index + 1))
     expect(await store.listCheckpoints({ owner: '', threadId: 'r' })).toHaveLength(1_201)
     expect(await store.readLog({ owner: '', threadId: 'r', types: ['run_queued'] })).toHaveLength(1)
-    await store.commit(Array.from({ length: 3_000 }, (_, index) => creating(`many-${index}`, { queue: index === 5 ? 'rare' : 'default' })))
+    await store.commit(
+      Array.from({ length: 3_000 }, (_, index) => creating(`many-${index}`, { queue: index === 5 ? 'rare' : 'default' })),
+    )
     const { items } = await store.listRuns({ owner: '', queue: 'rare', limit: 3 })
     expect(items.map(({ id }) => id)).toEqual(['many-5'])
     await store.close()
@@ -166,10 +171,12 @@ describe('redis', () => {
     const [writer, listener] = [await openStore({ namespace }), await openStore({ namespace })]
     const heard: Hint[] = []
     const end = listener.subscribe?.((hint) => heard.push(hint))
-    await expect.poll(async () => {
-      await writer.commit([creating(`first-${heard.length}`)])
-      return heard.length
-    }).toBeGreaterThan(0)
+    await expect
+      .poll(async () => {
+        await writer.commit([creating(`first-${heard.length}`)])
+        return heard.length
+      })
+      .toBeGreaterThan(0)
     const claim = (await writer.claim(claimRequest()))[0] as Awaited<ReturnType<typeof createAndClaim>>
     const { id } = claim.run
     await writer.commit([creating('r')])

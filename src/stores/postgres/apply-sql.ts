@@ -42,12 +42,12 @@ BEGIN
       WHEN NOT v_is_own THEN '{"refusal":"run_not_found"}'
       WHEN r.epoch <> c.epoch OR r.status <> c.guard_status THEN '{"refusal":"conflict"}'
       -- A later run that was claimed and wrote nothing yet counts too: it would run beside the earlier one.
-      WHEN c.is_undisturbed AND EXISTS (SELECT FROM holdfast.runs x WHERE x.thread = t.id AND x.id > r.id AND (x.started_at IS NOT NULL OR x.status = 'running'))
+      WHEN c.is_undisturbed AND EXISTS (SELECT FROM holdfast.runs x WHERE x.thread = t.id AND x.id + 0 > r.id AND (x.started_at IS NOT NULL OR x.status = 'running'))
         THEN '{"refusal":"conflict"}' END
     WHEN 'thread' THEN CASE
       WHEN t.id IS NULL THEN CASE WHEN c.guard_head <> 0 THEN '{"refusal":"conflict"}' END
       WHEN t.deleted_at IS NOT NULL THEN '{"refusal":"thread_deleted"}'
-      WHEN t.head_seq <> c.guard_head OR EXISTS (SELECT FROM holdfast.runs x WHERE x.thread = t.id AND x.finished_at IS NULL AND x.status = 'running')
+      WHEN t.head_seq <> c.guard_head OR EXISTS (SELECT FROM holdfast.runs x WHERE x.thread = t.id AND x.finished_at IS NULL AND x.lease_id IS NOT NULL)
         THEN '{"refusal":"conflict"}' END
     -- Without a guard a late writer must still not bring a deleted thread back, nor write for a run that is gone.
     WHEN 'none' THEN CASE
@@ -147,7 +147,7 @@ BEGIN
   IF op.kind IN ('complete', 'fail', 'resolve') THEN
     -- A later statement than the one that locked the operation: it sees who began to wait until then.
     UPDATE holdfast.runs x SET due_at = least(coalesce(x.due_at, v_now), v_now), wake_at = least(coalesce(x.due_at, v_now), v_now)
-      WHERE x.owner = c.owner AND x.wait_key = op.key AND x.status = 'waiting';
+      WHERE x.wait_key = op.key AND x.owner || '' = c.owner AND x.status || '' = 'waiting';
     GET DIAGNOSTICS v_woken = ROW_COUNT;
   END IF;
 

@@ -5,10 +5,10 @@ export const deleteThreadFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_delete_thread(p_writer bigint, p_batch bigint, p_sync boolean, p_owner text, p_thread text, p_at bigint) RETURNS text
 LANGUAGE plpgsql VOLATILE SET lock_timeout = '10s' AS $$
 DECLARE
-  v_thread bigint; v_runs bigint[]; v_epoch bigint;
+  v_thread bigint; v_deleted_at bigint; v_runs bigint[]; v_epoch bigint;
 BEGIN
-  SELECT t.id INTO v_thread FROM holdfast.threads t WHERE t.owner = p_owner AND t.thread_id = p_thread AND t.deleted_at IS NULL FOR NO KEY UPDATE;
-  IF NOT FOUND THEN RETURN 'false'; END IF;
+  SELECT t.id, t.deleted_at INTO v_thread, v_deleted_at FROM holdfast.threads t WHERE t.owner = p_owner AND t.thread_id = p_thread FOR NO KEY UPDATE;
+  IF v_thread IS NULL OR v_deleted_at IS NOT NULL THEN RETURN 'false'; END IF;
   ${durableSql}
   PERFORM FROM holdfast.runs r WHERE r.thread = v_thread ORDER BY r.thread, r.id FOR UPDATE;
   SELECT array_agg(r.id), max(r.epoch) INTO v_runs, v_epoch FROM holdfast.runs r WHERE r.thread = v_thread;

@@ -101,7 +101,7 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
            JOIN holdfast.log l ON l.thread = t.id AND l.seq > $3 AND l.checkpoint_bytes IS NOT NULL
            ${label === undefined ? 'LEFT' : ''} JOIN holdfast.labels b ON b.thread = t.id AND b.seq = l.seq
            LEFT JOIN holdfast.runs r ON r.id = l.run
-         WHERE t.owner = $1 AND t.thread_id = $2 AND t.deleted_at IS NULL ${label === undefined ? '' : 'AND b.label = $5'}
+         WHERE t.owner = $1 AND t.thread_id = $2 ${label === undefined ? '' : 'AND b.label = $5'}
          ORDER BY l.seq LIMIT $4`,
         [owner, threadId, position(afterSeq ?? 0), limit === undefined ? null : atLeastZero(limit), ...(label === undefined ? [] : [label])],
       )
@@ -135,7 +135,7 @@ function runsQuery({ owner, statuses, threadId, workflow, queue, cursor }: RunQu
       ? `unnest($4::text[]) s(status) CROSS JOIN LATERAL (
            SELECT * FROM holdfast.runs r WHERE r.owner = $1 AND r.status = s.status AND r.id < $2 ${filters} ORDER BY r.id DESC LIMIT $3) r`
       : `(SELECT * FROM holdfast.runs r WHERE r.thread = (SELECT t.id FROM holdfast.threads t WHERE t.owner = $1 ${filter('t.thread_id', threadId)})
-           AND r.id < $2 AND r.status = ANY ($4::text[]) ${filters} ORDER BY r.id DESC LIMIT $3) r`
+           AND r.id + 0 < $2 AND r.status || '' = ANY ($4::text[]) ${filters} ORDER BY r.id DESC LIMIT $3) r`
   const sql = `SELECT ${selectRunColumns} FROM ${runs} JOIN holdfast.threads t ON t.id = r.thread ORDER BY r.id DESC LIMIT $3`
   return { sql, values }
 }
@@ -159,8 +159,8 @@ function logSql({ runId, withEdits, types, patchesOnly, bare }: LogQuery): strin
       : `SELECT * FROM (SELECT *, row_number() OVER (ORDER BY l.seq) AS n ${range}) l WHERE (${filters.join(' AND ')}) OR l.seq = t.last`
   return `
     SELECT t.first, t.last, l.n, r.run_id, ${bare === true ? selectBareColumns : selectRecordColumns}
-    FROM (SELECT t.id, greatest($3, t.base_seq) + 1 AS first, least($4, t.head_seq) AS last
-          FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2 AND t.deleted_at IS NULL) t
+    FROM (SELECT t.id, greatest($3, t.base_seq) + 1 AS first, CASE WHEN t.deleted_at IS NULL THEN least($4, t.head_seq) ELSE 0 END AS last
+          FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2) t
       LEFT JOIN LATERAL (${records} ORDER BY l.seq LIMIT $5) l ON true
       LEFT JOIN holdfast.runs r ON r.id = l.run
     ORDER BY l.seq`
@@ -216,7 +216,7 @@ LANGUAGE plpgsql VOLATILE SET lock_timeout = '10s' AS $$
 DECLARE
   v_thread bigint;
 BEGIN
-  SELECT t.id INTO v_thread FROM holdfast.threads t WHERE t.owner = p_owner AND t.thread_id = p_thread AND t.deleted_at IS NULL FOR NO KEY UPDATE;
+  SELECT t.id INTO v_thread FROM holdfast.threads t WHERE t.owner = p_owner AND t.thread_id = p_thread FOR NO KEY UPDATE;
   IF NOT EXISTS (SELECT FROM holdfast.log l WHERE l.thread = v_thread AND l.seq = p_seq AND l.checkpoint_bytes IS NOT NULL) THEN RETURN 'false'; END IF;
   DELETE FROM holdfast.labels b WHERE b.thread = v_thread AND (b.label = p_label OR b.seq = p_seq);
   INSERT INTO holdfast.labels (thread, label, seq) VALUES (v_thread, p_label, p_seq);

@@ -17,10 +17,12 @@ import { settleFunctions } from './writes.ts'
  * running one, NULL otherwise. `is_next` marks the first of a thread's unfinished runs; a claim looks at no other (S6). The two
  * are columns of their own because different writers move them.
  *
- * fillfactor leaves room for a second version of every row of a page: a plain step changes no column that an index knows, and a batch
- * often changes all rows of a page, so its updates stay heap-only. Ids are compared
- * bytewise (COLLATE "C"). A payload is text or bytes, two columns of which one is null: text stays readable, a null costs
- * one bit.
+ * fillfactor leaves room for a second version of every row of a page: a plain step changes no column that an index knows, and a
+ * batch often changes all rows of a page, so that its updates stay heap-only. Ids are compared bytewise (COLLATE "C"). A
+ * payload is text or bytes, two columns of which one is null: text stays readable, a null costs one bit.
+ *
+ * Plans are made when the tables are small, where one index looks as good as another. So no index begins like another that could
+ * be taken for it, and where a condition could lead astray it is written so that no index knows it (x.owner || '').
  */
 const migrations: readonly string[] = [
   `
@@ -69,11 +71,10 @@ const migrations: readonly string[] = [
     wait_key text COLLATE "C",
     UNIQUE (owner, run_id)
   ) WITH (fillfactor = 45);
-  CREATE INDEX runs_by_status ON holdfast.runs (owner, status, id);
-  CREATE INDEX runs_by_thread ON holdfast.runs (thread, id);
-  CREATE INDEX runs_in_line ON holdfast.runs (thread, id) WHERE finished_at IS NULL;
+  CREATE INDEX runs_by_status ON holdfast.runs (status, owner, id);
+  CREATE INDEX runs_in_line ON holdfast.runs (thread, finished_at, id);
   CREATE INDEX runs_to_claim ON holdfast.runs (workflow, version, queue, priority, wake_at, id) WHERE is_next AND wake_at IS NOT NULL;
-  CREATE INDEX runs_by_wait_key ON holdfast.runs (owner, wait_key) WHERE wait_key IS NOT NULL;
+  CREATE INDEX runs_by_wait_key ON holdfast.runs (wait_key) WHERE wait_key IS NOT NULL;
 
   CREATE TABLE holdfast.log (
     thread bigint NOT NULL,

@@ -35,7 +35,12 @@ export async function renew(connection: Connection, { leaseMs, leases }: RenewRe
   packer.array(leases.length)
   for (const { owner, runId, epoch, leaseId } of leases)
     packer.array(3).text(pairOf(owner, runId)).text(String(epoch)).text(leaseId)
-  const answers = (await connection.repeat(renewScript, String(offsetMs), String(Math.round(leaseMs)), packer.end())) as readonly number[]
+  const answers = (await connection.repeat(
+    renewScript,
+    String(offsetMs),
+    String(Math.round(leaseMs)),
+    packer.end(),
+  )) as readonly number[]
   return leases.map(({ owner, runId }, i) => ({ owner, runId, isHeld: answers[i] !== 0, hasMail: answers[i] === 2 }))
 }
 

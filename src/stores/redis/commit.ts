@@ -1,7 +1,9 @@
+import { HoldfastError } from '../../model/errors.ts'
 import type { Run } from '../../model/run.ts'
 import type { Change, Committed, NewRun, OperationChange, Refusal, RunChange } from '../../store/change.ts'
 import type { Hint } from '../../store/store.ts'
 import type { Connection, Reply } from './connection.ts'
+import { unknownError } from './errors.ts'
 import { laneOf, pairOf } from './keys.ts'
 import { Packer } from './pack.ts'
 import {
@@ -18,23 +20,52 @@ import {
 } from './rows.ts'
 import { commitScript } from './scripts/commit.ts'
 
+/** A batch of more bytes than this is cut, so that the server does not take in too much at once. */
+const partBytes = 64 * 1024 * 1024
+/** The most that Redis takes as one argument. */
+const maxBytes = 512 * 1024 * 1024 - 1
+
 /**
  * Writes a batch in one call. The script judges and writes; here changes are packed for it and its answers are read. A plain step, the
  * path that is taken a thousand times for every other, has a form of its own.
  */
-export async function commit(
-  connection: Connection,
-  changes: readonly Change[],
-  { offsetMs, publication }: { readonly offsetMs: number; readonly publication: string },
-): Promise<Committed[]> {
-  const packer = new Packer(changes.length === 1 ? 1_024 : changes.length * 640)
+export async function commit(connection: Connection, changes: readonly Change[], options: CommitOptions): Promise<Committed[]> {
+  const { count, packed } = packChanges(changes)
+  const [now, ...answers] = (await connection.once(commitScript, options.offsetMs, [
+    options.publication,
+    packed,
+  ])) as readonly Reply[]
+  const written = answers.map((answer, i) => readAnswer(changes[i] as Change, answer, Number(now)))
+  if (count === changes.length) return written
+  try {
+    return [...written, ...(await commit(connection, changes.slice(count), options))]
+  } catch (cause) {
+    throw unknownError(cause)
+  }
+}
+
+interface CommitOptions {
+  readonly offsetMs: number
+  /** What is published in the same call. */
+  readonly publication: string
+}
+
+/** Packs as many changes as go into one call: all of them, but for batches of enormous values. */
+function packChanges(changes: readonly Change[]): { count: number; packed: Buffer } {
+  const packer = new Packer(changes.length === 1 ? 1_024 : changes.length * 512)
   packer.array(changes.length)
+  let count = 0
   for (const change of changes) {
     if (isPlainStep(change)) packPlainStep(packer, change)
     else packChange(packer, change)
+    count += 1
+    if (packer.length > partBytes && count < changes.length) return packChanges(changes.slice(0, count))
   }
-  const [now, ...answers] = (await connection.once(commitScript, offsetMs, [publication, packer.end()])) as readonly Reply[]
-  return changes.map((change, i) => readAnswer(change, answers[i] as Reply, Number(now)))
+  if (packer.length > maxBytes) {
+    const text = 'A change is larger than Redis can take (512 MB); nothing of it was written. Keep large contents as artifacts.'
+    throw new HoldfastError('value_too_large', text, { details: { bytes: packer.length } })
+  }
+  return { count, packed: packer.end() }
 }
 
 /** Adds what a written change may have changed, for those who listen. */

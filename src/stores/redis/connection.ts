@@ -120,7 +120,7 @@ export class Connection {
     return (await this.#link.send(['PUBLISH', channel, message])) as number
   }
 
-  listen(...args: Parameters<LinkSource['listen']>): Promise<() => void> {
+  listen(...args: Parameters<LinkSource['listen']>): () => void {
     return this.#source.listen(...args)
   }
 

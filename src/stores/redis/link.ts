@@ -16,8 +16,14 @@ export interface Link {
 export interface LinkSource {
   /** A link that is ready. Rejects when there is none for now. */
   connect(): Promise<Link>
-  /** Listens on a connection of its own. `onGap` is called when messages may have been missed. Returns the function that ends it. */
-  listen(channel: string, listener: { onMessage(message: string): void; onGap(): void }): Promise<() => void>
+  /** Listens on a connection of its own, as soon and as long as there is one. Returns the function that ends it. */
+  listen(channel: string, listener: Listener): () => void
+}
+
+export interface Listener {
+  onMessage(message: string): void
+  /** Messages may have been missed. */
+  onGap(): void
 }
 
 /** A client of `redis` (node-redis) or `ioredis`, for one server or a cluster, that the caller opened and will close. */
@@ -40,6 +46,13 @@ interface IoredisClient {
   readonly status: string
   callBuffer(command: string, ...args: (string | Buffer)[]): Promise<unknown>
   duplicate(): unknown
+}
+
+/** Tells a client of either library from other things that can be opened. */
+export function isRedisClient(value: unknown): value is RedisClientLike {
+  if (typeof value !== 'object' || value === null || !('duplicate' in value)) return false
+  if ('callBuffer' in value) return 'status' in value
+  return 'sendCommand' in value && ('isReady' in value || 'masters' in value)
 }
 
 const connectTimeoutMs = 3_000
@@ -99,6 +112,9 @@ export function linksOver(client: RedisClientLike, key: string): LinkSource {
 }
 
 function ways(client: RedisClientLike, key: string): { isReady: () => boolean; send: Link['send'] } {
+  if (!isRedisClient(client)) {
+    throw new HoldfastError('invalid_url', 'This is not a client of "redis" or "ioredis". Pass one of them, or a redis:// URL.')
+  }
   if ('callBuffer' in client) {
     return {
       isReady: () => client.status === 'ready',
@@ -111,10 +127,7 @@ function ways(client: RedisClientLike, key: string): { isReady: () => boolean; s
       send: (command) => client.sendCommand(key, false, command, asBuffers) as Promise<Reply>,
     }
   }
-  if (typeof client.sendCommand === 'function' && 'isReady' in client) {
-    return { isReady: () => client.isReady, send: (command) => client.sendCommand(command, asBuffers) as Promise<Reply> }
-  }
-  throw new HoldfastError('invalid_url', 'This is not a client of "redis" or "ioredis". Pass one of them, or a redis:// URL.')
+  return { isReady: () => client.isReady, send: (command) => client.sendCommand(command, asBuffers) as Promise<Reply> }
 }
 
 /** Just enough of a client to listen with. */
@@ -127,23 +140,23 @@ interface ListeningClient {
   readonly isOpen?: boolean
 }
 
-type Listener = Parameters<LinkSource['listen']>[1]
-
-async function listenWith(client: ListeningClient, channel: string, { onMessage, onGap }: Listener): Promise<() => void> {
+function listenWith(client: ListeningClient, channel: string, { onMessage, onGap }: Listener): () => void {
   client.on('error', () => {})
   client.on('ready', onGap)
-  await client.connect()
-  await client.subscribe(channel, onMessage)
+  const subscribed = client.connect().then(() => client.subscribe(channel, onMessage))
+  // Without a channel polling has to do.
+  subscribed.catch(() => {})
   return () => {
     if (client.isOpen !== false) client.destroy?.()
   }
 }
 
-async function listenWithIoredis(client: ListeningClient, channel: string, { onMessage, onGap }: Listener): Promise<() => void> {
+function listenWithIoredis(client: ListeningClient, channel: string, { onMessage, onGap }: Listener): () => void {
   client.on('error', () => {})
   client.on('ready', onGap)
   client.on('message', (_channel, message) => onMessage(message ?? ''))
-  await (client.subscribe as (channel: string) => Promise<unknown>).call(client, channel)
+  const subscribed = (client.subscribe as (channel: string) => Promise<unknown>).call(client, channel)
+  subscribed.catch(() => {})
   return () => client.disconnect?.()
 }
 

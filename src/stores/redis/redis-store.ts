@@ -24,7 +24,7 @@ import { nowScript } from './scripts/reads.ts'
 import { beginLifeScript } from './scripts/schema.ts'
 import { Watch } from './watch.ts'
 
-export type { RedisClientLike } from './link.ts'
+export { isRedisClient, type RedisClientLike } from './link.ts'
 
 export interface RedisStoreOptions {
   /** `redis://` or `rediss://` (TLS), with `?namespace=NAME` if you like. */

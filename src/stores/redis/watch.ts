@@ -17,7 +17,7 @@ export class Watch {
   readonly #connection: Connection
   readonly #channel: string
   readonly #listeners = new Set<(hint: Hint) => void>()
-  #stopListening: Promise<() => void> | null = null
+  #stopListening: (() => void) | null = null
   #progress = new Map<string, Hint>()
   #progressTimer: NodeJS.Timeout | null = null
   #isHeard = true
@@ -31,16 +31,16 @@ export class Watch {
   subscribe(listener: (hint: Hint) => void): () => void {
     // A wrapper of its own, so that one function subscribed twice is two subscriptions.
     const subscription = (hint: Hint) => listener(hint)
+    if (this.#isClosed) return () => {}
     this.#listeners.add(subscription)
-    if (this.#stopListening === null && !this.#isClosed) {
-      const onMessage = (message: string) => this.#hear(message)
-      this.#stopListening = this.#connection.listen(this.#channel, { onMessage, onGap: () => this.#tell([{}]) })
-      // Without a channel polling has to do; the next subscriber tries again.
-      this.#stopListening.catch(() => {
-        this.#stopListening = null
-      })
+    this.#stopListening ??= this.#connection.listen(this.#channel, {
+      onMessage: (message) => this.#hear(message),
+      onGap: () => this.#tell([{}]),
+    })
+    return () => {
+      this.#listeners.delete(subscription)
+      if (this.#listeners.size === 0) this.#stop()
     }
-    return () => this.#listeners.delete(subscription)
   }
 
   /** What goes to other processes in the call that writes: empty when nobody can be waiting for it. */
@@ -66,7 +66,11 @@ export class Watch {
     this.#isClosed = true
     if (this.#progressTimer !== null) clearTimeout(this.#progressTimer)
     this.#listeners.clear()
-    this.#stopListening?.then((stop) => stop()).catch(() => {})
+    this.#stop()
+  }
+
+  #stop(): void {
+    this.#stopListening?.()
     this.#stopListening = null
   }
 

@@ -73,7 +73,7 @@ table.sort(found, function(a, b)
   return a.member < b.member
 end)
 
-local answer, claims = { now }, { now }
+local answer, claims, bytes = { now }, { now }, 0
 local function take(one, lease)
   local run = string.sub(one.member, 17)
   local key = P .. 'run:' .. run
@@ -96,10 +96,12 @@ local function take(one, lease)
   if was ~= 'running' then holder, ended = '', '' end
   claims[#claims + 1] = { run, lease, holder, ended }
   answer[#answer + 1] = describe(run, row, holder, ended)
+  bytes = bytes + #answer[#answer][5]
 end
 
 for _, one in ipairs(found) do
-  if #claims > limit then break end
+  -- Very large inputs come a few at a time.
+  if #claims > limit or bytes > 33554432 then break end
   if not one.lane.is_suspect or suspect_limit > 0 then
     if one.lane.is_suspect then suspect_limit = suspect_limit - 1 end
     take(one, word .. #claims)
