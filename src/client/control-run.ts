@@ -40,7 +40,9 @@ export async function cancelRun(core: Core, key: RunKey, by?: string): Promise<v
 /** Lets a paused run go on, with a fresh count of claims and, for a step that ran out of attempts, fresh attempts. */
 export async function resumeRun(core: Core, key: RunKey, by?: string): Promise<void> {
   await control(core, key, 0, async (run) => {
-    if (run.status === 'pending' || run.status === 'running' || run.status === 'waiting') return 'done'
+    if (run.status === 'pending' || run.status === 'waiting') return 'done'
+    // It may have been asked to pause and not have come to it yet.
+    if (run.status === 'running') return { kind: 'resume', by }
     if (run.status !== 'paused') throw hasEnded(run, 'resumed')
     return {
       events: [await newEvent(core, 'run_resumed', by === undefined ? {} : { by })],
@@ -71,7 +73,7 @@ export async function retryRun(core: Core, key: RunKey): Promise<void> {
 
 type Action =
   | 'done'
-  | { readonly kind: 'pause' | 'cancel'; readonly by: string | undefined }
+  | { readonly kind: 'pause' | 'cancel' | 'resume'; readonly by: string | undefined }
   | { readonly events: readonly NewEvent[]; readonly run: RunChange; readonly isUndisturbed?: boolean }
 
 /**
@@ -89,8 +91,9 @@ async function control(core: Core, key: RunKey, waitMs: number, decide: (run: Ru
       if (answer.ok) {
         await waitWhile(core, key, 'running', waitMs)
         const now = await core.store.readRun(key)
-        // It stopped for another reason before it read the request to cancel: that is still to be done.
-        if (action.kind === 'cancel' && now !== null && now.status !== 'running' && !isTerminal(now.status)) continue
+        // It stopped for another reason before it read the request: what was asked for is still to be done.
+        const isStopped = now !== null && now.status !== 'running' && !isTerminal(now.status)
+        if (isStopped && (action.kind === 'cancel' || (action.kind === 'resume' && now.status === 'paused'))) continue
         return
       }
     } else {

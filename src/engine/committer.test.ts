@@ -4,7 +4,7 @@ import type { Change, Committed } from '../store/change.ts'
 import type { Store } from '../store/store.ts'
 import { Committer } from './committer.ts'
 
-describe('Committer', () => {
+describe('Committer', { timeout: 5_000 }, () => {
   it('C1: acknowledges when the store has, not before', async () => {
     const { committer, writes } = slowStore()
     let isAcknowledged = false

@@ -410,6 +410,11 @@ export class Execution {
     this.#requestStop({ kind: 'pause', reason, data: { error: toStorableError(error) } })
   }
 
+  /** Somebody resumed the run before it came to its pause: it is handed back instead, and goes on at once. */
+  #takeBackPause(): void {
+    if (this.#stop?.kind === 'pause' && this.#stop.reason === 'asked') this.#stop = { kind: 'release' }
+  }
+
   /** Pauses at once, whatever runs. */
   async pauseNow(reason: PauseReason, error: Error): Promise<void> {
     if (this.#hasEnded) return
@@ -497,6 +502,7 @@ export class Execution {
       for (const message of messages) {
         if (!this.#writer.markRead(message.id)) continue
         const by = message.payload === null ? undefined : (this.codec.decode(message.payload) as { by?: string }).by
+        if (message.kind === 'resume') this.#takeBackPause()
         if (message.kind === 'cancel') this.requestCancel(by)
         else if (message.kind === 'pause') this.requestPause(by)
       }

@@ -1,7 +1,7 @@
 import type { CallKey, Outcome } from './tape.ts'
 
 /** How long a function may do other things, with calls waiting and the next recorded result not asked for. */
-const graceMs = 2_000
+const graceMs = 5_000
 
 /**
  * Hands recorded results out in log order, one a turn of the event loop, so that Promise.all and Promise.race go the

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Life } from './live.ts'
 import { brokenInDump } from './rules.ts'
 import { type Ended, Stage } from './stage.ts'
-import { dumpStore, type StoreDump } from './store-dump.ts'
+import { dumpStore, type StoreDump, watchStore } from './store-dump.ts'
 import { WorkerProcess } from './worker-process.ts'
 
 // Runs and steps that bring their worker down: they are given up, their neighbours are not.
@@ -38,21 +38,21 @@ test('a step that kills its worker three times fails with worker_died, and its f
   timeout: 60_000,
 }, async () => {
   const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'kill', afterMs: 150 } }]
-  const { ends, dump } = await untilOneLives(runs, ({ runs: [run] }) => run?.status === 'completed')
+  const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, 1))
   expect(ends.filter(({ signal }) => signal === 'SIGKILL')).toHaveLength(3)
   expectFallback(dump)
 })
 
 test('a step that kills its worker before its start was written is found out one death later', { timeout: 60_000 }, async () => {
   const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'kill', afterMs: 0 } }]
-  const { ends, dump } = await untilOneLives(runs, ({ runs: [run] }) => run?.status === 'completed')
+  const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, 1))
   expect(ends.filter(({ signal }) => signal === 'SIGKILL')).toHaveLength(4)
   expectFallback(dump)
 })
 
 test('running out of memory is such a death', { timeout: 120_000 }, async () => {
   const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'memory', afterMs: 150 } }]
-  const { ends, dump } = await untilOneLives(runs, ({ runs: [run] }) => run?.status === 'completed', ['--max-old-space-size=64'])
+  const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, 1), ['--max-old-space-size=64'])
   expect(ends.filter(({ errors }) => errors.includes('heap out of memory'))).toHaveLength(3)
   expectFallback(dump)
 })
@@ -106,8 +106,8 @@ async function untilGood(process: WorkerProcess, file: string, isGood: (dump: St
     isOver = true
   })
   while (!isOver) {
-    const dump = await dumpStore(file).catch(() => null)
-    if (dump !== null && isGood(dump)) return dump
+    const dump = await watchStore(file)
+    if (isGood(dump)) return dump
     await new Promise((resolve) => setTimeout(resolve, 50))
   }
   return null

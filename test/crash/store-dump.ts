@@ -41,16 +41,25 @@ export async function dumpStore(file: string): Promise<StoreDump> {
   try {
     for (const suffix of ['', '-wal']) if (existsSync(file + suffix)) copyFileSync(file + suffix, copy + suffix)
     if (!existsSync(copy)) return { runs: [], threads: [], operations: [], orders: [] }
-    const orders = readOrders(copy)
-    const store = await openSqliteStore({ file: copy, durability: 'full' })
-    try {
-      await store.migrate()
-      return { ...(await readAll(store)), orders }
-    } finally {
-      await store.close()
-    }
+    return await readFile(copy)
   } finally {
     rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** Reads a store while processes work on it. What it says of different threads may be of different moments. */
+export function watchStore(file: string): Promise<StoreDump> {
+  return readFile(file)
+}
+
+async function readFile(file: string): Promise<StoreDump> {
+  const orders = readOrders(file)
+  const store = await openSqliteStore({ file, durability: 'full' })
+  try {
+    await store.migrate()
+    return { ...(await readAll(store)), orders }
+  } finally {
+    await store.close()
   }
 }
 

@@ -344,17 +344,20 @@ function deadlyWorkflows({ on }: Tools): AnyWorkflow[] {
 
 /** Short steps, one of a length to choose, and a short wait. */
 function steady({ on }: Tools): AnyWorkflow {
-  return workflow<{ longMs: number; isLongFirst?: boolean }, unknown, Diary>({ name: 'steady', state: diary }, async (ctx, { longMs, isLongFirst = false }) => {
-    const { step } = on(ctx)
-    for (let n = isLongFirst ? 6 : 1; n <= 5; n++) await step(`short${n}`, () => wait(10))
-    await step('long', (handle) => {
-      handle.update((draft) => void draft.entries.push('long'))
-      return wait(longMs)
-    })
-    await ctx.sleep(20)
-    for (let n = 6; n <= 8; n++) await step(`short${n}`, () => wait(10))
-    return 'done'
-  })
+  return workflow<{ longMs: number; isLongFirst?: boolean }, unknown, Diary>(
+    { name: 'steady', state: diary },
+    async (ctx, { longMs, isLongFirst = false }) => {
+      const { step } = on(ctx)
+      for (let n = isLongFirst ? 6 : 1; n <= 5; n++) await step(`short${n}`, () => wait(10))
+      await step('long', (handle) => {
+        handle.update((draft) => void draft.entries.push('long'))
+        return wait(longMs)
+      })
+      await ctx.sleep(20)
+      for (let n = 6; n <= 8; n++) await step(`short${n}`, () => wait(10))
+      return 'done'
+    },
+  )
 }
 
 function wait(ms: number): Promise<void> {

@@ -1,9 +1,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createCodec } from '../../src/model/codec.ts'
-import type { Life } from './live.ts'
 import { brokenInDump } from './rules.ts'
 import { Stage } from './stage.ts'
-import { dumpStore } from './store-dump.ts'
+import { dumpStore, watchStore } from './store-dump.ts'
 import { until, WorkerProcess } from './worker-process.ts'
 import { raiseZombie, raiseZombies, zombiePoints } from './zombies.ts'
 
@@ -40,18 +39,20 @@ test('the late answer of a fenced holder is kept as evidence beside the unsure o
     isWorker: true,
     decides: false,
   })
-  const heir = new WorkerProcess({ ...shared, number: 2, fault: null, strike: 'SIGKILL', isWorker: true, decides: false })
+  const processes = [zombie]
   try {
     await zombie.untilStopped()
+    const heir = new WorkerProcess({ ...shared, number: 2, fault: null, strike: 'SIGKILL', isWorker: true, decides: false })
+    processes.push(heir)
     await until(
-      async () => (await dumpStore(scene.file)).runs.some(({ reason }) => reason === 'person'),
+      async () => (await watchStore(scene.file)).runs.some(({ reason }) => reason === 'person'),
       'the run waits for a person',
     )
-    const before = await dumpStore(scene.file)
+    const before = await watchStore(scene.file)
     expect(before.operations).toMatchObject([{ status: 'unsure', evidence: null }])
 
     zombie.goOn()
-    await until(async () => (await dumpStore(scene.file)).operations[0]?.evidence != null, 'the evidence is there')
+    await until(async () => (await watchStore(scene.file)).operations[0]?.evidence != null, 'the evidence is there')
     await Promise.all([zombie.close(), heir.close()])
     const after = await dumpStore(scene.file)
     const evidence = createCodec().decode(after.operations[0]?.evidence ?? '')
@@ -64,7 +65,7 @@ test('the late answer of a fenced holder is kept as evidence beside the unsure o
     expect((await dumpStore(scene.file)).runs).toMatchObject([{ status: 'completed' }])
     expect(scene.account.calls).toHaveLength(1)
   } finally {
-    await endAll(zombie, heir)
+    await endAll(...processes)
     stage.closeScene(scene)
   }
 })
@@ -151,16 +152,25 @@ test('a SIGTERM under load hands the runs over: steps that run finish, nothing c
   }
 })
 
-test('a step that outlasts the grace of a close is handed over too, and is no death however often', { timeout: 60_000 }, async () => {
+test('a step that outlasts the grace of a close is handed over too, and is no death however often', {
+  timeout: 60_000,
+}, async () => {
   const scene = stage.openScene()
   const runs = [{ workflow: 'steady', id: 'slow', threadId: 'slow', input: { longMs: 1_000, isLongFirst: true } }]
-  const shared = { file: scene.file, journal: scene.journal, port: stage.provider.port, account: scene.name, leaseMs: 60_000, runs }
+  const shared = {
+    file: scene.file,
+    journal: scene.journal,
+    port: stage.provider.port,
+    account: scene.name,
+    leaseMs: 60_000,
+    runs,
+  }
   try {
     for (let number = 1; number <= 6; number++) {
       const closed = new WorkerProcess({ ...shared, number, fault: null, strike: 'SIGKILL', isWorker: true, closeGraceMs: 10 })
       await closed.untilNoted((note) => note.kind === 'body' && note.path === 'long', 'the long step has begun')
       closed.child.kill('SIGTERM')
-      await until(async () => (await dumpStore(scene.file)).runs[0]?.status === 'pending', 'the run is handed over')
+      await until(async () => (await watchStore(scene.file)).runs[0]?.status === 'pending', 'the run is handed over')
       await endAll(closed)
       expect((await dumpStore(scene.file)).runs).toMatchObject([{ status: 'pending', leaseId: null, claimsWithoutProgress: 0 }])
     }

@@ -5,7 +5,7 @@ import { describeFault, type Fault } from './fault.ts'
 import type { Life } from './live.ts'
 import { brokenInDump } from './rules.ts'
 import { inLanes, type Stage } from './stage.ts'
-import { dumpStore, type StoreDump } from './store-dump.ts'
+import { dumpStore, type StoreDump, watchStore } from './store-dump.ts'
 import { WorkerProcess } from './worker-process.ts'
 import type { EffectClass, ErrandInput } from './workflows.ts'
 
@@ -116,7 +116,7 @@ export async function raiseZombie(stage: Stage, point: ZombiePoint, strike: 'SIG
 /** The zombie's other run must come to its end by itself; then the process is asked to close. */
 async function closeWhenDone(zombie: WorkerProcess, file: string): Promise<{ code: number | null; errors: string }> {
   for (let looks = 0; looks < 100; looks++) {
-    const { runs } = await dumpStore(file)
+    const { runs } = await watchStore(file)
     if (runs.find(({ id }) => id === 'other')?.status === 'completed') break
     await new Promise((resolve) => setTimeout(resolve, 50))
   }

@@ -32,7 +32,7 @@ export const mutants: readonly Mutant[] = [
         put: "run.lease_id !== null ? null : 'lease_lost'",
       },
     ],
-    test: { file: 'test/crash/zombie.test.ts', name: 'event loop was blocked' },
+    test: { file: 'test/crash/zombie.test.ts', name: 'nothing of a stopped holder' },
   },
   {
     name: 'intent-after-call',
@@ -203,7 +203,7 @@ export const mutants: readonly Mutant[] = [
         put: 'return holder.pid !== here.pid',
       },
     ],
-    test: { file: 'test/crash/zombie.test.ts', name: 'two workers that race' },
+    test: { file: 'test/stores/sqlite-files.test.ts', name: 'runs of a holder that is stopped stay its own' },
   },
   {
     name: 'nobody-dead',
@@ -215,7 +215,7 @@ export const mutants: readonly Mutant[] = [
         put: 'if (found === null) return false',
       },
     ],
-    test: { file: 'test/crash/crash.test.ts', name: 'keeps its key' },
+    test: { file: 'test/stores/sqlite-files.test.ts', name: 'are claimed at once' },
   },
   {
     name: 'release-counts',

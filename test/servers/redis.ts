@@ -10,6 +10,8 @@ export interface RedisServerOptions {
   readonly fsync?: 'always' | 'everysec' | 'no' | 'off'
   /** More settings, as in redis.conf: `{ maxmemory: '10mb' }`. */
   readonly settings?: Readonly<Record<string, string>>
+  /** Puts its files on a disk of this size. */
+  readonly diskBytes?: number
 }
 
 /** A real `redis-server` of the test's own, in a folder of its own, on a free port of this machine. It ends with the process. */
@@ -25,7 +27,7 @@ export interface RedisServer {
   stop(): Promise<void>
 }
 
-export async function startRedis({ fsync = 'always', settings = {} }: RedisServerOptions = {}): Promise<RedisServer> {
+export async function startRedis({ fsync = 'always', settings = {}, diskBytes }: RedisServerOptions = {}): Promise<RedisServer> {
   requireBinary()
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-redis-'))
   const port = await freePort()
@@ -60,7 +62,10 @@ export async function startRedis({ fsync = 'always', settings = {} }: RedisServe
     async start() {
       const args = Object.entries(all).flatMap(([name, value]) => [`--${name}`, value])
       let log = ''
-      child = spawn('redis-server', args, { stdio: ['ignore', 'pipe', 'pipe'] })
+      const mount = `mount -t tmpfs -o size=${diskBytes} tmpfs "$0" && exec "$@"`
+      const command = diskBytes === undefined ? [] : ['unshare', '-rm', 'sh', '-c', mount, folder]
+      const [program, ...rest] = [...command, 'redis-server', ...args] as [string, ...string[]]
+      child = spawn(program, rest, { stdio: ['ignore', 'pipe', 'pipe'] })
       child.stdout?.on('data', (chunk) => {
         log = `${log}${chunk}`.slice(-4_000)
       })

@@ -262,6 +262,24 @@ describe('redis, when memory is full', () => {
   })
 })
 
+describe('redis, when its disk is full', () => {
+  it('is storage_full; what was written stays readable', async () => {
+    const { store } = await openOnOwnServer({ fsync: 'everysec', diskBytes: 3_000_000 }, { durability: 'relaxed' })
+    const claim = await createAndClaim(store, 'r')
+    let code = 'none'
+    const names: string[] = []
+    for (let count = 0; code === 'none' && count < 100; count++) {
+      const payload = `"${'x'.repeat(100_000)}"`
+      code = await codeOf(store.commit([stepping(claim, { events: [event('step_completed', { step: `${count}`, payload })] })]))
+      if (code === 'none') names.push(`${count}`)
+    }
+    expect(code).toBe('storage_full')
+    expect(await stepNames(store, 'r')).toEqual(names)
+    expect(await codeOf(store.commit([creating('b')]))).toBe('storage_full')
+    expect(await store.readRun({ owner: '', runId: 'b' })).toBeNull()
+  })
+})
+
 describe('redis, when its data is gone', () => {
   const calls: Record<string, (store: Store) => Promise<unknown>> = {
     commit: (store) => store.commit([creating('b')]),

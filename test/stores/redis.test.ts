@@ -166,6 +166,21 @@ describe('redis', () => {
     await store.close()
   })
 
+  it('cuts a batch of enormous values, and answers for all of it', async () => {
+    const store = await openStore({ url: cluster.url, durability: 'relaxed' })
+    const claim = await createAndClaim(store, 'r')
+    const payload = `"${'x'.repeat(18_000_000)}"`
+    const large = (step: string) => stepping(claim, { events: [event('step_completed', { step, payload })] })
+    const answers = await store.commit(['a', 'b', 'c', 'd', 'e'].map(large))
+    expect(answers.map((answer) => answer.ok && answer.lastSeq)).toEqual([2, 3, 4, 5, 6])
+    const log = await store.readLog({ owner: '', threadId: 'r', types: ['step_completed'] })
+    expect(log.map(({ step, payload }) => [step, payload?.length])).toEqual(
+      ['a', 'b', 'c', 'd', 'e'].map((step) => [step, 18_000_002]),
+    )
+    await store.deleteThread({ owner: '', threadId: 'r', at: 1 })
+    await store.close()
+  })
+
   it('tells other processes by name of what they may wait for, and soon of progress', async () => {
     const namespace = newNamespace()
     const [writer, listener] = [await openStore({ namespace }), await openStore({ namespace })]

@@ -8,10 +8,11 @@ const oids = { boolean: 16, bytea: 17, bigint: 20, integer: 23, text: 25, float8
 /** Dimensions, whether there may be nulls, the type, the length and where counting begins. */
 const headerSize = 20
 
-abstract class Column<Value> {
+/** What all columns share. Each has a `push` of its own: one for all would be slow, being used with every kind of value. */
+abstract class Column {
   readonly #oid: number
-  #count = 0
-  #hasValue = false
+  protected count = 0
+  protected hasValue = false
   protected buffer: Buffer
   protected view: DataView
   protected at = headerSize
@@ -22,37 +23,29 @@ abstract class Column<Value> {
     this.view = new DataView(this.buffer.buffer)
   }
 
-  push(value: Value | null): void {
-    this.#count++
-    if (value === null) {
-      this.reserve(4)
-      this.view.setInt32(this.at, -1)
-      this.at += 4
-      return
-    }
-    this.#hasValue = true
-    this.write(value)
-  }
-
   /** Null where all values are: the server then sees nulls without an array. */
   encode(): Buffer | null {
-    return this.#hasValue ? this.encodeAll() : null
+    return this.hasValue ? this.encodeAll() : null
   }
 
   /** Also where all values are null, or there are none. */
   encodeAll(): Buffer {
-    this.view.setInt32(0, this.#count === 0 ? 0 : 1)
+    this.view.setInt32(0, this.count === 0 ? 0 : 1)
     this.view.setInt32(4, 1)
     this.view.setInt32(8, this.#oid)
-    this.view.setInt32(12, this.#count)
+    this.view.setInt32(12, this.count)
     this.view.setInt32(16, 1)
-    return this.buffer.subarray(0, this.#count === 0 ? 12 : this.at)
+    return this.buffer.subarray(0, this.count === 0 ? 12 : this.at)
   }
 
-  protected abstract write(value: Value): void
+  protected pushNull(): void {
+    this.count++
+    if (this.at + 4 > this.buffer.length) this.grow(4)
+    this.view.setInt32(this.at, -1)
+    this.at += 4
+  }
 
-  protected reserve(size: number): void {
-    if (this.at + size <= this.buffer.length) return
+  protected grow(size: number): void {
     const larger = Buffer.allocUnsafeSlow(Math.max(this.buffer.length * 2, this.at + size))
     larger.set(this.buffer.subarray(0, this.at))
     this.buffer = larger
@@ -60,13 +53,16 @@ abstract class Column<Value> {
   }
 }
 
-export class IntegerColumn extends Column<number> {
+export class IntegerColumn extends Column {
   constructor(count = 4) {
     super(oids.integer, count * 8)
   }
 
-  protected write(value: number): void {
-    this.reserve(8)
+  push(value: number | null): void {
+    if (value === null) return this.pushNull()
+    if (this.at + 8 > this.buffer.length) this.grow(8)
+    this.count++
+    this.hasValue = true
     this.view.setInt32(this.at, 4)
     this.view.setInt32(this.at + 4, value)
     this.at += 8
@@ -74,13 +70,16 @@ export class IntegerColumn extends Column<number> {
 }
 
 /** Whole numbers up to 2^53. */
-export class BigintColumn extends Column<number> {
+export class BigintColumn extends Column {
   constructor(count = 4) {
     super(oids.bigint, count * 12)
   }
 
-  protected write(value: number): void {
-    this.reserve(12)
+  push(value: number | null): void {
+    if (value === null) return this.pushNull()
+    if (this.at + 12 > this.buffer.length) this.grow(12)
+    this.count++
+    this.hasValue = true
     const high = Math.floor(value / 0x1_0000_0000)
     this.view.setInt32(this.at, 8)
     this.view.setInt32(this.at + 4, high)
@@ -89,67 +88,81 @@ export class BigintColumn extends Column<number> {
   }
 }
 
-export class FloatColumn extends Column<number> {
+export class FloatColumn extends Column {
   constructor(count = 4) {
     super(oids.float8, count * 12)
   }
 
-  protected write(value: number): void {
-    this.reserve(12)
+  push(value: number | null): void {
+    if (value === null) return this.pushNull()
+    if (this.at + 12 > this.buffer.length) this.grow(12)
+    this.count++
+    this.hasValue = true
     this.view.setInt32(this.at, 8)
     this.view.setFloat64(this.at + 4, value)
     this.at += 12
   }
 }
 
-export class BooleanColumn extends Column<boolean> {
+export class BooleanColumn extends Column {
   constructor(count = 4) {
     super(oids.boolean, count * 5)
   }
 
-  protected write(value: boolean): void {
-    this.reserve(5)
+  push(value: boolean): void {
+    if (this.at + 5 > this.buffer.length) this.grow(5)
+    this.count++
+    this.hasValue = true
     this.view.setInt32(this.at, 1)
     this.view.setUint8(this.at + 4, value ? 1 : 0)
     this.at += 5
   }
 }
 
-export class TextColumn extends Column<string> {
+export class TextColumn extends Column {
   constructor(count = 4, size = 24) {
     super(oids.text, count * (4 + size))
   }
 
-  protected write(value: string): void {
+  push(value: string | null): void {
+    if (value === null) return this.pushNull()
     // Three bytes a UTF-16 unit is the most that UTF-8 takes; a long text is worth being measured.
-    this.reserve(4 + (value.length < 1_024 ? value.length * 3 : Buffer.byteLength(value)))
-    const length = value.length < 24 ? this.#writeAscii(value) : this.buffer.write(value, this.at + 4)
+    const size = 4 + (value.length < 1_024 ? value.length * 3 : Buffer.byteLength(value))
+    if (this.at + size > this.buffer.length) this.grow(size)
+    this.count++
+    this.hasValue = true
+    const length = value.length < 24 ? this.#writeShort(value) : this.buffer.write(value, this.at + 4)
     this.view.setInt32(this.at, length)
     this.at += 4 + length
   }
 
-  /** Short names without a call into the engine; the rest of one that is not ASCII goes the ordinary way. */
-  #writeAscii(value: string): number {
+  /** Short names without a call into the engine; one that is not ASCII goes the ordinary way. */
+  #writeShort(value: string): number {
+    const { buffer } = this
     const start = this.at + 4
     for (let i = 0; i < value.length; i++) {
       const code = value.charCodeAt(i)
-      if (code > 127) return this.buffer.write(value, start)
-      this.buffer[start + i] = code
+      if (code > 127) return buffer.write(value, start)
+      buffer[start + i] = code
     }
     return value.length
   }
 }
 
-export class BytesColumn extends Column<Uint8Array> {
+export class BytesColumn extends Column {
   constructor(size = 0) {
     super(oids.bytea, size)
   }
 
-  protected write(value: Uint8Array): void {
-    this.reserve(4 + value.byteLength)
+  push(value: Uint8Array | null): void {
+    if (value === null) return this.pushNull()
+    const size = 4 + value.byteLength
+    if (this.at + size > this.buffer.length) this.grow(size)
+    this.count++
+    this.hasValue = true
     this.view.setInt32(this.at, value.byteLength)
     this.buffer.set(value, this.at + 4)
-    this.at += 4 + value.byteLength
+    this.at += size
   }
 }
 

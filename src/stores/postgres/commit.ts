@@ -24,7 +24,13 @@ export interface CommitOptions {
 /** A batch as the server gets it, and how to read what it answers. */
 export interface Batch {
   readonly values: readonly unknown[]
-  readAnswer(text: string): { readonly answers: readonly Committed[]; readonly now: number }
+  readAnswer(text: string): Answers
+}
+
+export interface Answers {
+  readonly answers: readonly Committed[]
+  /** The store's time of the write. */
+  readonly now: number
 }
 
 export function encodeBatch(changes: readonly Change[], { offset, isDurable, leases }: CommitOptions): Batch {
@@ -36,21 +42,25 @@ export function encodeBatch(changes: readonly Change[], { offset, isDurable, lea
   const others = encodeOthers(changes, sorted, { events, extras })
   return {
     values: [offset, isDurable, sorted.rankCount, ...held, ...starts, ...others, ...extras.encode(), ...events.encode()],
-    readAnswer: (text) => {
-      const answer = JSON.parse(text) as Answer
-      return { answers: readAnswers(answer, changes, { sorted, leases }), now: answer.now }
-    },
+    readAnswer: (text) => readAnswers(text, changes, { sorted, leases }),
   }
 }
 
-/** What to tell subscribers about a change that was written. */
-export function hintsOf(change: Change, answer: Committed): Hint[] {
-  if (!answer.ok) return []
-  const { owner, threadId, runId } = change
-  const isClaimable = (runId !== null && change.run?.status !== undefined) || (answer as WokenAnswer).hasWoken === true
-  const hint = { owner, threadId, ...(runId === null ? {} : { runId }), ...(isClaimable ? { isClaimable } : {}) }
-  const created = answer.created.filter(({ isNew }) => isNew)
-  return [hint, ...created.map(({ run }) => ({ owner: run.owner, threadId: run.threadId, runId: run.id, isClaimable: true }))]
+/** What to tell subscribers about changes that were written; of steps nothing where nobody is here to hear it. */
+export function hintsOf(changes: readonly Change[], answers: readonly Committed[], { isHeard }: { readonly isHeard: boolean }): Hint[] {
+  const hints: Hint[] = []
+  for (let i = 0; i < changes.length; i++) {
+    const answer = answers[i] as Committed
+    if (!answer.ok) continue
+    const { owner, threadId, runId, run } = changes[i] as Change
+    const isClaimable = (runId !== null && run?.status !== undefined) || (answer as WokenAnswer).hasWoken === true
+    if (isClaimable) hints.push(runId === null ? { owner, threadId, isClaimable } : { owner, threadId, runId, isClaimable })
+    else if (isHeard) hints.push(runId === null ? { owner, threadId } : { owner, threadId, runId })
+    for (const { run, isNew } of answer.created) {
+      if (isNew) hints.push({ owner: run.owner, threadId: run.threadId, runId: run.id, isClaimable: true })
+    }
+  }
+  return hints
 }
 
 /** Groups of held changes as parallel arrays: h_ what every step has, m_ how a run begins, waits and ends, s_ snapshots. */
@@ -407,7 +417,8 @@ type OtherAnswer =
 
 type WokenAnswer = Committed & { readonly hasWoken?: boolean }
 
-function readAnswers(answer: Answer, changes: readonly Change[], { sorted, leases }: { sorted: SortedChanges; leases: Leases }): Committed[] {
+function readAnswers(text: string, changes: readonly Change[], { sorted, leases }: { sorted: SortedChanges; leases: Leases }): Answers {
+  const answer = JSON.parse(text) as Answer
   const answers = new Array<Committed>(changes.length)
   const { now } = answer
   const mail = new Set(answer.mail)
@@ -434,7 +445,7 @@ function readAnswers(answer: Answer, changes: readonly Change[], { sorted, lease
   }
   rest.sort((a, b) => a - b)
   for (const [at, index] of rest.entries()) answers[index] = otherAnswer(answer.others?.[at] as OtherAnswer, now)
-  return answers
+  return { answers, now }
 }
 
 function otherAnswer(answer: OtherAnswer, now: number): Committed {

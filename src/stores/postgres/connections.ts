@@ -37,6 +37,8 @@ export class Connections {
   readonly #isOwn: boolean
   #pool: PgPoolLike
   #apart: PgPoolLike | null
+  readonly #sent = new Set<{ readonly client: PgPooledClientLike; readonly since: number }>()
+  readonly #watchdog = setInterval(() => this.#endSilent(), 1_000).unref()
   #isPreparing = true
   #isClosed = false
 
@@ -136,6 +138,7 @@ export class Connections {
   async close(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
+    clearInterval(this.#watchdog)
     const ending = [this.#apart?.end(), this.#isOwn ? this.#pool.end() : undefined]
     // With the server out of reach a connection that waits for an answer is not waited for.
     await Promise.race([Promise.allSettled(ending), sleep(5_000)])
@@ -150,31 +153,35 @@ export class Connections {
   }
 
   async #sendOn(client: PgPooledClientLike, { text, name }: Statement, values: readonly unknown[]): Promise<readonly Row[]> {
+    const sent = { client, since: performance.now() }
     let failure: Error | undefined
-    let timer: NodeJS.Timeout | undefined
-    const wait = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error(`connection given up: no answer within ${answerMs} ms`)), answerMs)
-    })
+    this.#sent.add(sent)
     client.on('error', ignore)
     try {
       const query = { text, values, rowMode: 'array', types: rawTypes } as const
+      if (!this.#isPreparing) return (await client.query(query)).rows as Row[]
       try {
-        const { rows } = await Promise.race([client.query(this.#isPreparing ? { ...query, name } : query), wait])
-        return rows as Row[]
+        return (await client.query({ ...query, name })).rows as Row[]
       } catch (error) {
         if (!isStatementUnknown(error)) throw error
         this.#isPreparing = false
-        const { rows } = await Promise.race([client.query(query), wait])
-        return rows as Row[]
+        return (await client.query(query)).rows as Row[]
       }
     } catch (error) {
       if (isConnectionLost(error) || isReadOnly(error)) failure = error as Error
       if (isReadOnly(error)) this.#renewPool()
       throw error
     } finally {
-      clearTimeout(timer)
+      this.#sent.delete(sent)
       client.removeListener('error', ignore)
       client.release(failure)
+    }
+  }
+
+  /** A server or a network that has gone silent: connections whose answer is long overdue are ended, which fails their statements. */
+  #endSilent(): void {
+    for (const { client, since } of this.#sent) {
+      if (performance.now() - since > answerMs) void (client as unknown as PgOwnClientLike).end().catch(ignore)
     }
   }
 

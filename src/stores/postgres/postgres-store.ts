@@ -1,15 +1,16 @@
 import type { Change, Committed } from '../../store/change.ts'
-import type { Hint, Store } from '../../store/store.ts'
+import type { Store } from '../../store/store.ts'
 import { checkServer } from './check-server.ts'
 import { prepareClaim } from './claim.ts'
 import { Clock } from './clock.ts'
-import { commitSql, encodeBatch, hintsOf } from './commit.ts'
+import { type Answers, commitSql, encodeBatch, hintsOf } from './commit.ts'
 import { Connections, invalidUrl, type PgClientLike, type PgPoolLike, prepareStatement } from './connections.ts'
 import { deleteThreadSql } from './delete-thread.ts'
 import { type Delivered, deliverSql, deliverValues } from './inbox.ts'
 import { Leases } from './leases.ts'
 import { position, prepareReads, tagSql } from './reads.ts'
 import { checkSchemaName, inSchema, migrateSchema } from './schema.ts'
+import { readStepAnswer, stepSql, stepValues } from './step.ts'
 import { prepareTransact } from './transact.ts'
 import { Watch } from './watch.ts'
 import { Writes, type Written } from './writes.ts'
@@ -62,7 +63,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const writes = new Writes(connections, prepare)
   const watch = new Watch(connections, schema.name)
   const reads = prepareReads(connections, prepare)
-  const statements = { commit: prepare(commitSql), deliver: prepare(deliverSql), tag: prepare(tagSql), deleteThread: prepare(deleteThreadSql) }
+  const statements = { commit: prepare(commitSql), step: prepare(stepSql), deliver: prepare(deliverSql), tag: prepare(tagSql), deleteThread: prepare(deleteThreadSql) }
   const encode = (changes: readonly Change[], offset = clock.offset()) =>
     encodeBatch(changes, { offset, leases, isDurable: isFull || changes.some((change) => change.mustSync === true) })
   const { claim, renew } = prepareClaim({ connections, writes, prepare, clock, leases, isDurable: isFull, commit })
@@ -72,11 +73,22 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     connections.refuseClosed()
     if (changes.length === 0) return []
     const offset = clock.offset()
-    const batch = encode(changes, offset)
-    const { answers, now } = batch.readAnswer(textOf(await writes.write(statements.commit, batch.values)))
+    const { answers, now } = (await commitStep(changes, offset)) ?? (await commitBatch(changes, offset))
     clock.learn(now, offset)
-    watch.tell(hintsOfAll(changes, answers))
+    watch.tell(hintsOf(changes, answers, watch))
     return answers
+  }
+
+  async function commitBatch(changes: readonly Change[], offset: number): Promise<Answers> {
+    const batch = encode(changes, offset)
+    return batch.readAnswer(textOf(await writes.write(statements.commit, batch.values)))
+  }
+
+  /** Null if it is not a lone step. */
+  async function commitStep(changes: readonly Change[], offset: number): Promise<Answers | null> {
+    const values = stepValues(changes, { offset, leases, isDurable: isFull || changes[0]?.mustSync === true })
+    if (values === null) return null
+    return readStepAnswer(textOf(await writes.write(statements.step, values)), changes[0] as Change, leases)
   }
 
   return {
@@ -133,7 +145,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
 
     async transact(guarded, body) {
       const { change, answer } = await transact(guarded, body)
-      if (change !== undefined) watch.tell(hintsOf(change, answer))
+      if (change !== undefined) watch.tell(hintsOf([change], [answer], watch))
       return answer
     },
 
@@ -142,7 +154,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
       const batch = encode(changes)
       const { rows } = await client.query({ text: statements.commit.text, values: [null, null, ...batch.values], rowMode: 'array' })
       const { answers } = batch.readAnswer((rows as string[][])[0]?.[0] as string)
-      return { answers, announce: () => watch.tell(hintsOfAll(changes, answers)) }
+      return { answers, announce: () => watch.tell(hintsOf(changes, answers, watch)) }
     },
 
     subscribe: (listener) => watch.subscribe(listener),
@@ -161,12 +173,6 @@ const findHeldSql = `
   SELECT 1 FROM (SELECT t.id FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2 FOR NO KEY UPDATE) t
     JOIN holdfast.runs r ON r.thread = t.id
   WHERE r.owner = $1 AND r.run_id = $3 AND r.epoch = $4 AND r.lease_id = $5 FOR NO KEY UPDATE OF r`
-
-function hintsOfAll(changes: readonly Change[], answers: readonly Committed[]): Hint[] {
-  const hints: Hint[] = []
-  for (let i = 0; i < changes.length; i++) hints.push(...hintsOf(changes[i] as Change, answers[i] as Committed))
-  return hints
-}
 
 /** What a function returned or, after a lost connection, recorded. */
 function textOf(written: Written): string {

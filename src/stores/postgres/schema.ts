@@ -7,6 +7,7 @@ import type { Connections, PgClientLike } from './connections.ts'
 import { deleteThreadFunction } from './delete-thread.ts'
 import { deliverFunction } from './inbox.ts'
 import { tagFunction } from './reads.ts'
+import { stepFunction } from './step.ts'
 import { settleFunctions } from './writes.ts'
 
 /**
@@ -164,6 +165,7 @@ const functionsSql = [
   settleFunctions,
   applyFunction,
   commitFunction,
+  stepFunction,
   ...claimFunctions,
   deliverFunction,
   deleteThreadFunction,

@@ -1,5 +1,5 @@
 import { isTerminal } from '../../model/run.ts'
-import type { Change, NewRun } from '../../store/change.ts'
+import type { Change, NewRun, RunChange } from '../../store/change.ts'
 import type { LeasePlace, Leases } from './leases.ts'
 
 /** Changes under one lease, one after the other. */
@@ -29,7 +29,32 @@ export interface SortedChanges {
 export function sortChanges(changes: readonly Change[], leases: Leases): SortedChanges {
   const hasJudge = changes.some(({ operation }) => operation?.kind === 'intend' || operation?.kind === 'resolve')
   const tokens = changes.map((change, index) => tokenOf(change, { index, leases, hasJudge }))
-  const users = changes.length === 1 ? null : findUsers(changes, tokens)
+  return sortSteps(changes, tokens) ?? sortAll(changes, tokens)
+}
+
+/** A batch of nothing but held changes, the usual one: who meets whom is told by row numbers. Null if it is another. */
+function sortSteps(changes: readonly Change[], tokens: readonly Token[]): SortedChanges | null {
+  const groups = new Map<number, HeldGroup & { hasEnded: boolean }>()
+  for (let index = 0; index < changes.length; index++) {
+    const token = tokens[index] as Token
+    const { guard, run } = changes[index] as Change
+    if (token.kind !== 'held' || guard.kind !== 'lease') return null
+    const { epoch, leaseId } = guard
+    const hasEnded = endsGroup(run)
+    const group = groups.get(token.place.thread)
+    if (group === undefined) {
+      groups.set(token.place.thread, { place: token.place, epoch, leaseId, indexes: [index], hasEnded })
+    } else {
+      if (group.leaseId !== leaseId || group.epoch !== epoch || group.hasEnded) return null
+      group.indexes.push(index)
+      group.hasEnded = hasEnded
+    }
+  }
+  return { held: sortByThread([...groups.values()]), starts: [], others: [], rankCount: 0 }
+}
+
+function sortAll(changes: readonly Change[], tokens: readonly Token[]): SortedChanges {
+  const users = findUsers(changes, tokens)
   const groups = new Map<string, HeldGroup>()
   const starts: { index: number; rank: number }[] = []
   const others: { index: number; rank: number; createRanks: number[] }[] = []
@@ -37,21 +62,18 @@ export function sortChanges(changes: readonly Change[], leases: Leases): SortedC
   for (let index = 0; index < changes.length; index++) {
     const change = changes[index] as Change
     const token = tokens[index] as Token
-    const isAlone = users === null || namesOf(change).every((name) => users.get(name) === token.key)
+    const isAlone = token.kind !== 'other' && namesOf(change).every((name) => users.get(name) === token.key)
     if (isAlone && token.kind === 'held') {
-      addHeld(groups, index, change, token.place)
-    } else if (isAlone && token.kind === 'start') {
+      addHeld(groups, { index, change, place: token.place })
+    } else if (isAlone) {
       starts.push({ index, rank: ++rankCount })
     } else {
-      const createRanks: number[] = []
       const rank = ++rankCount
-      for (let count = change.creates?.length ?? 0; count > 0; count--) createRanks.push(++rankCount)
-      others.push({ index, rank, createRanks })
+      others.push({ index, rank, createRanks: (change.creates ?? []).map(() => ++rankCount) })
     }
   }
-  const held = [...groups.values()].sort((a, b) => a.place.thread - b.place.thread)
   if (starts.length > 1) starts.sort((a, b) => compare(createOf(changes, a.index), createOf(changes, b.index)))
-  return { held, starts, others, rankCount }
+  return { held: sortByThread([...groups.values()]), starts, others, rankCount }
 }
 
 type Token = { readonly kind: 'held'; readonly key: string; readonly place: LeasePlace } | { readonly kind: 'start' | 'other'; readonly key: string }
@@ -77,16 +99,19 @@ function findUsers(changes: readonly Change[], tokens: readonly Token[]): Map<st
   for (let index = 0; index < changes.length; index++) {
     const change = changes[index] as Change
     const { key } = tokens[index] as Token
-    // What follows the end of a lease has to be refused, and what follows an uncounted claim depends on the count: one by one.
     const user = ended.has(key) ? null : key
     for (const name of namesOf(change)) {
       const known = users.get(name)
       users.set(name, known === undefined || known === user ? user : null)
     }
-    const { status, uncountClaim } = change.run ?? {}
-    if ((status !== undefined && status !== 'running') || uncountClaim === true) ended.add(key)
+    if (endsGroup(change.run)) ended.add(key)
   }
   return users
+}
+
+/** What follows the end of a lease has to be refused, and what follows an uncounted claim depends on the count: one by one. */
+function endsGroup(run: RunChange | undefined): boolean {
+  return run !== undefined && ((run.status !== undefined && run.status !== 'running') || run.uncountClaim === true)
 }
 
 /** The threads and runs that a change is about. */
@@ -97,13 +122,17 @@ function namesOf(change: Change): string[] {
   return names
 }
 
-function addHeld(groups: Map<string, HeldGroup>, index: number, { guard }: Change, place: LeasePlace): void {
-  if (guard.kind !== 'lease') return
-  const { epoch, leaseId } = guard
+function addHeld(groups: Map<string, HeldGroup>, { index, change, place }: { index: number; change: Change; place: LeasePlace }): void {
+  if (change.guard.kind !== 'lease') return
+  const { epoch, leaseId } = change.guard
   const key = `${epoch} ${leaseId}`
   const group = groups.get(key)
   if (group === undefined) groups.set(key, { place, epoch, leaseId, indexes: [index] })
   else group.indexes.push(index)
+}
+
+function sortByThread(groups: HeldGroup[]): HeldGroup[] {
+  return groups.sort((a, b) => a.place.thread - b.place.thread)
 }
 
 function isOf(place: LeasePlace, { owner, threadId, runId }: Change): boolean {

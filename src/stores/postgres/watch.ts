@@ -42,11 +42,16 @@ export class Watch {
     return () => this.#listeners.delete(subscription)
   }
 
+  /** Somebody in this process listens. */
+  get isHeard(): boolean {
+    return this.#listeners.size > 0
+  }
+
   /** After a write: tells who is here, and announces to others what they may have to act on. */
   tell(hints: readonly Hint[]): void {
     for (const hint of hints) {
       this.#tellHere(hint)
-      const isForOthers = hint.isClaimable === true || hint.hasMail === true || hint.runId === undefined
+      const isForOthers = hint.isClaimable === true || hint.hasMail === true
       if (isForOthers && this.#state !== 'closed') this.#outbox.set(JSON.stringify([hint.owner, hint.runId ?? hint.threadId]), hint)
     }
     if (this.#outbox.size > 0 && !this.#isSending) void this.#send()

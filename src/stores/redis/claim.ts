@@ -17,7 +17,7 @@ export interface Claimed {
 
 export async function claim(connection: Connection, request: ClaimRequest, offsetMs: number): Promise<Claimed> {
   const { workerId, leaseMs, limit } = request
-  const word = randomBytes(9).toString('base64url')
+  const word = randomBytes(9).toString('hex')
   const args = [workerId, String(Math.round(leaseMs)), String(limit), `${word}.`, packRequest(request)]
   const [now, ...found] = (await connection.once(claimScript, offsetMs, args, { canRecall: false })) as readonly Reply[]
   const claims: Claim[] = []

@@ -3,7 +3,7 @@ import type { Run } from '../../model/run.ts'
 import type { Change, Committed, NewRun, OperationChange, Refusal, RunChange } from '../../store/change.ts'
 import type { Hint } from '../../store/store.ts'
 import type { Connection, Reply } from './connection.ts'
-import { unknownError } from './errors.ts'
+import { partlyWrittenError } from './errors.ts'
 import { laneOf, pairOf } from './keys.ts'
 import { Packer } from './pack.ts'
 import {
@@ -40,7 +40,7 @@ export async function commit(connection: Connection, changes: readonly Change[],
   try {
     return [...written, ...(await commit(connection, changes.slice(count), options))]
   } catch (cause) {
-    throw unknownError(cause)
+    throw partlyWrittenError(cause)
   }
 }
 

@@ -94,6 +94,15 @@ export function unknownError(cause: unknown): HoldfastError {
   )
 }
 
+/** A batch that was too large for one call was written in part. */
+export function partlyWrittenError(cause: unknown): HoldfastError {
+  return new HoldfastError(
+    'outcome_unknown',
+    `A very large batch went to Redis in parts, and not all of them were written. Read before trying again. (${shortened(messageOf(cause))})`,
+    { cause, retryable: true },
+  )
+}
+
 /** The namespace is not there any more, or it is not the one that was opened. `found` is its life, or "none". */
 export function goneError(namespace: string, found: string, cause?: unknown): HoldfastError {
   const what = found === 'none' ? 'is gone' : 'was replaced by another'
