@@ -1,6 +1,7 @@
 import { defineConfig } from 'vitest/config'
 
-// The condition makes `holdfast` and its entry points mean the sources, as in tsconfig.json and `node --conditions`.
+// The condition makes `holdfast` and its entry points mean the sources, as in tsconfig.json and `node --conditions`. Vitest gives the
+// list to Node as well, so `import` must not be in it: a `require` inside a package would get that package's ES modules.
 const conditions = ['holdfast-source', 'node']
 
 export default defineConfig({
@@ -11,6 +12,7 @@ export default defineConfig({
     include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
     exclude: ['**/node_modules/**', 'dist/**'],
     pool: 'forks',
+    globalSetup: 'test/servers/setup.ts',
     // For the processes that tests start.
     env: { NODE_OPTIONS: '--conditions=holdfast-source' },
     testTimeout: 30_000,

@@ -97,9 +97,11 @@ class Effect<T> {
   async #intend(): Promise<Next<T>> {
     const { path } = this.#call
     const event = this.#execution.event('effect_intended', this.#call, { attempt: this.#attempt, data: { key: this.#key } })
-    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name: path })
+    // The name without its scopes: the same effect may be called from several.
+    const name = path.slice(path.lastIndexOf('/') + 1)
+    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name })
     if (taken === null) return { stage: { kind: 'intended' } }
-    if (taken.name !== path) return this.#failForGood(this.#otherName(taken), 'nothing')
+    if (taken.name !== name) return this.#failForGood(this.#otherName(taken), 'nothing')
     if (!isOpen(taken.status)) return this.#skip(taken)
     await this.#execution.park({
       dueAt: this.#execution.now() + lookAgainMs,

@@ -160,7 +160,11 @@ async function callFunction(execution: Execution, input: unknown): Promise<void>
 }
 
 async function fail(execution: Execution, error: unknown): Promise<void> {
-  const data = { error: toStorableError(error), failed: [...new Set([...blamed(error), ...execution.unheardFailures])] }
+  // An error of the function's own, made of a failure without naming it as its cause: the last failure is the likely one.
+  const known = blamed(error)
+  const last = known.length === 0 && execution.lastFailure !== undefined ? [execution.lastFailure] : []
+  const failed = [...new Set([...known, ...last, ...execution.unheardFailures])]
+  const data = { error: toStorableError(error), failed }
   await execution.finish('failed', execution.event('run_failed', null, { data }))
 }
 

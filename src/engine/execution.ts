@@ -51,6 +51,8 @@ export class Execution {
   #resultsOnTheirWay = 0
   /** Final failures that are recorded, or about to be, and were not thrown into the function before it ended. */
   readonly unheardFailures = new Set<CallKey>()
+  /** The final failure that was thrown into the function last. */
+  lastFailure: CallKey | undefined
   readonly #committer: Committer
   readonly #writer: RunWriter
   #abort: AbortController | undefined
@@ -98,6 +100,7 @@ export class Execution {
       outcomes: options.tape.outcomes,
       onResult: (outcome) => {
         if (outcome.isFailure && this.playback.isEnding) this.unheardFailures.add(outcome.key)
+        else if (outcome.isFailure) this.lastFailure = outcome.key
         this.line.advance(outcome.patchCount)
       },
       onLive: () => this.#goLive(),
@@ -262,7 +265,10 @@ export class Execution {
     }
     if (this.isDetached) return never()
     this.throwIfEnded()
-    if (options.failureOf !== undefined) this.unheardFailures.delete(options.failureOf)
+    if (options.failureOf !== undefined) {
+      this.unheardFailures.delete(options.failureOf)
+      this.lastFailure = options.failureOf
+    }
     this.line.advance(position)
   }
 
@@ -499,13 +505,19 @@ export class Execution {
     this.#isCheckingMail = true
     try {
       const messages = await this.store.readInbox({ owner: this.owner, runId: this.runId })
+      let pause: { readonly by: string | undefined } | null = null
       for (const message of messages) {
-        if (!this.#writer.markRead(message.id)) continue
+        if (!this.#writer.markRead(message)) continue
         const by = message.payload === null ? undefined : (this.codec.decode(message.payload) as { by?: string }).by
-        if (message.kind === 'resume') this.#takeBackPause()
         if (message.kind === 'cancel') this.requestCancel(by)
-        else if (message.kind === 'pause') this.requestPause(by)
+        else if (message.kind === 'pause') pause = { by }
+        else if (message.kind === 'resume') {
+          pause = null
+          this.#takeBackPause()
+          this.#writer.forgetPauses()
+        }
       }
+      if (pause !== null) this.requestPause(pause.by)
     } catch (error) {
       this.log.warn('inbox could not be read', { runId: this.runId, error })
     } finally {

@@ -28,7 +28,10 @@ export class RunWriter {
   #startsTape: boolean
   #hasNewInput = false
   #stateVersion: number | undefined
-  #readMessages: number[] = []
+  /** Requests that were read, by id: their kinds. */
+  readonly #requests = new Map<number, string>()
+  /** Messages that are dealt with. */
+  #doneMessages: number[] = []
 
   constructor(options: {
     claim: Claim
@@ -104,11 +107,20 @@ export class RunWriter {
     this.#stateVersion = version
   }
 
-  /** The next change takes the message out of the inbox. False if that is already so. */
-  markRead(messageId: number): boolean {
-    if (this.#readMessages.includes(messageId)) return false
-    this.#readMessages.push(messageId)
+  /** The change that stops the run takes the message out of the inbox. False if it was read before. */
+  markRead({ id, kind }: { readonly id: number; readonly kind: string }): boolean {
+    if (this.#requests.has(id) || this.#doneMessages.includes(id)) return false
+    this.#requests.set(id, kind)
     return true
+  }
+
+  /** Nothing is left to do about what was read, a request to cancel excepted: the next change takes it out of the inbox. */
+  forgetPauses(): void {
+    for (const [id, kind] of this.#requests) {
+      if (kind === 'cancel') continue
+      this.#requests.delete(id)
+      this.#doneMessages.push(id)
+    }
   }
 
   #make(events: readonly NewEvent[], options: ChangeOptions & { readonly isCheckpoint: boolean }): Change {
@@ -137,14 +149,11 @@ export class RunWriter {
       this.#stateVersion = undefined
     }
     // Only what stops the run has dealt with a request: a crash before it must find the request again.
-    if (
-      this.#readMessages.length > 0 &&
-      options.run?.reason !== undefined &&
-      options.run.status !== 'pending' &&
-      options.run.status !== 'waiting'
-    ) {
-      change.readMessages = this.#readMessages
-      this.#readMessages = []
+    const status = options.run?.status
+    if (status !== undefined && status !== 'pending' && status !== 'waiting') this.#doneMessages.push(...this.#requests.keys())
+    if (this.#doneMessages.length > 0) {
+      change.readMessages = this.#doneMessages
+      this.#doneMessages = []
     }
     if (events.some((event) => event.patch !== null)) {
       const snapshot = this.#line.snapshot()

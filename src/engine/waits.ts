@@ -38,7 +38,7 @@ export class Waits {
   /** How the run would wait as a row: until when, for what, for which operations. Null while something is due soon. */
   asRow(): { readonly dueAt: number; readonly reason: WaitReason; readonly waitKeys: readonly string[] } | null {
     const waits = [...this.#waiting]
-    const dueAt = Math.min(...waits.map(dueAsRow))
+    const dueAt = waits.reduce((soonest, wait) => Math.min(soonest, dueAsRow(wait)), Number.POSITIVE_INFINITY)
     const first = waits.find((wait) => dueAsRow(wait) === dueAt)
     if (first === undefined || dueAt - this.#now() <= longWaitMs) return null
     return { dueAt, reason: first.reason, waitKeys: [...new Set(waits.flatMap((wait) => wait.waitKey ?? []))] }

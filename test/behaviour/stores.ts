@@ -27,8 +27,8 @@ export interface Scene {
   readonly folder: string
 }
 
-/** The write at which a process dies: right before or right after the first one with an event of this type. */
-export type Death = { readonly before: EventType } | { readonly after: EventType }
+/** The write at which a process dies: right before or after the first one with an event of this type, or before the n-th. */
+export type Death = { readonly before: EventType } | { readonly after: EventType } | { readonly beforeWrite: number }
 
 export interface Mortal {
   readonly hf: Holdfast
@@ -162,6 +162,7 @@ function makeMortal(store: Store, death?: Death): { store: Store; die: () => voi
   const dead = new Promise<void>((resolve) => {
     tell = resolve
   })
+  let writes = 0
   const unanswered: ((error: Error) => void)[] = []
   const die = () => {
     if (state === 'alive') state = 'dead'
@@ -181,6 +182,8 @@ function makeMortal(store: Store, death?: Death): { store: Store; die: () => voi
     changes.some(({ events }) => events.some((event) => event.type === type))
   const commit = (changes: readonly Change[]) =>
     call(async () => {
+      writes++
+      if (death !== undefined && 'beforeWrite' in death && writes === death.beforeWrite) return die()
       if (death !== undefined && 'before' in death && isFatal(changes, death.before)) return die()
       const answer = await store.commit(changes)
       if (death !== undefined && 'after' in death && isFatal(changes, death.after)) die()

@@ -1,4 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createClient } from 'redis'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
@@ -507,6 +509,19 @@ describe('redis, when it cannot be opened', () => {
     '%s is invalid_url',
     async (url) => expect(await codeOf(openRedisStore({ url, durability: 'full' }))).toBe('invalid_url'),
   )
+
+  it('without the package "redis" it says what to install', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'holdfast-bare-'))
+    endings.push(async () => rmSync(folder, { recursive: true }))
+    cpSync(join(import.meta.dirname, '../../src'), join(folder, 'src'), { recursive: true })
+    writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
+    const program = `import { openRedisStore } from './src/stores/redis/redis-store.ts'
+      await openRedisStore({ url: 'redis://localhost', durability: 'full' }).catch((error) => console.log(error.code, error.message))`
+    writeFileSync(join(folder, 'program.ts'), program)
+    expect(await nextLine(spawn(process.execPath, [join(folder, 'program.ts')]))).toMatch(
+      /^missing_dependency .*npm install redis$/,
+    )
+  })
 
   it('a replica is refused', async () => {
     const own = await startRedis({ settings: { replicaof: `127.0.0.1 ${server.port}` } })

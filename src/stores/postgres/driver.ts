@@ -1,10 +1,13 @@
 import { HoldfastError } from '../../model/errors.ts'
 
+// biome-ignore lint/suspicious/noExplicitAny: what an event brings depends on the event
+type Listener = (...args: any[]) => void
+
 /** As much of `pg` as this store uses. Its own types stay out of ours: it is an optional peer. */
 export interface PgClientLike {
   query(query: string | PgQuery, values?: readonly unknown[]): Promise<PgResult>
-  on(event: string, listener: (...args: never[]) => void): unknown
-  removeListener(event: string, listener: (...args: never[]) => void): unknown
+  on(event: string, listener: Listener): unknown
+  removeListener(event: string, listener: Listener): unknown
 }
 
 export interface PgPooledClientLike extends PgClientLike {
@@ -20,7 +23,7 @@ export interface PgOwnClientLike extends PgClientLike {
 export interface PgPoolLike {
   connect(): Promise<PgPooledClientLike>
   end(): Promise<void>
-  on?(event: string, listener: (...args: never[]) => void): unknown
+  on?(event: string, listener: Listener): unknown
   readonly options?: object
 }
 

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { codeOf, type HoldfastError } from '../../model/errors.ts'
+import type { HoldfastError } from '../../model/errors.ts'
 import { closedError, goneError, troubleOf, unknownError, unreachableError } from './errors.ts'
 import { lifeKey } from './keys.ts'
 import type { Link, LinkSource, Reply } from './link.ts'
@@ -65,7 +65,7 @@ export class Connection {
   static async open(source: LinkSource, options: ConnectionOptions): Promise<Connection> {
     const connection = new Connection(source, options)
     connection.#link = await connection.#connect().catch((cause: unknown) => {
-      throw toOpenError(cause, options.namespace)
+      throw toConnectError(cause, options.namespace)
     })
     return connection
   }
@@ -218,10 +218,10 @@ export class Connection {
       if (this.#isClosed) throw closedError()
       try {
         this.#link = await this.#connect()
+        if (this.#isClosed) this.#link.drop()
       } catch (cause) {
-        const trouble = troubleOf(cause, this.namespace)
-        const error = 'error' in trouble ? trouble.error : unreachableError(cause)
-        if (trouble.kind === 'final' || performance.now() >= endsAt) throw error
+        const error = toConnectError(cause, this.namespace)
+        if (!error.retryable || performance.now() >= endsAt) throw error
         await this.#pause(failures)
       }
     }
@@ -279,8 +279,7 @@ function isGone(error: HoldfastError): boolean {
   return error.details['found'] !== undefined
 }
 
-function toOpenError(cause: unknown, namespace: string): unknown {
-  if (codeOf(cause) !== undefined) return cause
+function toConnectError(cause: unknown, namespace: string): HoldfastError {
   const trouble = troubleOf(cause, namespace)
   return 'error' in trouble ? trouble.error : unreachableError(cause)
 }

