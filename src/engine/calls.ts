@@ -62,9 +62,9 @@ export class Calls {
    */
   defaultKey(call: Call): string {
     const tape = this.#tape.number === 1 ? '' : `~${this.#tape.number}`
-    const escape = (id: string) => id.replace(/[%/~:]/g, (mark) => `%${mark.charCodeAt(0).toString(16)}`)
-    const owner = this.#owner === '' ? '' : `${escape(this.#owner)}:`
-    const key = `${owner}${escape(this.#runId)}${tape}/${call.path}#${call.count}`
+    const escaped = (id: string) => id.replace(/[%/~:]/g, (mark) => `%${mark.charCodeAt(0).toString(16)}`)
+    const owner = this.#owner === '' ? '' : `${escaped(this.#owner)}:`
+    const key = `${owner}${escaped(this.#runId)}${tape}/${call.path}#${call.count}`
     return Buffer.byteLength(key) <= maxIdBytes ? key : createHash('sha256').update(key).digest('base64url')
   }
 
