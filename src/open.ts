@@ -37,8 +37,8 @@ export interface SqliteHandle {
 
 /**
  * Opens a store and, unless told otherwise, a worker in this process.
- * `memory:`, `sqlite:FILE`, a better-sqlite3 handle, or a store of your own; default `$HOLDFAST_URL`, else
- * `sqlite:.holdfast/holdfast.db`.
+ * `memory:`, `sqlite:FILE`, `postgres://…[?schema=NAME]`, `redis://…[?namespace=NAME]`, a better-sqlite3 handle, or a store of
+ * your own; default `$HOLDFAST_URL`, else `sqlite:.holdfast/holdfast.db`.
  */
 export async function open(url?: string | SqliteHandle | Store, options: OpenOptions = {}): Promise<Holdfast> {
   requireNode()
@@ -90,7 +90,18 @@ async function openStore(
     const { openSqliteStore } = await import('./stores/sqlite/sqlite-store.ts')
     return openSqliteStore({ ...options, file })
   }
-  throw new HoldfastError('invalid_url', `"${shown(url)}" is not a store that Holdfast knows. Use memory: or sqlite:FILE.`)
+  if (/^postgres(ql)?:\/\//.test(url)) {
+    const { openPostgresStore } = await import('./stores/postgres/postgres-store.ts')
+    return openPostgresStore({ ...options, url })
+  }
+  if (/^rediss?:\/\//.test(url)) {
+    const { openRedisStore } = await import('./stores/redis/redis-store.ts')
+    return openRedisStore({ ...options, url })
+  }
+  throw new HoldfastError(
+    'invalid_url',
+    `"${shown(url)}" is not a store that Holdfast knows. Use memory:, sqlite:FILE, postgres://… or redis://….`,
+  )
 }
 
 function assemble(store: Store, options: OpenOptions, closeStore: () => Promise<void>): Holdfast {
