@@ -10,11 +10,13 @@ import { open, workflow } from 'holdfast'
 import { Floor, recycleWal, walPages } from './measuring/floor.ts'
 import { printLoad, printMachine } from './measuring/machine.ts'
 import { Scorecard } from './measuring/scorecard.ts'
-import { formatSpread, medianOf, spreadOf } from './measuring/spread.ts'
+import { formatSpread, spreadOf } from './measuring/spread.ts'
 
 const sliceCount = Math.max(7, Number(optionOf('slices') ?? 9))
 const only = optionOf('only')
 const stepsASlice = 500
+/** Floor and engine take turns after so many steps: short enough that both meet the machine in the same mood. */
+const blockSize = 50
 const runCount = 500
 const stepsARun = 10
 /** More than the 1000 pages after which SQLite copies its WAL into the database and begins it anew. */
@@ -43,60 +45,54 @@ not measured
 async function measureLoneStep(): Promise<void> {
   const engineFile = join(folder, 'lone.db')
   const floorFile = join(folder, 'lone-floor.db')
-  let sliceMs = 0
-  let pages = 0
-  const lone = workflow('lone', async (ctx, input: { steps: number }) => {
+  const slices: { floorUs: number; engineUs: number }[] = []
+  let floor: Floor | undefined
+  let enginePages = 0
+  const lone = workflow('lone', async (ctx, input: { blocks: number }) => {
     // The first commit of a run also starts its tape; it is not a step's.
     await ctx.step('s', () => 0)
     const pagesBefore = walPages(engineFile)
-    const startedAt = performance.now()
-    for (let i = 0; i < input.steps; i++) await ctx.step('s', () => i)
-    sliceMs = performance.now() - startedAt
-    pages = walPages(engineFile) - pagesBefore
+    let [engineMs, floorMs] = [0, 0]
+    for (let block = 0; block < input.blocks; block++) {
+      const startedAt = performance.now()
+      for (let i = 0; i < blockSize; i++) await ctx.step('s', () => i)
+      const between = performance.now()
+      floor?.write(blockSize)
+      engineMs += between - startedAt
+      floorMs += performance.now() - between
+    }
+    const steps = input.blocks * blockSize
+    enginePages = (walPages(engineFile) - pagesBefore) / steps
+    slices.push({ engineUs: (engineMs * 1_000) / steps, floorUs: (floorMs * 1_000) / steps })
   })
   const hf = await open(`sqlite:${engineFile}`, { workflows: [lone] })
-  await hf.run(lone, { steps: warmUpSteps })
-  const floor = await Floor.open(floorFile, { like: engineFile, threads: 1 })
+  await hf.run(lone, { blocks: warmUpSteps / blockSize })
+  floor = await Floor.open(floorFile, { like: engineFile, threads: 1 })
   floor.write(warmUpSteps)
 
   // Where floor and engine differ in the pages that they write, they do not write the same.
-  recycleWal(engineFile)
-  await hf.run(lone, { steps: 200 })
-  const enginePages = pages / 200
-  recycleWal(floorFile)
+  for (const file of [engineFile, floorFile]) recycleWal(file)
   floor.write(1)
   const pagesBefore = walPages(floorFile)
-  floor.write(200)
-  const floorPages = (walPages(floorFile) - pagesBefore) / 200
+  await hf.run(lone, { blocks: 4 })
+  const pages = { engine: enginePages, floor: (walPages(floorFile) - pagesBefore) / (4 * blockSize) }
 
-  const floorUs: number[] = []
-  const engineUs: number[] = []
-  for (let slice = 0; slice < sliceCount; slice++) {
-    const turns = [
-      async () => {
-        const startedAt = performance.now()
-        floor.write(stepsASlice)
-        floorUs.push(((performance.now() - startedAt) * 1_000) / stepsASlice)
-      },
-      async () => {
-        await hf.run(lone, { steps: stepsASlice })
-        engineUs.push((sliceMs * 1_000) / stepsASlice)
-      },
-    ]
-    // Whoever goes second in one pair goes first in the next, so that a drift hurts both.
-    for (const turn of slice % 2 === 0 ? turns : turns.reverse()) await turn()
-  }
+  slices.length = 0
+  for (let slice = 0; slice < sliceCount; slice++) await hf.run(lone, { blocks: stepsASlice / blockSize })
   const wal = { floor: statSync(`${floorFile}-wal`).size, engine: statSync(`${engineFile}-wal`).size }
   await hf.close()
   floor.close()
 
-  const ratios = spreadOf(engineUs.map((us, slice) => us / (floorUs[slice] as number)))
+  const floorUs = spreadOf(slices.map((slice) => slice.floorUs))
+  const engineUs = spreadOf(slices.map((slice) => slice.engineUs))
+  const ratios = spreadOf(slices.map((slice) => slice.engineUs / slice.floorUs))
   console.log(`
-(a) a lone run's step: await ctx.step('s', () => i) in a loop, ${stepsASlice} steps a slice
-    timed: the loop inside the function, call to return; per step two log rows, the head of the thread, one commit
-  floor     ${formatSpread(spreadOf(floorUs), 0)} µs a transaction, ${perSecond(medianOf(floorUs))}/s; ${floorPages.toFixed(2)} WAL pages each, WAL ${kilobytes(wal.floor)}
-  engine    ${formatSpread(spreadOf(engineUs), 0)} µs a step, ${perSecond(medianOf(engineUs))}/s; ${enginePages.toFixed(2)} WAL pages each, WAL ${kilobytes(wal.engine)}
-  ratio     ${formatSpread(ratios)} engine / floor, slice by slice; ${(medianOf(engineUs) - medianOf(floorUs)).toFixed(0)} µs more`)
+(a) a lone run's step: await ctx.step('s', () => i) in a loop
+    timed: the loop inside the function, call to return; ${blockSize} steps, then ${blockSize} transactions of the floor, and so on, ${stepsASlice} of each a slice
+    written: two log rows and the head of the thread in one commit, by both
+  floor     ${formatSpread(floorUs, 0)} µs a transaction, ${perSecond(floorUs.median)}/s; ${pages.floor.toFixed(2)} WAL pages each, WAL ${kilobytes(wal.floor)}
+  engine    ${formatSpread(engineUs, 0)} µs a step, ${perSecond(engineUs.median)}/s; ${pages.engine.toFixed(2)} WAL pages each, WAL ${kilobytes(wal.engine)}
+  ratio     ${formatSpread(ratios)} engine / floor, slice by slice; ${(engineUs.median - floorUs.median).toFixed(0)} µs more`)
   scorecard.atMost(
     "a lone run's step against a raw transaction",
     ratios.median,
@@ -147,17 +143,18 @@ async function measureLoad(): Promise<void> {
   let longestMs = 0
   for (let slice = 0; slice < sliceCount; slice++) {
     const runLoad = await prepareLoad(`load-${slice}`)
-    const turns = [
-      async () => {
-        const startedAt = performance.now()
-        longestMs = Math.max(longestMs, floor.write(2 * stepsASlice).longestMs)
-        floorRates.push((2 * stepsASlice * 1_000) / (performance.now() - startedAt))
-      },
-      async () => void loads.push(await runLoad()),
-    ]
-    for (const turn of slice % 2 === 0 ? turns : turns.reverse()) await turn()
+    // Half of the floor before the load and half after it, so that a drift of the machine hurts both.
+    let floorMs = 0
+    const writeFloor = (): void => {
+      const startedAt = performance.now()
+      longestMs = Math.max(longestMs, floor.write(stepsASlice / 2).longestMs)
+      floorMs += performance.now() - startedAt
+    }
+    writeFloor()
+    loads.push(await runLoad())
+    writeFloor()
+    floorRates.push((stepsASlice * 1_000) / floorMs)
   }
-
   for (let slice = 0; slice < sliceCount; slice++) {
     const startedAt = performance.now()
     floor.write(5_000, 500)

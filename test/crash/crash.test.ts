@@ -25,7 +25,7 @@ test('a run survives a kill before and after every write, in every body and at e
   const { kills, broken } = await harness.killOnce()
   expect(broken).toEqual([])
   // A boundary may be missed when writes fall into other batches than in the undisturbed run.
-  expect(kills).toBeGreaterThan(harness.boundaries.length * 0.95)
+  expect(kills).toBeGreaterThan(harness.boundaries.length * 0.8)
 })
 
 test('an effect whose answer got lost keeps its key when another process sends it again', { timeout: limitMs }, async () => {

@@ -56,6 +56,20 @@ export class CrashHarness {
     )
   }
 
+  /** Every act of the store fails now and then, before or after it was done, with a seed for each scene. */
+  failByChance(
+    count: number,
+    { ofFailure, seed }: { ofFailure: number; seed: number },
+    onScene?: () => void,
+  ): Promise<CrashResult> {
+    const scenes = Array.from({ length: count }, (_, index) => ({
+      runs,
+      chance: { ofFailure, seed: seed + index },
+      nextFault: () => null,
+    }))
+    return this.#playAll(scenes, onScene)
+  }
+
   /** A kill, and another while it recovers, at places chosen by the seed. */
   killTwice(count: number, seed: number, onScene?: () => void): Promise<CrashResult> {
     const random = createRandom(seed)

@@ -1,7 +1,8 @@
-import { type Holdfast, HoldfastError, open, type RunHandle } from 'holdfast'
+import { HoldfastError, open } from 'holdfast'
 import type { Change } from '../../src/store/change.ts'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 import { wrapStore } from '../../src/testing/faulty-store.ts'
+import { createRandom } from '../../src/testing/random.ts'
 import { type Fault, isFaultAt } from './fault.ts'
 import { Journal } from './journal.ts'
 import { ProviderClient } from './provider.ts'
@@ -18,6 +19,8 @@ export interface Life {
   readonly fault: Fault | null
   /** What happens at the fault: a signal, that many ms in which the event loop is blocked, or the store says so. */
   readonly strike: 'SIGKILL' | 'SIGSTOP' | number | 'outcome_unknown' | 'store_unavailable'
+  /** Besides the fault: each act of the store fails with this probability, half of the time after it was done. */
+  readonly chance?: { readonly ofFailure: number; readonly seed: number }
   readonly leaseMs: number
   readonly runs: readonly {
     readonly workflow: string
@@ -48,7 +51,7 @@ export interface Report {
  * Lives: opens the store, wraps it, starts the runs (or finds them started) and waits for their outputs; or works until
  * it is told to close. Strikes where it was told to.
  */
-export async function live(life: Life, untilToldToClose?: () => Promise<undefined>): Promise<Report> {
+export async function live(life: Life, toldToClose?: Promise<undefined>): Promise<Report> {
   const startedAt = performance.now()
   const journal = new Journal(life.journal, life.number)
   const provider = new ProviderClient({ port: life.port, account: life.account, life: life.number })
@@ -59,20 +62,25 @@ export async function live(life: Life, untilToldToClose?: () => Promise<undefine
   let isStruck = false
 
   const inner = await openSqliteStore({ file: life.file, durability: 'full' })
+  const random = createRandom(life.chance?.seed ?? 0)
   const store = wrapStore(inner, {
     before: (act, nth, args) => {
       acts[act] = nth
+      failByChance('store_unavailable', act)
       if (isFaultAt(life.fault, { act, nth, args, when: 'before' })) strike()
     },
     after: (act, nth, args) => {
+      failByChance('outcome_unknown', act, act === 'commit' ? resultsIn(args[0] as Change[]) : [])
       if (isFaultAt(life.fault, { act, nth, args, when: 'after' })) strike(act === 'commit' ? resultsIn(args[0] as Change[]) : [])
     },
   })
   const { leaseMs, closeGraceMs = 5_000, concurrency = 100 } = life
   const hf = await open(store, { workflows, worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 } })
 
-  const handles = await Promise.all(life.runs.map((run) => startRun(hf, run)))
-  const ends = untilToldToClose?.() ?? Promise.all(handles.map((handle) => handle.result()))
+  const handles = await Promise.all(
+    life.runs.map(({ workflow, id, threadId, input }) => patiently(() => hf.start(workflow, input, { id, threadId }))),
+  )
+  const ends = toldToClose ?? Promise.all(handles.map((handle) => patiently(() => handle.result())))
   ends
     .catch(() => {})
     .finally(() => {
@@ -82,7 +90,8 @@ export async function live(life: Life, untilToldToClose?: () => Promise<undefine
 
   const outputs = Object.fromEntries((results ?? []).map((output, index) => [life.runs[index]?.id, output]))
   const states: Record<string, unknown> = {}
-  if (results !== undefined) for (const { threadId } of life.runs) states[threadId] = await hf.thread(threadId).state()
+  if (results !== undefined)
+    for (const { threadId } of life.runs) states[threadId] = await patiently(() => hf.thread(threadId).state())
   await hf.close()
   await inner.close()
   journal.close()
@@ -98,16 +107,24 @@ export async function live(life: Life, untilToldToClose?: () => Promise<undefine
     else throw new HoldfastError(life.strike, 'The store was told to fail here.')
   }
 
+  function failByChance(code: 'store_unavailable' | 'outcome_unknown', act: string, written: readonly string[] = []): void {
+    if (life.chance === undefined || act === 'migrate' || isOver || !random.chance(life.chance.ofFailure / 2)) return
+    journal.write({ kind: 'struck', written })
+    throw new HoldfastError(code, `The store was told to fail at ${act}.`)
+  }
+
   /** The person behind `hf.resolve`: asks the provider, and says what it says. */
   async function decideUnsureEffects(): Promise<void> {
     while (!isOver) {
-      const { items } = await hf.runs.list({ status: 'waiting' })
+      const { items } = await patiently(() => hf.runs.list({ status: 'waiting' }))
       for (const { id } of items.filter(({ reason }) => reason === 'person')) {
-        const events = await (await hf.runs.get(id)).events()
+        const events = await patiently(async () => (await hf.runs.get(id)).events())
         const key = events.findLast(({ type }) => type === 'effect_unsure')?.data?.['key'] as string
         const { happened, receipt } = await provider.look(key)
         journal.write({ kind: 'resolved', key, happened })
-        await hf.resolve(key, { happened, by: 'provider', ...(happened && { result: { receipt } }) })
+        await patiently(() => hf.resolve(key, { happened, by: 'provider', ...(happened && { result: { receipt } }) })).catch(
+          ignoreAnswered,
+        )
       }
       await new Promise((resolve) => setTimeout(resolve, 15))
     }
@@ -121,14 +138,19 @@ function resultsIn(changes: readonly Change[]): string[] {
   )
 }
 
-/** As an application would: an unknown outcome is asked again under the same id, which is one run. */
-async function startRun(hf: Holdfast, { workflow, id, threadId, input }: Life['runs'][number]): Promise<RunHandle> {
+/** As an application would: what may have been done is asked for again, under the same id. */
+async function patiently<Answer>(ask: () => Promise<Answer>): Promise<Answer> {
   for (;;) {
     try {
-      return await hf.start(workflow, input, { id, threadId })
+      return await ask()
     } catch (error) {
       const { code } = error as { code?: unknown }
       if (code !== 'outcome_unknown' && code !== 'store_unavailable') throw error
     }
   }
+}
+
+/** It was this very answer, the first time it was given. */
+function ignoreAnswered(error: unknown): void {
+  if ((error as { code?: unknown }).code !== 'already_answered') throw error
 }

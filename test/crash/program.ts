@@ -4,7 +4,9 @@
 import { type Life, live } from './live.ts'
 
 const life = JSON.parse(process.argv[2] as string) as Life
-const report = await live(life, life.isWorker === true ? untilToldToClose : undefined)
+// Listens from the first moment on: it may be told while it still starts its runs.
+const told = life.isWorker === true ? untilToldToClose() : undefined
+const report = await live(life, told)
 process.stdout.write(JSON.stringify(report))
 
 /** By a line on the standard input, or by SIGTERM. */

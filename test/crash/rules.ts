@@ -128,12 +128,11 @@ function brokenBodies({ lives, journal }: PlayedScene): string[] {
       { kind: 'body' }
     >[]
     // A store that failed is like a death: what was under way is done again, what was written is not.
-    const struck = journal.findIndex((note) => note.kind === 'struck' && note.life === number)
-    const hasLivedOn = struck !== -1 && journal.slice(struck).some((note) => note.kind === 'body' && note.life === number)
+    const strikes = journal.flatMap((note, index) => (note.kind === 'struck' && note.life === number ? index : []))
     for (const [body, times] of countBy(bodies, bodyOf)) {
-      if (times > (hasLivedOn ? 2 : 1)) broken.push(`life ${number} entered ${body} ${times} times`)
+      if (times > 1 + strikes.length) broken.push(`life ${number} entered ${body} ${times} times`)
     }
-    if (hasLivedOn) broken.push(...brokenAfterStrike(journal, struck))
+    for (const strike of strikes) broken.push(...brokenAfterStrike(journal, strike))
     const before = lives[number - 2]
     if (before === undefined) continue
     const { results, attempts } = settledIn(before.dump)

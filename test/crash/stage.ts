@@ -48,6 +48,8 @@ export interface Scene {
   readonly command?: (life: number) => readonly string[]
   /** What happens at a fault. Default a SIGKILL; what leaves the process alive is played in this one. */
   readonly strike?: 'SIGKILL' | 'outcome_unknown' | 'store_unavailable'
+  /** Each act of the store fails by chance; played in this process. */
+  readonly chance?: Life['chance']
   /** Begin without a file, so that its creation is part of the scene. */
   readonly isBare?: boolean
 }
@@ -108,10 +110,13 @@ export class Stage {
         const life: Life = {
           ...{ number: lives.length + 1, file, journal, port: this.provider.port, account: name },
           ...{ fault, strike: scene.strike ?? 'SIGKILL', leaseMs, runs: scene.runs },
+          ...(scene.chance !== undefined && { chance: scene.chance, leaseMs: 500 }),
         }
         account.onCall = fault?.at === 'call' ? killerAtProvider(fault, life.number) : undefined
         const played =
-          life.strike === 'SIGKILL' ? await this.#live(life, scene.command?.(life.number) ?? []) : await liveHere(life)
+          life.strike === 'SIGKILL' && life.chance === undefined
+            ? await this.#live(life, scene.command?.(life.number) ?? [])
+            : await liveHere(life)
         lives.push(played)
         if (!played.wasKilled) break
       }

@@ -235,8 +235,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/effect-runner.ts',
-        find: "if (codeOf(error) === 'lease_lost') this.#execution.noteEvidence",
-        put: "if (codeOf(error) === 'closed') this.#execution.noteEvidence",
+        find: '        this.#execution.noteEvidence(this.#key, { result, at: event.at })\n',
+        put: '        void 0\n',
       },
     ],
     test: { file: 'test/crash/zombie.test.ts', name: 'kept as evidence' },

@@ -1,10 +1,11 @@
 import { spawn } from 'node:child_process'
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Mutant } from './mutants.ts'
 
 const root = join(import.meta.dirname, '../..')
+const limitMs = 150_000
 
 export type Verdict =
   | { readonly kind: 'caught'; readonly by: readonly string[]; readonly because: string }
@@ -63,16 +64,37 @@ async function runTest(copy: string, { file, name }: Mutant['test']): Promise<Te
   const environment = Object.fromEntries(
     Object.entries(process.env).filter(([key]) => !key.startsWith('VITEST') && key !== 'NODE_OPTIONS'),
   )
+  // A group of its own: what a failing test leaves behind, a stopped process for one, is ended with it.
   const child = spawn(process.execPath, args, {
     cwd: copy,
     stdio: 'ignore',
+    detached: true,
     env: { ...environment, HOLDFAST_SEED: '1', CI: '1' },
   })
-  await new Promise((resolve, reject) => {
+  await new Promise<void>((resolve, reject) => {
+    const timer = setTimeout(resolve, limitMs)
     child.on('error', reject)
-    child.on('close', resolve)
+    child.on('close', () => {
+      clearTimeout(timer)
+      resolve()
+    })
+    // The results are there before everything is torn down, and a process that was left behind can hold that up for ever.
+    const look = setInterval(() => {
+      if (!existsSync(results)) return
+      clearInterval(look)
+      setTimeout(resolve, 2_000)
+    }, 200).unref()
   })
+  if (child.pid !== undefined) endGroup(child.pid)
   return readResults(results)
+}
+
+function endGroup(pid: number): void {
+  try {
+    process.kill(-pid, 'SIGKILL')
+  } catch {
+    // Nobody was left.
+  }
 }
 
 interface TestRun {
@@ -83,6 +105,7 @@ interface TestRun {
 }
 
 function readResults(file: string): TestRun {
+  if (!existsSync(file)) return { passed: [], failed: ['the run itself'], because: `it did not end within ${limitMs} ms` }
   const { testResults } = JSON.parse(readFileSync(file, 'utf8')) as {
     testResults: {
       status: string

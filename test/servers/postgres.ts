@@ -42,7 +42,13 @@ export async function startPostgres({ settings = {} }: PostgresServerOptions = {
   const port = await freePort()
   const url = `postgres://holdfast:${encodeURIComponent(password)}@127.0.0.1:${port}/postgres`
   const all: Record<string, string> = {
-    ...{ port: String(port), listen_addresses: '127.0.0.1', unix_socket_directories: '', max_connections: '300', shared_buffers: '64MB' },
+    ...{
+      port: String(port),
+      listen_addresses: '127.0.0.1',
+      unix_socket_directories: '',
+      max_connections: '300',
+      shared_buffers: '64MB',
+    },
     ...settings,
   }
   const args = Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])
@@ -73,7 +79,10 @@ export async function startPostgres({ settings = {} }: PostgresServerOptions = {
     async start() {
       // After a crash the last sessions may take a moment to leave the files.
       for (let attempt = 1; ; attempt++) {
-        guard = spawn('sh', ['-c', guardScript, folder, postgres, '-D', data, ...args], { stdio: ['pipe', 'ignore', log], ...user })
+        guard = spawn('sh', ['-c', guardScript, folder, postgres, '-D', data, ...args], {
+          stdio: ['pipe', 'ignore', log],
+          ...user,
+        })
         guard.unref()
         if (await answers(url, guard)) return
         if (attempt === 20) throw new Error(`Postgres did not start: ${readFileSync(logFile, 'utf8').slice(-4_000)}`)
@@ -108,7 +117,8 @@ let shared: Promise<{ url: string; logFile: string }> | undefined
 /** The server that all tests of a run share, started by the first that asks: `setup.ts`. Outside of vitest, one of this process's own. */
 export function sharedPostgres(): Promise<{ url: string; logFile: string }> {
   const desk = process.env['HOLDFAST_TEST_SERVERS']
-  shared ??= desk === undefined ? startPostgres() : fetch(`${desk}/postgres`).then((answer) => answer.json() as Promise<PostgresServer>)
+  shared ??=
+    desk === undefined ? startPostgres() : fetch(`${desk}/postgres`).then((answer) => answer.json() as Promise<PostgresServer>)
   return shared
 }
 
@@ -120,7 +130,8 @@ interface User {
 /** Postgres refuses to run as root; null where this process is not root. */
 function findUser(): User | null {
   if (process.getuid?.() !== 0) return null
-  const idOf = (flag: string) => Number(execFileSync('id', [flag, 'postgres'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }))
+  const idOf = (flag: string) =>
+    Number(execFileSync('id', [flag, 'postgres'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }))
   try {
     return { uid: idOf('-u'), gid: idOf('-g') }
   } catch {
@@ -146,7 +157,17 @@ async function initialise(initdb: string, { data, user }: { data: string; user: 
   const passwordFile = `${data}-password`
   execFileSync('sh', ['-c', 'umask 077; printf "%s\\n" "$1" > "$2"', 'sh', password, passwordFile], { ...user })
   const collation = process.platform === 'linux' ? ['--locale-provider=icu', '--icu-locale=en-US'] : []
-  const args = ['-D', data, '--username=holdfast', `--pwfile=${passwordFile}`, '--auth=scram-sha-256', '--encoding=UTF8', '--locale=C', ...collation, '--no-sync']
+  const args = [
+    '-D',
+    data,
+    '--username=holdfast',
+    `--pwfile=${passwordFile}`,
+    '--auth=scram-sha-256',
+    '--encoding=UTF8',
+    '--locale=C',
+    ...collation,
+    '--no-sync',
+  ]
   await promisify(execFile)(initdb, args, { ...user })
   rmSync(passwordFile)
 }

@@ -63,7 +63,7 @@ async function tortureByKills(target: number): Promise<void> {
     for (let round = 0; !isEnough(); round++) {
       const ofRound = seed + round * 1_000
       take('once, at every boundary', await harness.killOnce())
-      if (!isEnough()) take('again and again', await harness.killOnAndOn(16, ofRound))
+      if (!isEnough()) take('again and again', await harness.killOnAndOn(40, ofRound))
       if (!isEnough()) take('crash windows of effects', await killInWindows(stage))
       if (!isEnough()) take('twice', await harness.killTwice(40, ofRound))
       if (!isEnough()) take('at system calls', await killAtSystemCalls(stage, { count: 30, seed: ofRound, laneCount }))

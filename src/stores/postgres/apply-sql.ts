@@ -37,17 +37,17 @@ BEGIN
   -- The guard.
   v_is_own := r.id IS NOT NULL AND t.id IS NOT NULL AND r.thread = t.id;
   answer := CASE c.guard
-    WHEN 'lease' THEN CASE WHEN NOT v_is_own OR r.epoch <> c.epoch OR r.lease_id IS DISTINCT FROM c.lease THEN '{"refusal":"lease_lost"}' END
+    WHEN 'lease' THEN CASE WHEN NOT v_is_own OR r.epoch IS DISTINCT FROM c.epoch OR r.lease_id IS DISTINCT FROM c.lease THEN '{"refusal":"lease_lost"}' END
     WHEN 'run' THEN CASE
       WHEN NOT v_is_own THEN '{"refusal":"run_not_found"}'
-      WHEN r.epoch <> c.epoch OR r.status <> c.guard_status THEN '{"refusal":"conflict"}'
+      WHEN r.epoch IS DISTINCT FROM c.epoch OR r.status IS DISTINCT FROM c.guard_status THEN '{"refusal":"conflict"}'
       -- A later run that was claimed and wrote nothing yet counts too: it would run beside the earlier one.
       WHEN c.is_undisturbed AND EXISTS (SELECT FROM holdfast.runs x WHERE x.thread = t.id AND x.id + 0 > r.id AND (x.started_at IS NOT NULL OR x.status = 'running'))
         THEN '{"refusal":"conflict"}' END
     WHEN 'thread' THEN CASE
-      WHEN t.id IS NULL THEN CASE WHEN c.guard_head <> 0 THEN '{"refusal":"conflict"}' END
+      WHEN t.id IS NULL THEN CASE WHEN c.guard_head IS DISTINCT FROM 0 THEN '{"refusal":"conflict"}' END
       WHEN t.deleted_at IS NOT NULL THEN '{"refusal":"thread_deleted"}'
-      WHEN t.head_seq <> c.guard_head OR EXISTS (SELECT FROM holdfast.runs x WHERE x.thread = t.id AND x.finished_at IS NULL AND x.lease_id IS NOT NULL)
+      WHEN t.head_seq IS DISTINCT FROM c.guard_head OR EXISTS (SELECT FROM holdfast.runs x WHERE x.thread = t.id AND x.finished_at IS NULL AND x.lease_id IS NOT NULL)
         THEN '{"refusal":"conflict"}' END
     -- Without a guard a late writer must still not bring a deleted thread back, nor write for a run that is gone.
     WHEN 'none' THEN CASE

@@ -11,9 +11,13 @@ export async function checkServer(connections: Connections, durability: 'full' |
   const [row] = await connections.read(prepareStatement(settingsSql), [])
   const [version, fsync, fullPageWrites, synchronousCommit, encoding, readOnly, inRecovery] = row ?? []
   if (Number(version) < 140_000) {
-    throw new HoldfastError('store_unavailable', `The Postgres server has version ${Number(version) / 10_000}; 14 or later is needed.`, {
-      details: { version },
-    })
+    throw new HoldfastError(
+      'store_unavailable',
+      `The Postgres server has version ${Number(version) / 10_000}; 14 or later is needed.`,
+      {
+        details: { version },
+      },
+    )
   }
   if (inRecovery === 'true' || readOnly === 'on') {
     const message = `The Postgres server is ${inRecovery === 'true' ? 'a standby' : 'read-only'}. Connect to the primary.`
@@ -25,7 +29,12 @@ export async function checkServer(connections: Connections, durability: 'full' |
   }
   refuseWeak('fsync', fsync, 'what is acknowledged would not survive the machine, and the database might be damaged')
   refuseWeak('full_page_writes', fullPageWrites, 'a power loss could damage the database')
-  if (durability === 'full') refuseWeak('synchronous_commit', synchronousCommit, "what is acknowledged could be lost with the machine; or open with durability: 'relaxed'")
+  if (durability === 'full')
+    refuseWeak(
+      'synchronous_commit',
+      synchronousCommit,
+      "what is acknowledged could be lost with the machine; or open with durability: 'relaxed'",
+    )
 }
 
 function refuseWeak(setting: string, value: string | null | undefined, because: string): void {

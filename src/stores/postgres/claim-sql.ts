@@ -1,4 +1,3 @@
-import { suspicionLimit } from '../../model/run.ts'
 import { runColumns, selectRecordColumns, selectRunColumns, selectThreadColumns, textRunColumns } from './rows.ts'
 import { durableSql, nowSql, planSql } from './sql.ts'
 
@@ -21,9 +20,9 @@ const readClaimed = (arrays: string) => `
 /**
  * Claims runs and extends leases. One call, one round trip; nothing is written when nothing is due.
  *
- * The index keeps claimable runs in lanes of one workflow, version, queue and priority, each in order of time. A claim hops from
- * lane to lane among the workflows it was asked for: runs that sleep, stand behind others of their thread or are for other workers
- * are never touched, however many there are.
+ * The index keeps claimable runs in lanes of one workflow, version, queue and priority, each in order of time, and those that were
+ * claimed in vain in lanes of their own. A claim hops from lane to lane among the workflows it was asked for: runs that sleep, stand
+ * behind others of their thread or are for other workers are never touched, however many there are.
  *
  * SKIP LOCKED inside a lane: racing workers get different runs instead of waiting for the same ones. A claim locks thread and run
  * (P1), sees both again as they are then, and never waits, so it cannot be part of a deadlock. What it returns is read by a
@@ -43,34 +42,31 @@ DECLARE
 BEGIN
   FOR v_lane IN
     WITH RECURSIVE lane AS (
-      SELECT w.n, x.queue, x.priority, x.wake_at FROM unnest(p_workflows, p_versions) WITH ORDINALITY AS w(name, version, n)
-        CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.wake_at FROM holdfast.runs r
+      SELECT w.n, x.queue, x.priority, x.is_suspect, x.wake_at FROM unnest(p_workflows, p_versions) WITH ORDINALITY AS w(name, version, n)
+        CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.is_suspect, r.wake_at FROM holdfast.runs r
           WHERE r.is_next AND r.wake_at IS NOT NULL AND r.workflow = w.name AND r.version = w.version
-          ORDER BY r.queue, r.priority, r.wake_at LIMIT 1) x
+          ORDER BY r.queue, r.priority, r.is_suspect, r.wake_at LIMIT 1) x
       UNION ALL
-      SELECT l.n, x.queue, x.priority, x.wake_at FROM lane l
-        CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.wake_at FROM holdfast.runs r
+      SELECT l.n, x.queue, x.priority, x.is_suspect, x.wake_at FROM lane l
+        CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.is_suspect, r.wake_at FROM holdfast.runs r
           WHERE r.is_next AND r.wake_at IS NOT NULL AND r.workflow = p_workflows[l.n] AND r.version = p_versions[l.n]
-            AND (r.queue, r.priority) > (l.queue, l.priority)
-          ORDER BY r.queue, r.priority, r.wake_at LIMIT 1) x
+            AND (r.queue, r.priority, r.is_suspect) > (l.queue, l.priority, l.is_suspect)
+          ORDER BY r.queue, r.priority, r.is_suspect, r.wake_at LIMIT 1) x
     )
-    SELECT l.priority, array_agg(l.n) AS n, array_agg(l.queue) AS queues FROM lane l
+    SELECT l.priority, array_agg(l.n) AS n, array_agg(l.queue) AS queues, array_agg(l.is_suspect) AS suspects FROM lane l
       WHERE l.wake_at <= v_now AND (p_queues IS NULL OR l.queue = ANY (p_queues)) GROUP BY l.priority ORDER BY l.priority DESC
   LOOP
-    -- Suspects are looked for apart: however many of them are due, they do not hide the others behind them.
     SELECT array_agg(x.id) AS runs, array_agg(x.holder) AS holders, array_agg(x.wake_at) AS untils, count(*) FILTER (WHERE x.is_suspect) AS suspects
       INTO v_found FROM (
         SELECT x.* FROM (
-          SELECT x.*, k.is_suspect, row_number() OVER (PARTITION BY k.is_suspect ORDER BY x.wake_at, x.id) AS n
-            FROM unnest(v_lane.n, v_lane.queues) AS a(n, queue)
-            CROSS JOIN (SELECT false AS is_suspect, v_left AS most UNION ALL SELECT true, least(v_suspects, v_left)) k
+          SELECT x.*, a.is_suspect, row_number() OVER (PARTITION BY a.is_suspect ORDER BY x.wake_at, x.id) AS n
+            FROM unnest(v_lane.n, v_lane.queues, v_lane.suspects) AS a(n, queue, is_suspect)
             CROSS JOIN LATERAL (
               SELECT r.id, r.wake_at, CASE WHEN r.status = 'running' THEN coalesce(r.lease_holder, '') END AS holder
                 FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
-                WHERE r.is_next AND r.wake_at <= v_now AND r.workflow = p_workflows[a.n] AND r.version = p_versions[a.n]
-                  AND r.queue = a.queue AND r.priority = v_lane.priority AND (p_state_versions[a.n] IS NULL OR t.state_version <= p_state_versions[a.n])
-                  AND (r.claims_without_progress >= ${suspicionLimit}) = k.is_suspect
-                ORDER BY r.wake_at, r.id LIMIT k.most FOR NO KEY UPDATE OF r, t SKIP LOCKED
+                WHERE r.is_next AND r.wake_at <= v_now AND r.workflow = p_workflows[a.n] AND r.version = p_versions[a.n] AND r.queue = a.queue
+                  AND r.priority = v_lane.priority AND r.is_suspect = a.is_suspect AND (p_state_versions[a.n] IS NULL OR t.state_version <= p_state_versions[a.n])
+                ORDER BY r.wake_at, r.id LIMIT CASE WHEN a.is_suspect THEN least(v_suspects, v_left) ELSE v_left END FOR NO KEY UPDATE OF r, t SKIP LOCKED
             ) x
         ) x WHERE NOT x.is_suspect OR x.n <= v_suspects ORDER BY x.wake_at, x.id LIMIT v_left
       ) x;
@@ -85,7 +81,7 @@ BEGIN
   UPDATE holdfast.runs r SET status = 'running', epoch = r.epoch + 1, lease_id = a.lease, lease_holder = p_worker, wake_at = v_now + p_lease_ms,
       claims_without_progress = r.claims_without_progress + 1, end_seq = NULL, wait_key = NULL
     FROM unnest(v_runs, v_leases) AS a(run, lease) WHERE r.id = a.run;
-  PERFORM holdfast.fn_record(p_writer, p_batch, v_now,
+  PERFORM holdfast.fn_record(p_writer, p_batch,
     jsonb_build_object('now', v_now, 'runs', v_runs, 'leases', v_leases, 'holders', v_holders, 'untils', v_untils)::text);
   RETURN QUERY SELECT v_now, x.* FROM (${readClaimed('v_runs, v_leases, v_holders, v_untils')}) x;
 END $$;

@@ -2,10 +2,10 @@ import { codeOf } from '../../model/errors.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { Change, Committed } from '../../store/change.ts'
 import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
-import { bigintArray, textArray } from './columns.ts'
 import { claimSql, extendSql, readClaimedSql } from './claim-sql.ts'
 import type { Clock } from './clock.ts'
-import { type Connections, NotSent, type Statement } from './connections.ts'
+import { bigintArray, textArray } from './columns.ts'
+import type { Connections, Statement } from './connections.ts'
 import { toHoldfastError } from './errors.ts'
 import type { Leases } from './leases.ts'
 import { type Row, runColumnCount, toRecord, toRun, toThread } from './rows.ts'
@@ -45,7 +45,13 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
     const claims: Claim[] = []
     for (const row of rows) {
       const taken = toClaim(row)
-      leases.add(taken.leaseId, { run: Number(row[1]), thread: Number(row[2]), owner: taken.run.owner, runId: taken.run.id, threadId: taken.run.threadId })
+      leases.add(taken.leaseId, {
+        run: Number(row[1]),
+        thread: Number(row[2]),
+        owner: taken.run.owner,
+        runId: taken.run.id,
+        threadId: taken.run.threadId,
+      })
       const input = readInput(row, taken)
       if (input === null) await setAside(taken)
       else claims.push({ ...taken, input })
@@ -59,13 +65,27 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
   async function readAgain(recorded: string | null): Promise<Row[]> {
     if (recorded === null) return []
     const { now, runs, leases, holders, untils } = JSON.parse(recorded) as Recorded
-    const rows = await connections.read(readTaken, [bigintArray(runs), textArray(leases), textArray(holders), bigintArray(untils)])
+    const rows = await connections.read(readTaken, [
+      bigintArray(runs),
+      textArray(leases),
+      textArray(holders),
+      bigintArray(untils),
+    ])
     return rows.map((row) => [String(now), ...row])
   }
 
   /** A run whose input is damaged cannot be executed, and must not come back again and again. */
   async function setAside({ run, leaseId, now }: Omit<Claim, 'input'>): Promise<void> {
-    const paused = { type: 'run_paused', step: null, count: 0, attempt: 0, at: now, durationMs: null, payload: null, patch: null } as const
+    const paused = {
+      type: 'run_paused',
+      step: null,
+      count: 0,
+      attempt: 0,
+      at: now,
+      durationMs: null,
+      payload: null,
+      patch: null,
+    } as const
     await commit([
       {
         ...{ owner: run.owner, threadId: run.threadId, runId: run.id, guard: { kind: 'lease', epoch: run.epoch, leaseId } },
@@ -85,11 +105,18 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
       textArray(leases.map(({ leaseId }) => leaseId)),
     ]
     try {
-      const held = new Map((await connections.send(extend, values, { isApart: true })).map(([n, hasMail]) => [Number(n), hasMail === 't']))
-      return leases.map(({ owner, runId }, index) => ({ owner, runId, isHeld: held.has(index + 1), hasMail: held.get(index + 1) === true }))
+      const held = new Map(
+        (await connections.send(extend, values, { isApart: true })).map(([n, hasMail]) => [Number(n), hasMail === 't']),
+      )
+      return leases.map(({ owner, runId }, index) => ({
+        owner,
+        runId,
+        isHeld: held.has(index + 1),
+        hasMail: held.get(index + 1) === true,
+      }))
     } catch (error) {
       // Also when it may have been written: not to know is not to hold, and the next renewal will tell.
-      throw toHoldfastError(error instanceof NotSent ? error.cause : error, 'read')
+      throw toHoldfastError(error, 'read')
     }
   }
 

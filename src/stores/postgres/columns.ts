@@ -59,7 +59,10 @@ export class IntegerColumn extends Column {
   }
 
   push(value: number | null): void {
-    if (value === null) return this.pushNull()
+    if (value === null) {
+      this.pushNull()
+      return
+    }
     if (this.at + 8 > this.buffer.length) this.grow(8)
     this.count++
     this.hasValue = true
@@ -76,7 +79,10 @@ export class BigintColumn extends Column {
   }
 
   push(value: number | null): void {
-    if (value === null) return this.pushNull()
+    if (value === null) {
+      this.pushNull()
+      return
+    }
     if (this.at + 12 > this.buffer.length) this.grow(12)
     this.count++
     this.hasValue = true
@@ -94,7 +100,10 @@ export class FloatColumn extends Column {
   }
 
   push(value: number | null): void {
-    if (value === null) return this.pushNull()
+    if (value === null) {
+      this.pushNull()
+      return
+    }
     if (this.at + 12 > this.buffer.length) this.grow(12)
     this.count++
     this.hasValue = true
@@ -125,7 +134,10 @@ export class TextColumn extends Column {
   }
 
   push(value: string | null): void {
-    if (value === null) return this.pushNull()
+    if (value === null) {
+      this.pushNull()
+      return
+    }
     // Three bytes a UTF-16 unit is the most that UTF-8 takes; a long text is worth being measured.
     const size = 4 + (value.length < 1_024 ? value.length * 3 : Buffer.byteLength(value))
     if (this.at + size > this.buffer.length) this.grow(size)
@@ -155,7 +167,10 @@ export class BytesColumn extends Column {
   }
 
   push(value: Uint8Array | null): void {
-    if (value === null) return this.pushNull()
+    if (value === null) {
+      this.pushNull()
+      return
+    }
     const size = 4 + value.byteLength
     if (this.at + size > this.buffer.length) this.grow(size)
     this.count++

@@ -232,7 +232,7 @@ BEGIN
   v_answer := concat('{"now":', v_now, ',"before":', array_to_json(v_before[1:v_held]), ',"mail":', coalesce(array_to_json(v_mail)::text, '[]'),
     CASE WHEN v_made IS NOT NULL THEN concat(',"made":', array_to_json(v_made)) END,
     CASE WHEN v_results <> '{}' THEN concat(',"others":[', array_to_string(v_results, ','), ']') END, '}');
-  PERFORM holdfast.fn_record(p_writer, p_batch, v_now, v_answer);
+  PERFORM holdfast.fn_record(p_writer, p_batch, v_answer);
   RETURN v_answer;
 END $$;
 `

@@ -8,7 +8,7 @@ import { BigintColumn, BooleanColumn, BytesColumn, FloatColumn, IntegerColumn, T
 import type { Leases } from './leases.ts'
 import { operationJson } from './operations.ts'
 import { byteLengthOf, bytesOf, newSnapshotChecksum, runOfJson, textOf, toOperation } from './rows.ts'
-import { type HeldGroup, sortChanges, type SortedChanges } from './sort-changes.ts'
+import { type HeldGroup, type SortedChanges, sortChanges } from './sort-changes.ts'
 
 /** The writer's two parameters come first, then those of a batch: commit-sql.ts. */
 export const commitSql = `SELECT holdfast.fn_commit(${Array.from({ length: 58 }, (_, index) => `$${index + 1}`).join(', ')})`
@@ -47,7 +47,11 @@ export function encodeBatch(changes: readonly Change[], { offset, isDurable, lea
 }
 
 /** What to tell subscribers about changes that were written; of steps nothing where nobody is here to hear it. */
-export function hintsOf(changes: readonly Change[], answers: readonly Committed[], { isHeard }: { readonly isHeard: boolean }): Hint[] {
+export function hintsOf(
+  changes: readonly Change[],
+  answers: readonly Committed[],
+  { isHeard }: { readonly isHeard: boolean },
+): Hint[] {
   const hints: Hint[] = []
   for (let i = 0; i < changes.length; i++) {
     const answer = answers[i] as Committed
@@ -67,8 +71,18 @@ export function hintsOf(changes: readonly Change[], answers: readonly Committed[
 function encodeHeld(changes: readonly Change[], groups: readonly HeldGroup[], events: Events): readonly unknown[] {
   if (groups.length === 0) return noHeld
   const count = groups.length
-  const [threads, runs, epochs, leases] = [new BigintColumn(count), new BigintColumn(count), new BigintColumn(count), new TextColumn(count, 36)]
-  const [counts, flags, steps, leaseMs] = [new IntegerColumn(count), new IntegerColumn(count), new TextColumn(count), new BigintColumn(count)]
+  const [threads, runs, epochs, leases] = [
+    new BigintColumn(count),
+    new BigintColumn(count),
+    new BigintColumn(count),
+    new TextColumn(count, 36),
+  ]
+  const [counts, flags, steps, leaseMs] = [
+    new IntegerColumn(count),
+    new IntegerColumn(count),
+    new TextColumn(count),
+    new BigintColumn(count),
+  ]
   const [statuses, reasons, dueKinds, dues] = [new TextColumn(), new TextColumn(), new IntegerColumn(), new BigintColumn()]
   const [tapes, inputs, ends, versions] = [new IntegerColumn(), new IntegerColumn(), new IntegerColumn(), new BigintColumn()]
   const snapshots = new Snapshots()
@@ -156,7 +170,12 @@ function setRun(row: HeldRow, to: RunChange, first: number): void {
 
 /** As fn_commit and fn_step take them. */
 export function flagsOf({ hasProgress, currentStep, uncountClaim, reason }: RunChange): number {
-  return (hasProgress === true ? 1 : 0) | (currentStep !== undefined ? 2 : 0) | (uncountClaim === true ? 4 : 0) | (reason !== undefined ? 8 : 0)
+  return (
+    (hasProgress === true ? 1 : 0) |
+    (currentStep !== undefined ? 2 : 0) |
+    (uncountClaim === true ? 4 : 0) |
+    (reason !== undefined ? 8 : 0)
+  )
 }
 
 class Snapshots {
@@ -176,7 +195,9 @@ class Snapshots {
   }
 
   encode(): unknown[] {
-    return [this.#slots, this.#ords, this.#versions, this.#checksums].map((column): unknown => column.encode()).concat(this.#states.encode())
+    return [this.#slots, this.#ords, this.#versions, this.#checksums]
+      .map((column): unknown => column.encode())
+      .concat(this.#states.encode())
   }
 }
 
@@ -184,8 +205,18 @@ class Snapshots {
 function encodeStarts(changes: readonly Change[], { held, starts }: SortedChanges, events: Events): readonly unknown[] {
   if (starts.length === 0) return noStarts
   const count = starts.length
-  const [indexes, ranks, owners, threads] = [new IntegerColumn(count), new IntegerColumn(count), new TextColumn(count), new TextColumn(count, 36)]
-  const [ids, workflows, versions, queues] = [new TextColumn(count, 36), new TextColumn(count), new BigintColumn(count), new TextColumn(count)]
+  const [indexes, ranks, owners, threads] = [
+    new IntegerColumn(count),
+    new IntegerColumn(count),
+    new TextColumn(count),
+    new TextColumn(count, 36),
+  ]
+  const [ids, workflows, versions, queues] = [
+    new TextColumn(count, 36),
+    new TextColumn(count),
+    new BigintColumn(count),
+    new TextColumn(count),
+  ]
   const [priorities, fingerprints, dueKinds] = [new BigintColumn(count), new TextColumn(count, 44), new IntegerColumn(count)]
   const [dues, rejects] = [new BigintColumn(count), new BooleanColumn(count)]
   for (const [at, { index, rank }] of starts.entries()) {
@@ -206,13 +237,31 @@ function encodeStarts(changes: readonly Change[], { held, starts }: SortedChange
     dues.push(due)
     rejects.push(create.ifBusy === 'reject')
   }
-  const columns = [indexes, ranks, owners, threads, ids, workflows, versions, queues, priorities, fingerprints, dueKinds, dues, rejects]
+  const columns = [
+    indexes,
+    ranks,
+    owners,
+    threads,
+    ids,
+    workflows,
+    versions,
+    queues,
+    priorities,
+    fingerprints,
+    dueKinds,
+    dues,
+    rejects,
+  ]
   return columns.map((column) => column.encode())
 }
 
 const noStarts: readonly null[] = Array(13).fill(null)
 
-function encodeOthers(changes: readonly Change[], { held, starts, others }: SortedChanges, into: { events: Events; extras: Extras }): unknown[] {
+function encodeOthers(
+  changes: readonly Change[],
+  { held, starts, others }: SortedChanges,
+  into: { events: Events; extras: Extras },
+): unknown[] {
   if (others.length === 0) return [null]
   let slot = held.length + starts.length
   const encoded = others.map(({ index, rank, createRanks }) => {
@@ -234,24 +283,38 @@ function encodeOthers(changes: readonly Change[], { held, starts, others }: Sort
 function changeJson(change: Change, extras: Extras): object {
   const { owner, guard, run: to, label, stateVersion, snapshot, readMessages, operation } = change
   return {
-    ...{ owner, thread: change.threadId, run: change.runId, count: change.events.length, is_checkpoint: change.isCheckpoint, label },
+    ...{
+      owner,
+      thread: change.threadId,
+      run: change.runId,
+      count: change.events.length,
+      is_checkpoint: change.isCheckpoint,
+      label,
+    },
     ...(stateVersion === undefined ? {} : { state_version: whole(stateVersion, 'state version') }),
     ...(snapshot === undefined ? {} : { snapshot: extras.add(snapshot, newSnapshotChecksum(change, snapshot)) }),
     ...(readMessages === undefined ? {} : { read: readMessages.filter(Number.isSafeInteger) }),
     ...guardJson(guard),
     ...(to === undefined ? {} : runJson(to)),
-    ...(operation === undefined ? {} : { operation: operationJson(owner, operation, (payload, checksum) => extras.add(payload, checksum)) }),
+    ...(operation === undefined
+      ? {}
+      : { operation: operationJson(owner, operation, (payload, checksum) => extras.add(payload, checksum)) }),
   }
 }
 
 function guardJson(guard: Change['guard']): object {
   switch (guard.kind) {
     case 'lease':
-      return { guard: 'lease', epoch: guard.epoch, lease: guard.leaseId }
+      return { guard: 'lease', epoch: countOrNull(guard.epoch), lease: guard.leaseId }
     case 'run':
-      return { guard: 'run', epoch: guard.epoch, guard_status: guard.status, is_undisturbed: guard.undisturbed === true }
+      return {
+        guard: 'run',
+        epoch: countOrNull(guard.epoch),
+        guard_status: guard.status,
+        is_undisturbed: guard.undisturbed === true,
+      }
     case 'thread':
-      return { guard: 'thread', guard_head: guard.headSeq }
+      return { guard: 'thread', guard_head: countOrNull(guard.headSeq) }
     case 'none':
       return { guard: 'none' }
   }
@@ -260,7 +323,15 @@ function guardJson(guard: Change['guard']): object {
 function runJson(to: RunChange): object {
   const [due_kind, due] = to.due === undefined ? [undefined, undefined] : dueOf(to.due)
   return {
-    ...{ has_run: true, status: to.status, sets_reason: to.reason !== undefined, reason: to.reason, due_kind, due, wait_key: to.waitKey },
+    ...{
+      has_run: true,
+      status: to.status,
+      sets_reason: to.reason !== undefined,
+      reason: to.reason,
+      due_kind,
+      due,
+      wait_key: to.waitKey,
+    },
     ...{ sets_step: to.currentStep !== undefined, step: to.currentStep, has_progress: to.hasProgress, uncounts: to.uncountClaim },
     ...{ starts_tape: to.startsTape, has_new_input: to.hasNewInput, sets_end: to.setsEnd },
     ...(to.leaseMs === undefined ? {} : { lease_ms: wholeMs(to.leaseMs) }),
@@ -314,7 +385,13 @@ class Events {
       const event = events[i] as NewEvent
       const isCheckpoint = change.isCheckpoint && i === events.length - 1
       bytes += byteLengthOf(event.payload) + byteLengthOf(event.patch)
-      this.#push(event, { slot, ord: before + i + 1, place: change, runId: change.runId, checkpointBytes: isCheckpoint ? bytes : null })
+      this.#push(event, {
+        slot,
+        ord: before + i + 1,
+        place: change,
+        runId: change.runId,
+        checkpointBytes: isCheckpoint ? bytes : null,
+      })
     }
   }
 
@@ -326,7 +403,9 @@ class Events {
 
   encode(): unknown[] {
     return [
-      ...[this.#slots, this.#ords, this.#types, this.#steps, this.#counts, this.#attempts, this.#ats, this.#durations].map((column) => column.encode()),
+      ...[this.#slots, this.#ords, this.#types, this.#steps, this.#counts, this.#attempts, this.#ats, this.#durations].map(
+        (column) => column.encode(),
+      ),
       ...[this.#checkpointBytes.encode(), this.#checksums.encode(), ...this.#payloads.encode(), ...this.#patches.encode()],
     ]
   }
@@ -338,8 +417,8 @@ class Events {
     this.#ords.push(ord)
     this.#types.push(type)
     this.#steps.push(step)
-    this.#counts.push(count)
-    this.#attempts.push(attempt)
+    this.#counts.push(count32(count))
+    this.#attempts.push(count32(attempt))
     this.#ats.push(at)
     this.#durations.push(durationMs)
     this.#checkpointBytes.push(checkpointBytes)
@@ -417,7 +496,11 @@ type OtherAnswer =
 
 type WokenAnswer = Committed & { readonly hasWoken?: boolean }
 
-function readAnswers(text: string, changes: readonly Change[], { sorted, leases }: { sorted: SortedChanges; leases: Leases }): Answers {
+function readAnswers(
+  text: string,
+  changes: readonly Change[],
+  { sorted, leases }: { sorted: SortedChanges; leases: Leases },
+): Answers {
   const answer = JSON.parse(text) as Answer
   const answers = new Array<Committed>(changes.length)
   const { now } = answer
@@ -461,13 +544,12 @@ function otherAnswer(answer: OtherAnswer, now: number): Committed {
   return committed
 }
 
-function startedAnswer(change: Change, now: number): Committed {
-  const { due, queued, ifBusy, ...create } = change.creates?.[0] as NewRun
-  const [kind, dueMs] = dueOf(due)
+function startedAnswer({ creates }: Change, now: number): Committed {
+  const { owner, id, threadId, workflow, version, queue, priority, fingerprint, due } = (creates as readonly [NewRun])[0]
+  const [kind, ms] = dueOf(due)
   const run = {
-    ...{ owner: create.owner, id: create.id, threadId: create.threadId, workflow: create.workflow, version: create.version },
-    ...{ status: 'pending' as const, reason: null, queue: create.queue, priority: create.priority, fingerprint: create.fingerprint },
-    ...{ epoch: 0, leaseId: null, leaseUntil: null, leaseHolder: null, dueAt: kind === 1 ? now + (dueMs ?? 0) : dueMs },
+    ...{ owner, id, threadId, workflow, version, status: 'pending' as const, reason: null, queue, priority, fingerprint },
+    ...{ epoch: 0, leaseId: null, leaseUntil: null, leaseHolder: null, dueAt: kind === 1 ? now + (ms ?? 0) : ms },
     ...{ claimsWithoutProgress: 0, currentStep: null, inputSeq: 1, tapeSeq: null, endSeq: null },
     ...{ createdAt: now, startedAt: null, finishedAt: null },
   }
@@ -493,6 +575,17 @@ const endOfTime = 8_640_000_000_000_000
 export function wholeMs(ms: number): number {
   if (Number.isNaN(ms)) throw new HoldfastError('invalid_input', 'A time is not a number; nothing was written.')
   return Math.ceil(Math.min(endOfTime, Math.max(-endOfTime, ms)))
+}
+
+/** What is not a whole number equals none. */
+function countOrNull(value: number): number | null {
+  return Number.isSafeInteger(value) ? value : null
+}
+
+/** Counts of calls and attempts are kept in 32 bits. */
+export function count32(value: number): number {
+  if ((value | 0) === value) return value
+  throw new HoldfastError('invalid_input', `${value} calls or attempts are more than the store can count; nothing was written.`)
 }
 
 function whole(value: number, what: string): number {

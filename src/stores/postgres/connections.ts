@@ -1,15 +1,21 @@
 import { createHash } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
 import { loadDriver, type PgDriver, type PgOwnClientLike, type PgPooledClientLike, type PgPoolLike } from './driver.ts'
-import { closedError, isConnectionLost, isReadOnly, isStatementUnknown, refusesSettings, toHoldfastError } from './errors.ts'
+import {
+  closedError,
+  isConnectionLost,
+  isReadOnly,
+  isStatementUnknown,
+  NotSent,
+  refusesSettings,
+  toHoldfastError,
+} from './errors.ts'
 import type { Row } from './rows.ts'
 
 export type { PgClientLike, PgPoolLike } from './driver.ts'
 
 /** How long the server may work on one statement. */
-const statementMs = 30_000
-/** How long to wait for an answer before the connection is given up: longer than the server may take. */
-const answerMs = statementMs + 5_000
+const statementMs = 20_000
 const connectMs = 10_000
 
 /** SQL with a name under which the server keeps it prepared. */
@@ -22,6 +28,8 @@ export interface ConnectionsOptions {
   readonly url?: string
   readonly pool?: PgPoolLike
   readonly poolSize?: { readonly min?: number; readonly max?: number }
+  /** How long to wait for an answer before a connection is given up. Default: a little more than the server may take. */
+  readonly answerMs?: number
 }
 
 /**
@@ -35,27 +43,44 @@ export class Connections {
   readonly #driver: PgDriver | null
   readonly #config: object
   readonly #isOwn: boolean
+  readonly #answerMs: number
   #pool: PgPoolLike
   #apart: PgPoolLike | null
   readonly #sent = new Set<{ readonly client: PgPooledClientLike; readonly since: number }>()
-  readonly #watchdog = setInterval(() => this.#endSilent(), 1_000).unref()
+  readonly #watchdog: NodeJS.Timeout
   #isPreparing = true
   #isClosed = false
 
-  private constructor(options: { driver: PgDriver | null; config: object; pool: PgPoolLike; apart: PgPoolLike | null; isOwn: boolean }) {
+  private constructor(options: {
+    driver: PgDriver | null
+    config: object
+    pool: PgPoolLike
+    apart: PgPoolLike | null
+    isOwn: boolean
+    answerMs: number
+  }) {
     this.#driver = options.driver
     this.#config = options.config
     this.#pool = options.pool
     this.#apart = options.apart
     this.#isOwn = options.isOwn
+    this.#answerMs = options.answerMs
+    this.#watchdog = setInterval(() => this.#endSilent(), Math.min(1_000, options.answerMs)).unref()
   }
 
-  static async open({ url, pool, poolSize }: ConnectionsOptions): Promise<Connections> {
-    if (pool !== undefined) return Connections.#over(pool)
+  static async open({ url, pool, poolSize, answerMs = statementMs + 5_000 }: ConnectionsOptions): Promise<Connections> {
+    if (pool !== undefined) return Connections.#over(pool, answerMs)
     const driver = await loadDriver()
     const base = { connectionString: url, ...clientSettings, min: poolSize?.min ?? 5, max: Math.max(1, poolSize?.max ?? 20) }
     const config = { ...base, ...sessionSettings }
-    const connections = new Connections({ driver, config, pool: openPool(driver, config), apart: openApart(driver, config), isOwn: true })
+    const connections = new Connections({
+      driver,
+      config,
+      pool: openPool(driver, config),
+      apart: openApart(driver, config),
+      isOwn: true,
+      answerMs,
+    })
     try {
       await connections.withClient(async () => {})
       return connections
@@ -64,14 +89,14 @@ export class Connections {
       if (!refusesSettings((error as Error).cause ?? error)) throw error
     }
     // A pooler that takes no settings: statements go without a server's time limit, locks still have one.
-    return new Connections({ driver, config: base, pool: openPool(driver, base), apart: openApart(driver, base), isOwn: true })
+    return new Connections({ driver, config: base, pool: openPool(driver, base), apart: openApart(driver, base), isOwn: true, answerMs })
   }
 
-  static #over(pool: PgPoolLike): Connections {
+  static #over(pool: PgPoolLike, answerMs: number): Connections {
     const config = copyOptions(pool)
     const Pool = pool.constructor as PgDriver['Pool']
     const apart = config === null ? null : openApart({ Pool } as PgDriver, config)
-    return new Connections({ driver: null, config: config ?? {}, pool, apart, isOwn: false })
+    return new Connections({ driver: null, config: config ?? {}, pool, apart, isOwn: false, answerMs })
   }
 
   get isClosed(): boolean {
@@ -110,7 +135,7 @@ export class Connections {
     try {
       client = await this.#connect(this.#pool)
     } catch (error) {
-      throw toHoldfastError(error instanceof NotSent ? error.cause : error, 'open')
+      throw toHoldfastError(error, 'open')
     }
     let failure: Error | undefined
     client.on('error', ignore)
@@ -127,7 +152,8 @@ export class Connections {
 
   /** A connection of its own for notifications; null where there is no way to open one. */
   async openApart(): Promise<PgOwnClientLike | null> {
-    const Client = this.#driver?.Client ?? ((this.#pool as { Client?: PgDriver['Client'] }).Client as PgDriver['Client'] | undefined)
+    const Client =
+      this.#driver?.Client ?? ((this.#pool as { Client?: PgDriver['Client'] }).Client as PgDriver['Client'] | undefined)
     if (Client === undefined || this.#isClosed) return null
     const client = new Client({ ...withPassword(this.#config), application_name: 'holdfast listen' })
     client.on('error', ignore)
@@ -181,7 +207,7 @@ export class Connections {
   /** A server or a network that has gone silent: connections whose answer is long overdue are ended, which fails their statements. */
   #endSilent(): void {
     for (const { client, since } of this.#sent) {
-      if (performance.now() - since > answerMs) void (client as unknown as PgOwnClientLike).end().catch(ignore)
+      if (performance.now() - since > this.#answerMs) void (client as unknown as PgOwnClientLike).end().catch(ignore)
     }
   }
 
@@ -193,13 +219,6 @@ export class Connections {
     this.#apart = openApart(this.#driver, this.#config)
     void pool.end().catch(ignore)
     void apart?.end().catch(ignore)
-  }
-}
-
-/** The failure came before anything was sent. */
-export class NotSent extends Error {
-  constructor(cause: unknown) {
-    super(`no connection: ${(cause as Error)?.message}`, { cause })
   }
 }
 

@@ -19,7 +19,7 @@ BEGIN
   DELETE FROM holdfast.log l WHERE l.thread = v_thread;
   DELETE FROM holdfast.snapshots s WHERE s.thread = v_thread;
   DELETE FROM holdfast.labels b WHERE b.thread = v_thread;
-  PERFORM holdfast.fn_record(p_writer, p_batch, p_at, 'true');
+  PERFORM holdfast.fn_record(p_writer, p_batch, 'true');
   RETURN 'true';
 END $$;
 `

@@ -52,9 +52,13 @@ export async function loadDriver(): Promise<PgDriver> {
     return driver
   } catch (error) {
     if ((error as { code?: unknown }).code !== 'ERR_MODULE_NOT_FOUND') throw error
-    throw new HoldfastError('missing_dependency', 'A Postgres store needs the driver "pg", which is not installed. Run: npm install pg', {
-      cause: error,
-      details: { dependency: 'pg' },
-    })
+    throw new HoldfastError(
+      'missing_dependency',
+      'A Postgres store needs the driver "pg", which is not installed. Run: npm install pg',
+      {
+        cause: error,
+        details: { dependency: 'pg' },
+      },
+    )
   }
 }

@@ -3,8 +3,16 @@ import { codeOf, HoldfastError } from '../../model/errors.ts'
 /** What was going on when the server or the connection failed. */
 export type Doing = 'open' | 'read' | 'write'
 
+/** The failure came before anything was sent. */
+export class NotSent extends Error {
+  constructor(cause: unknown) {
+    super(`no connection: ${(cause as Error)?.message}`, { cause })
+  }
+}
+
 /** An error of the server, the driver or the network as one of ours; anything else as it is. Only when surely nothing was written. */
 export function toHoldfastError(error: unknown, doing: Doing): unknown {
+  if (error instanceof NotSent) return toHoldfastError(error.cause, doing)
   if (codeOf(error) !== undefined) return error
   const code = serverCodeOf(error)
   const because = `(${[code, (error as Error)?.message].filter(Boolean).join(': ')})`
@@ -41,10 +49,18 @@ export function toHoldfastError(error: unknown, doing: Doing): unknown {
     return new HoldfastError('store_unavailable', message, options)
   }
   if (code === '54000' || code === '53200') {
-    return new HoldfastError('value_too_large', `A value is larger than the Postgres server can take${nothing}. ${because}`, options)
+    return new HoldfastError(
+      'value_too_large',
+      `A value is larger than the Postgres server can take${nothing}. ${because}`,
+      options,
+    )
   }
   if (code === 'XX001' || code === 'XX002') {
-    return new HoldfastError('corrupt_record', `A table of the Postgres store is damaged. Restore it from a backup. ${because}`, options)
+    return new HoldfastError(
+      'corrupt_record',
+      `A table of the Postgres store is damaged. Restore it from a backup. ${because}`,
+      options,
+    )
   }
   return error
 }
@@ -85,7 +101,11 @@ export function closedError(): HoldfastError {
 export function unknownOutcome(error: unknown): HoldfastError {
   const message =
     'The connection to the Postgres server was lost while it wrote, and it has not come back: whether the write is there is not known. Read before trying again.'
-  return new HoldfastError('outcome_unknown', message, { cause: error, retryable: true, details: { serverCode: serverCodeOf(error) } })
+  return new HoldfastError('outcome_unknown', message, {
+    cause: error,
+    retryable: true,
+    details: { serverCode: serverCodeOf(error) },
+  })
 }
 
 /** SQLSTATE, or the code of the operating system; '' where there is neither. */

@@ -25,17 +25,32 @@ BEGIN
       wake_at = CASE WHEN x.status = 'waiting' THEN least(coalesce(x.due_at, v_now), v_now) ELSE x.wake_at END
     WHERE x.id = r.id;
   v_answer := jsonb_build_object('thread', v_thread, 'claimable', r.status = 'waiting');
-  PERFORM holdfast.fn_record(p_writer, p_batch, v_now, v_answer);
+  PERFORM holdfast.fn_record(p_writer, p_batch, v_answer);
   RETURN v_answer;
 END $$;
 `
 export const deliverSql = 'SELECT holdfast.fn_deliver($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)'
 
 /** Parameters of fn_deliver after those of the writer. */
-export function deliverValues(message: NewMessage, { offset, isDurable }: { readonly offset: number; readonly isDurable: boolean }): unknown[] {
+export function deliverValues(
+  message: NewMessage,
+  { offset, isDurable }: { readonly offset: number; readonly isDurable: boolean },
+): unknown[] {
   const { owner, runId, kind, name, payload } = message
   const bytes = bytesOf(payload)
-  return [offset, isDurable, owner, runId, kind, name, newMessageChecksum(message), textOf(payload), bytes === null ? null : Buffer.from(bytes)]
+  return [
+    offset,
+    isDurable,
+    owner,
+    runId,
+    kind,
+    name,
+    newMessageChecksum(message),
+    textOf(payload),
+    bytes === null ? null : Buffer.from(bytes),
+  ]
 }
 
-export type Delivered = { readonly refusal: 'run_not_found' | 'conflict' } | { readonly refusal?: undefined; readonly thread: string; readonly claimable: boolean }
+export type Delivered =
+  | { readonly refusal: 'run_not_found' | 'conflict' }
+  | { readonly refusal?: undefined; readonly thread: string; readonly claimable: boolean }

@@ -30,6 +30,11 @@ export interface PostgresStoreOptions {
   readonly clockOffsetMs?: () => number
   /** Connections that are kept and that there are at most, those for heartbeats and notifications aside. Default 5 and 20. */
   readonly poolSize?: { readonly min?: number; readonly max?: number }
+  /**
+   * `answerMs`: how long to wait for an answer before a connection is given up, default 25,000. `unknownMs`: how long a write whose
+   * answer was lost is looked into before it is `outcome_unknown`, default 60,000.
+   */
+  readonly patience?: { readonly answerMs?: number; readonly unknownMs?: number }
 }
 
 /** A Postgres store can also write inside a transaction that its caller began. */
@@ -38,7 +43,10 @@ export interface PostgresStore extends Store {
    * Writes changes on the caller's client, inside the caller's transaction: they are there when it commits, and not when it
    * rolls back. `announce` afterwards tells subscribers of them.
    */
-  commitWithin(client: PgClientLike, changes: readonly Change[]): Promise<{ readonly answers: readonly Committed[]; announce(): void }>
+  commitWithin(
+    client: PgClientLike,
+    changes: readonly Change[],
+  ): Promise<{ readonly answers: readonly Committed[]; announce(): void }>
 }
 
 /** Opens a store over one schema of a Postgres server, shared by any number of processes on any number of machines. */
@@ -48,6 +56,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const connections = await Connections.open({
     ...(options.pool === undefined ? { url: url ?? '' } : { pool: options.pool }),
     ...(options.poolSize === undefined ? {} : { poolSize: options.poolSize }),
+    ...(options.patience?.answerMs === undefined ? {} : { answerMs: options.patience.answerMs }),
   })
   try {
     await checkServer(connections, options.durability)
@@ -60,14 +69,27 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const clock = new Clock(options.clockOffsetMs ?? (() => 0))
   const leases = new Leases()
   const prepare = (sql: string) => prepareStatement(inSchema(sql, schema.quoted))
-  const writes = new Writes(connections, prepare)
+  const writes = new Writes(connections, { prepare, unknownMs: options.patience?.unknownMs ?? 60_000 })
   const watch = new Watch(connections, schema.name)
   const reads = prepareReads(connections, prepare)
-  const statements = { commit: prepare(commitSql), step: prepare(stepSql), deliver: prepare(deliverSql), tag: prepare(tagSql), deleteThread: prepare(deleteThreadSql) }
+  const statements = {
+    commit: prepare(commitSql),
+    step: prepare(stepSql),
+    deliver: prepare(deliverSql),
+    tag: prepare(tagSql),
+    deleteThread: prepare(deleteThreadSql),
+  }
   const encode = (changes: readonly Change[], offset = clock.offset()) =>
     encodeBatch(changes, { offset, leases, isDurable: isFull || changes.some((change) => change.mustSync === true) })
   const { claim, renew } = prepareClaim({ connections, writes, prepare, clock, leases, isDurable: isFull, commit })
-  const transact = prepareTransact({ connections, writes, commit: statements.commit, findHeld: prepare(findHeldSql), schemaName: schema.name, encode })
+  const transact = prepareTransact({
+    connections,
+    writes,
+    commit: statements.commit,
+    findHeld: prepare(findHeldSql),
+    schemaName: schema.name,
+    encode,
+  })
 
   async function commit(changes: readonly Change[]): Promise<readonly Committed[]> {
     connections.refuseClosed()
@@ -98,6 +120,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     async migrate() {
       connections.refuseClosed()
       await migrateSchema(connections, schema)
+      await writes.forgetDead()
     },
 
     async now() {
@@ -115,11 +138,16 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     renew,
 
     async deliver(message) {
-      const written = await writes.write(statements.deliver, deliverValues(message, { offset: clock.offset(), isDurable: isFull }))
+      const written = await writes.write(
+        statements.deliver,
+        deliverValues(message, { offset: clock.offset(), isDurable: isFull }),
+      )
       const delivered = JSON.parse(textOf(written)) as Delivered
       if (delivered.refusal !== undefined) return { ok: false, refusal: delivered.refusal }
       const { owner, runId } = message
-      watch.tell([{ owner, threadId: delivered.thread, runId, hasMail: true, ...(delivered.claimable ? { isClaimable: true } : {}) }])
+      watch.tell([
+        { owner, threadId: delivered.thread, runId, hasMail: true, ...(delivered.claimable ? { isClaimable: true } : {}) },
+      ])
       return { ok: true }
     },
 
@@ -152,7 +180,11 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     async commitWithin(client, changes) {
       if (changes.length === 0) return { answers: [], announce: () => {} }
       const batch = encode(changes)
-      const { rows } = await client.query({ text: statements.commit.text, values: [null, null, ...batch.values], rowMode: 'array' })
+      const { rows } = await client.query({
+        text: statements.commit.text,
+        values: [null, null, ...batch.values],
+        rowMode: 'array',
+      })
       const { answers } = batch.readAnswer((rows as string[][])[0]?.[0] as string)
       return { answers, announce: () => watch.tell(hintsOf(changes, answers, watch)) }
     },
@@ -168,11 +200,10 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   }
 }
 
-/** The thread's lock first, then the run as it is under it (P1). */
+/** Without a lock: the commit at the end of the transaction judges. */
 const findHeldSql = `
-  SELECT 1 FROM (SELECT t.id FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2 FOR NO KEY UPDATE) t
-    JOIN holdfast.runs r ON r.thread = t.id
-  WHERE r.owner = $1 AND r.run_id = $3 AND r.epoch = $4 AND r.lease_id = $5 FOR NO KEY UPDATE OF r`
+  SELECT 1 FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
+  WHERE r.owner = $1 AND t.thread_id = $2 AND r.run_id = $3 AND r.epoch = $4 AND r.lease_id = $5`
 
 /** What a function returned or, after a lost connection, recorded. */
 function textOf(written: Written): string {
@@ -182,12 +213,15 @@ function textOf(written: Written): string {
 /** The URL without what is ours in it. */
 function readUrl({ url, pool, schema }: PostgresStoreOptions): { url?: string; schemaName: string } {
   if (pool !== undefined) return { schemaName: schema ?? 'holdfast' }
-  if (url === undefined || !/^postgres(ql)?:\/\//.test(url)) throw invalidUrl('A Postgres store needs a URL that begins with postgres://, or a pg.Pool.')
+  if (url === undefined || !/^postgres(ql)?:\/\//.test(url))
+    throw invalidUrl('A Postgres store needs a URL that begins with postgres://, or a pg.Pool.')
   let parsed: URL
   try {
     parsed = new URL(url)
   } catch {
-    throw invalidUrl('The URL of the Postgres store cannot be read. Write postgres://user:password@host:port/database, special characters as %xx.')
+    throw invalidUrl(
+      'The URL of the Postgres store cannot be read. Write postgres://user:password@host:port/database, special characters as %xx.',
+    )
   }
   const named = parsed.searchParams.get('schema')
   parsed.searchParams.delete('schema')

@@ -2,11 +2,21 @@ import { HoldfastError } from '../../model/errors.ts'
 import type { LogRecord } from '../../model/event.ts'
 import type { Operation } from '../../model/operation.ts'
 import { type Run, runStatuses } from '../../model/run.ts'
-import type { CheckpointQuery, CheckpointRow, LogQuery, Message, RunKey, RunQuery, Snapshot, Thread, ThreadKey, ThreadQuery } from '../../store/store.ts'
+import type {
+  CheckpointQuery,
+  CheckpointRow,
+  LogQuery,
+  Message,
+  RunKey,
+  RunQuery,
+  Snapshot,
+  Thread,
+  ThreadKey,
+  ThreadQuery,
+} from '../../store/store.ts'
 import type { Connections, Statement } from './connections.ts'
 import {
   type Row,
-
   selectBareColumns,
   selectMessageColumns,
   selectRecordColumns,
@@ -58,7 +68,10 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
     },
 
     async readThread({ owner, threadId }: ThreadKey): Promise<Thread | null> {
-      const [row] = await read(`SELECT ${selectThreadColumns} FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2`, [owner, threadId])
+      const [row] = await read(`SELECT ${selectThreadColumns} FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2`, [
+        owner,
+        threadId,
+      ])
       return row === undefined ? null : toThread(row)
     },
 
@@ -103,10 +116,23 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
            LEFT JOIN holdfast.runs r ON r.id = l.run
          WHERE t.owner = $1 AND t.thread_id = $2 ${label === undefined ? '' : 'AND b.label = $5'}
          ORDER BY l.seq LIMIT $4`,
-        [owner, threadId, position(afterSeq ?? 0), limit === undefined ? null : atLeastZero(limit), ...(label === undefined ? [] : [label])],
+        [
+          owner,
+          threadId,
+          position(afterSeq ?? 0),
+          limit === undefined ? null : atLeastZero(limit),
+          ...(label === undefined ? [] : [label]),
+        ],
       )
       return rows.map(([seq, at, runId, step, label, bytes]) => ({
-        ...{ seq: Number(seq), at: Number(at), runId: runId ?? null, step: step ?? null, label: label ?? null, bytes: Number(bytes) },
+        ...{
+          seq: Number(seq),
+          at: Number(at),
+          runId: runId ?? null,
+          step: step ?? null,
+          label: label ?? null,
+          bytes: Number(bytes),
+        },
       }))
     },
 
@@ -126,7 +152,10 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
 }
 
 /** Newest first: one look into the index for each status, or along the thread. */
-function runsQuery({ owner, statuses, threadId, workflow, queue, cursor }: RunQuery, limit: number): { sql: string; values: unknown[] } {
+function runsQuery(
+  { owner, statuses, threadId, workflow, queue, cursor }: RunQuery,
+  limit: number,
+): { sql: string; values: unknown[] } {
   const values: unknown[] = [owner, readCursor(cursor) ?? Number.MAX_SAFE_INTEGER, limit, [...new Set(statuses ?? runStatuses)]]
   const filter = (sql: string, value: string | undefined) => (value === undefined ? '' : `AND ${sql} = $${values.push(value)}`)
   const filters = `${filter('r.workflow', workflow)} ${filter('r.queue', queue)}`
@@ -220,7 +249,7 @@ BEGIN
   IF NOT EXISTS (SELECT FROM holdfast.log l WHERE l.thread = v_thread AND l.seq = p_seq AND l.checkpoint_bytes IS NOT NULL) THEN RETURN 'false'; END IF;
   DELETE FROM holdfast.labels b WHERE b.thread = v_thread AND (b.label = p_label OR b.seq = p_seq);
   INSERT INTO holdfast.labels (thread, label, seq) VALUES (v_thread, p_label, p_seq);
-  PERFORM holdfast.fn_record(p_writer, p_batch, 0, 'true');
+  PERFORM holdfast.fn_record(p_writer, p_batch, 'true');
   RETURN 'true';
 END $$;
 `
@@ -230,13 +259,19 @@ export const tagSql = 'SELECT holdfast.fn_tag($1, $2, $3, $4, $5, $6)'
 function page<Item>(rows: readonly Row[], limit: number, { numberAt, toItem }: { numberAt: number; toItem: (row: Row) => Item }) {
   const shown = rows.slice(0, limit)
   const last = shown.at(-1)
-  return { items: shown.map(toItem), ...(last !== undefined && rows.length > shown.length ? { cursor: `n${last[numberAt]}` } : {}) }
+  return {
+    items: shown.map(toItem),
+    ...(last !== undefined && rows.length > shown.length ? { cursor: `n${last[numberAt]}` } : {}),
+  }
 }
 
 function readCursor(cursor: string | undefined): number | undefined {
   if (cursor === undefined) return undefined
   if (/^n[0-9]{1,15}$/.test(cursor)) return Number(cursor.slice(1))
-  throw new HoldfastError('invalid_input', `${JSON.stringify(cursor)} is not a cursor of this store. Pass the one that came with the last page.`)
+  throw new HoldfastError(
+    'invalid_input',
+    `${JSON.stringify(cursor)} is not a cursor of this store. Pass the one that came with the last page.`,
+  )
 }
 
 /** A position as the server takes it, whatever number was given. */
@@ -248,4 +283,3 @@ export function position(seq: number): number {
 function atLeastZero(limit: number): number {
   return Math.min(2_000_000_000, Math.max(0, Math.ceil(limit)))
 }
-

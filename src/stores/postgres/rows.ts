@@ -16,8 +16,32 @@ import type { Message, Snapshot, Thread } from '../../store/store.ts'
 export type Row = readonly (string | null)[]
 
 export const runColumns = [
-  ...['id', 'thread', 'owner', 'run_id', 'workflow', 'version', 'status', 'reason', 'queue', 'priority', 'fingerprint', 'epoch', 'lease_id'],
-  ...['wake_at', 'lease_holder', 'due_at', 'claims_without_progress', 'current_step', 'input_seq', 'tape_seq', 'end_seq', 'created_at'],
+  ...[
+    'id',
+    'thread',
+    'owner',
+    'run_id',
+    'workflow',
+    'version',
+    'status',
+    'reason',
+    'queue',
+    'priority',
+    'fingerprint',
+    'epoch',
+    'lease_id',
+  ],
+  ...[
+    'wake_at',
+    'lease_holder',
+    'due_at',
+    'claims_without_progress',
+    'current_step',
+    'input_seq',
+    'tape_seq',
+    'end_seq',
+    'created_at',
+  ],
   ...['started_at', 'finished_at'],
 ] as const
 
@@ -65,7 +89,8 @@ export function runOfJson(json: Record<string, string | number | boolean | null>
   return toRun(row.map((value) => (value === null ? null : String(value))))
 }
 
-export const selectThreadColumns = 't.owner, t.thread_id, t.head_seq, t.state_version, t.incarnation, t.base_seq, t.created_at, t.deleted_at'
+export const selectThreadColumns =
+  't.owner, t.thread_id, t.head_seq, t.state_version, t.incarnation, t.base_seq, t.created_at, t.deleted_at'
 
 export function toThread(row: Row, at = 0): Thread {
   return {
@@ -86,7 +111,11 @@ export const selectBareColumns = `${bareColumns}, NULL, NULL, NULL, (l.patch IS 
 
 export function toRecord(row: Row, place: Place, runId: string | null, at = 0): LogRecord {
   const record: LogRecord = { ...toBareRecord(row, runId, at), payload: toPayload(row, at + 9), patch: toPayload(row, at + 11) }
-  verifyChecksum(Number(row[at + 8]), sealChecksum(recordChecksum(place, record), record.seq), `Record ${place.threadId}@${record.seq}`)
+  verifyChecksum(
+    Number(row[at + 8]),
+    sealChecksum(recordChecksum(place, record), record.seq),
+    `Record ${place.threadId}@${record.seq}`,
+  )
   return record
 }
 
@@ -147,7 +176,11 @@ export function toOperation(json: Readonly<Record<string, string | number | null
 }
 
 /** 0 where there is nothing to be damaged. */
-export function operationChecksum(at: { readonly owner: string; readonly key: string }, what: 'result' | 'evidence', payload: Payload | null): number {
+export function operationChecksum(
+  at: { readonly owner: string; readonly key: string },
+  what: 'result' | 'evidence',
+  payload: Payload | null,
+): number {
   return payload === null ? 0 : payloadChecksum(['operation', at.owner, at.key, what], payload)
 }
 
@@ -162,7 +195,11 @@ export function toMessage(row: Row, key: { readonly owner: string; readonly runI
     payload: toPayload(row, 5),
     at: Number(row[1]),
   }
-  verifyChecksum(Number(row[2]), sealChecksum(newMessageChecksum(message), message.at), `Message ${message.id} to run ${key.runId}`)
+  verifyChecksum(
+    Number(row[2]),
+    sealChecksum(newMessageChecksum(message), message.at),
+    `Message ${message.id} to run ${key.runId}`,
+  )
   return message
 }
 
@@ -175,13 +212,17 @@ export function toPayload(row: Row, at: number): Payload | null {
   const text = row[at] ?? null
   if (text !== null) return text
   const bytes = row[at + 1] ?? null
-  return bytes === null ? null : new Uint8Array(bytes.startsWith('\\x') ? Buffer.from(bytes.slice(2), 'hex') : unescapeBytes(bytes))
+  return bytes === null
+    ? null
+    : new Uint8Array(bytes.startsWith('\\x') ? Buffer.from(bytes.slice(2), 'hex') : unescapeBytes(bytes))
 }
 
 /** The older form, of a session that was told bytea_output = escape. */
 function unescapeBytes(text: string): Buffer {
   return Buffer.from(
-    text.replaceAll(/\\(\\|[0-7]{3})/g, (_, code: string) => (code === '\\' ? code : String.fromCharCode(Number.parseInt(code, 8)))),
+    text.replaceAll(/\\(\\|[0-7]{3})/g, (_, code: string) =>
+      code === '\\' ? code : String.fromCharCode(Number.parseInt(code, 8)),
+    ),
     'latin1',
   )
 }

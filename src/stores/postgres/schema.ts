@@ -57,6 +57,7 @@ const migrations: readonly string[] = [
     finished_at bigint,
     version bigint NOT NULL,
     priority bigint NOT NULL,
+    is_suspect boolean NOT NULL GENERATED ALWAYS AS (claims_without_progress >= 2) STORED,
     is_next boolean NOT NULL,
     has_mail boolean NOT NULL,
     status text COLLATE "C" NOT NULL,
@@ -74,7 +75,7 @@ const migrations: readonly string[] = [
   ) WITH (fillfactor = 45);
   CREATE INDEX runs_by_status ON holdfast.runs (status, owner, id);
   CREATE INDEX runs_in_line ON holdfast.runs (thread, finished_at, id);
-  CREATE INDEX runs_to_claim ON holdfast.runs (workflow, version, queue, priority, wake_at, id) WHERE is_next AND wake_at IS NOT NULL;
+  CREATE INDEX runs_to_claim ON holdfast.runs (workflow, version, queue, priority, is_suspect, wake_at, id) WHERE is_next AND wake_at IS NOT NULL;
   CREATE INDEX runs_by_wait_key ON holdfast.runs (wait_key) WHERE wait_key IS NOT NULL;
 
   CREATE TABLE holdfast.log (
@@ -179,13 +180,19 @@ export function inSchema(sql: string, schema: string): string {
 }
 
 /** Brings tables and functions up to date. In one transaction under a lock, so that of many processes one does it. */
-export async function migrateSchema(connections: Connections, schema: { readonly name: string; readonly quoted: string }): Promise<void> {
+export async function migrateSchema(
+  connections: Connections,
+  schema: { readonly name: string; readonly quoted: string },
+): Promise<void> {
   if (await connections.withClient((client) => isUpToDate(client, schema))) return
   await connections.withClient((client) => migrateWith(client, schema))
 }
 
 /** Looks without a lock, so that an ordinary start writes nothing and needs no right to. */
-async function isUpToDate(client: PgClientLike, { name, quoted }: { readonly name: string; readonly quoted: string }): Promise<boolean> {
+async function isUpToDate(
+  client: PgClientLike,
+  { name, quoted }: { readonly name: string; readonly quoted: string },
+): Promise<boolean> {
   const version = await readVersion(client, quoted)
   refuseLaterSchema(version, name)
   if (version !== schemaVersion) return false
@@ -199,10 +206,15 @@ async function isUpToDate(client: PgClientLike, { name, quoted }: { readonly nam
 
 const functionCount = functionsSql.join('\n').split('CREATE OR REPLACE FUNCTION').length - 1
 
-async function migrateWith(client: PgClientLike, { name, quoted }: { readonly name: string; readonly quoted: string }): Promise<void> {
+async function migrateWith(
+  client: PgClientLike,
+  { name, quoted }: { readonly name: string; readonly quoted: string },
+): Promise<void> {
   await client.query('BEGIN')
   try {
-    await client.query(`SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = '120s'; SET LOCAL client_min_messages = warning`)
+    await client.query(
+      `SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = '120s'; SET LOCAL client_min_messages = warning`,
+    )
     // A lock of the transaction, not of the session: it also holds behind a pooler.
     await client.query({ text: 'SELECT pg_advisory_xact_lock(hashtextextended($1, 7246023))', values: [name] })
     const { rows } = await client.query({ text: 'SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1', values: [name] })
@@ -220,7 +232,8 @@ async function migrateWith(client: PgClientLike, { name, quoted }: { readonly na
 
 function tableStatements(found: number): string[] {
   if (found === schemaVersion) return []
-  const create = found === 0 ? ['CREATE TABLE holdfast.version (version integer NOT NULL); INSERT INTO holdfast.version VALUES (0);'] : []
+  const create =
+    found === 0 ? ['CREATE TABLE holdfast.version (version integer NOT NULL); INSERT INTO holdfast.version VALUES (0);'] : []
   return [...create, ...migrations.slice(found), `UPDATE holdfast.version SET version = ${schemaVersion};`]
 }
 

@@ -76,7 +76,9 @@ function sortAll(changes: readonly Change[], tokens: readonly Token[]): SortedCh
   return { held: sortByThread([...groups.values()]), starts, others, rankCount }
 }
 
-type Token = { readonly kind: 'held'; readonly key: string; readonly place: LeasePlace } | { readonly kind: 'start' | 'other'; readonly key: string }
+type Token =
+  | { readonly kind: 'held'; readonly key: string; readonly place: LeasePlace }
+  | { readonly kind: 'start' | 'other'; readonly key: string }
 
 /**
  * Changes with one key may be written together; a name that two keys use makes `others` of both. The end of a run turns its
@@ -87,7 +89,8 @@ function tokenOf(change: Change, { index, leases, hasJudge }: { index: number; l
   const isEndBesideJudge = hasJudge && change.run?.status !== undefined && isTerminal(change.run.status)
   if (guard.kind === 'lease' && !isEndBesideJudge) {
     const place = leases.find(guard.leaseId)
-    if (place !== undefined && isOf(place, change) && isHeldKind(change)) return { kind: 'held', key: `${guard.epoch} ${guard.leaseId}`, place }
+    if (place !== undefined && isOf(place, change) && isHeldKind(change))
+      return { kind: 'held', key: `${guard.epoch} ${guard.leaseId}`, place }
   }
   return { kind: isStart(change) ? 'start' : 'other', key: `#${index}` }
 }
@@ -118,11 +121,15 @@ function endsGroup(run: RunChange | undefined): boolean {
 function namesOf(change: Change): string[] {
   const names = [`t${change.owner.length}:${change.owner}${change.threadId}`]
   if (change.runId !== null) names.push(`r${change.owner.length}:${change.owner}${change.runId}`)
-  for (const { owner, threadId, id } of change.creates ?? []) names.push(`t${owner.length}:${owner}${threadId}`, `r${owner.length}:${owner}${id}`)
+  for (const { owner, threadId, id } of change.creates ?? [])
+    names.push(`t${owner.length}:${owner}${threadId}`, `r${owner.length}:${owner}${id}`)
   return names
 }
 
-function addHeld(groups: Map<string, HeldGroup>, { index, change, place }: { index: number; change: Change; place: LeasePlace }): void {
+function addHeld(
+  groups: Map<string, HeldGroup>,
+  { index, change, place }: { index: number; change: Change; place: LeasePlace },
+): void {
   if (change.guard.kind !== 'lease') return
   const { epoch, leaseId } = change.guard
   const key = `${epoch} ${leaseId}`
@@ -144,9 +151,28 @@ function isHeldKind({ creates, operation, label, readMessages, run, guard }: Cha
   return run?.waitKey === undefined && guard.kind === 'lease' && Number.isSafeInteger(guard.epoch)
 }
 
-function isStart({ owner, threadId, runId, guard, events, run, creates, operation, snapshot, stateVersion, readMessages }: Change): boolean {
+function isStart({
+  owner,
+  threadId,
+  runId,
+  guard,
+  events,
+  run,
+  creates,
+  operation,
+  snapshot,
+  stateVersion,
+  readMessages,
+}: Change): boolean {
   if (guard.kind !== 'none' || runId !== null || events.length > 0 || creates?.length !== 1) return false
-  if (run !== undefined || operation !== undefined || snapshot !== undefined || stateVersion !== undefined || readMessages !== undefined) return false
+  if (
+    run !== undefined ||
+    operation !== undefined ||
+    snapshot !== undefined ||
+    stateVersion !== undefined ||
+    readMessages !== undefined
+  )
+    return false
   const [create] = creates
   return create?.owner === owner && create.threadId === threadId
 }

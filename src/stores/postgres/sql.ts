@@ -20,12 +20,21 @@ export const planSql = `SET plan_cache_mode = force_generic_plan SET enable_seqs
 SET enable_material = off SET jit = off SET lock_timeout = '10s'`
 
 /** A checksum bound to its position, as `sealChecksum` does; a snapshot's also to its state version: `sealSnapshot` in rows.ts. */
-export function sealSql(checksum: string, { seq, stateVersion }: { readonly seq: string; readonly stateVersion?: string }): string {
+export function sealSql(
+  checksum: string,
+  { seq, stateVersion }: { readonly seq: string; readonly stateVersion?: string },
+): string {
   return `((${checksum} + ${seq}${stateVersion === undefined ? '' : ` + ${stateVersion} * 2246822519`}) & 4294967295)`
 }
 
 /** When a run is due after a change: kinds are 1 from now, 2 at, 3 never. Waiting with unread mail is due at once. */
-export function dueSql({ before, kind, due, status, hasMail }: Record<'before' | 'kind' | 'due' | 'status' | 'hasMail', string>): string {
+export function dueSql({
+  before,
+  kind,
+  due,
+  status,
+  hasMail,
+}: Record<'before' | 'kind' | 'due' | 'status' | 'hasMail', string>): string {
   const asked = `CASE ${kind} WHEN 1 THEN v_now + ${due} WHEN 2 THEN ${due} WHEN 3 THEN NULL ELSE ${before} END`
   return `CASE WHEN ${status} = 'waiting' AND ${hasMail} THEN least(coalesce(${asked}, v_now), v_now) ELSE ${asked} END`
 }

@@ -1,7 +1,7 @@
 import { recordChecksum } from '../../model/checksum.ts'
 import type { NewEvent } from '../../model/event.ts'
 import type { Change } from '../../store/change.ts'
-import { type Answers, flagsOf, wholeMs } from './commit.ts'
+import { type Answers, count32, flagsOf, wholeMs } from './commit.ts'
 import type { LeasePlace, Leases } from './leases.ts'
 import { byteLengthOf } from './rows.ts'
 import { durableSql, nowSql, planSql, sealSql } from './sql.ts'
@@ -12,7 +12,9 @@ const eventTypes = 'text text int int float8 float8 bigint bigint text text'.spl
 
 const eventParameters = (n: number) => eventColumns.map((column, at) => `e${n}_${column} ${eventTypes[at]}`).join(', ')
 const eventRow = (n: number) => {
-  const columns = eventColumns.map((column) => (column === 'checksum' ? sealSql(`e${n}_checksum`, { seq: `v_before + ${n}` }) : `e${n}_${column}`))
+  const columns = eventColumns.map((column) =>
+    column === 'checksum' ? sealSql(`e${n}_checksum`, { seq: `v_before + ${n}` }) : `e${n}_${column}`,
+  )
   return `(p_thread, v_before + ${n}, p_run, ${columns.join(', ')})`
 }
 const insertEvents = `INSERT INTO holdfast.log (thread, seq, run, ${eventColumns.join(', ')}) VALUES`
@@ -52,8 +54,8 @@ BEGIN
     ${insertEvents} ${eventRow(1)}, ${eventRow(2)};
   END IF;
   v_answer := '{"now":' || v_now || ',"before":[' || v_before || '],"mail":[' || CASE WHEN v_has_mail THEN '1' ELSE '' END || ']}';
-  UPDATE holdfast.writers w SET batch = p_batch, at = v_now, answer = v_answer WHERE w.id = p_writer AND w.batch < p_batch;
-  IF NOT FOUND THEN PERFORM holdfast.fn_record(p_writer, p_batch, v_now, v_answer); END IF;
+  UPDATE holdfast.writers w SET batch = p_batch, at = v_now - p_offset, answer = v_answer WHERE w.id = p_writer AND w.batch < p_batch;
+  IF NOT FOUND THEN PERFORM holdfast.fn_record(p_writer, p_batch, v_answer); END IF;
   RETURN v_answer;
 END $$;
 `
@@ -61,7 +63,10 @@ END $$;
 export const stepSql = `SELECT holdfast.fn_step(${Array.from({ length: 12 + 2 * eventColumns.length }, (_, index) => `$${index + 1}`).join(', ')})`
 
 /** Parameters of fn_step after those of the writer; null if the batch is not a lone step. */
-export function stepValues(changes: readonly Change[], options: { offset: number; isDurable: boolean; leases: Leases }): unknown[] | null {
+export function stepValues(
+  changes: readonly Change[],
+  options: { offset: number; isDurable: boolean; leases: Leases },
+): unknown[] | null {
   const [change] = changes
   if (changes.length !== 1 || change === undefined || change.guard.kind !== 'lease' || !isLoneStep(change)) return null
   const { epoch, leaseId } = change.guard
@@ -78,9 +83,18 @@ export function stepValues(changes: readonly Change[], options: { offset: number
 }
 
 export function readStepAnswer(text: string, change: Change, leases: Leases): Answers {
-  const { now, before: [before = -1], mail } = JSON.parse(text) as { now: number; before: number[]; mail: number[] }
+  const {
+    now,
+    before: [before = -1],
+    mail,
+  } = JSON.parse(text) as { now: number; before: number[]; mail: number[] }
   if (before >= 0) {
-    return { now, answers: [{ ok: true, firstSeq: before + 1, lastSeq: before + change.events.length, now, created: [], hasMail: mail.length > 0 }] }
+    return {
+      now,
+      answers: [
+        { ok: true, firstSeq: before + 1, lastSeq: before + change.events.length, now, created: [], hasMail: mail.length > 0 },
+      ],
+    }
   }
   if (change.guard.kind === 'lease') leases.forget(change.guard.leaseId)
   return { now, answers: [{ ok: false, refusal: 'lease_lost' }] }
@@ -102,8 +116,30 @@ function isOf(place: LeasePlace, { owner, threadId, runId }: Change): boolean {
 function eventValues(change: Change, event: NewEvent, isLast: boolean): unknown[] {
   const { type, step, count, attempt, at, durationMs, payload, patch } = event
   const isCheckpoint = isLast && change.isCheckpoint
-  const checksum = recordChecksum(change, { runId: change.runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint })
-  return [type, step, count, attempt, at, durationMs, isCheckpoint ? bytesOfEvents(change.events) : null, checksum, payload, patch]
+  const checksum = recordChecksum(change, {
+    runId: change.runId,
+    type,
+    step,
+    count,
+    attempt,
+    at,
+    durationMs,
+    payload,
+    patch,
+    isCheckpoint,
+  })
+  return [
+    type,
+    step,
+    count32(count),
+    count32(attempt),
+    at,
+    durationMs,
+    isCheckpoint ? bytesOfEvents(change.events) : null,
+    checksum,
+    payload,
+    patch,
+  ]
 }
 
 function bytesOfEvents(events: readonly NewEvent[]): number {

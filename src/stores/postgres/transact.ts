@@ -16,8 +16,10 @@ export interface TransactOptions {
 }
 
 /**
- * The user's SQL and the checkpoint in one transaction, on a connection of its own. It holds the lock of the thread, hence the
- * time limit: here, and on the server, where a process that was stopped in the middle is ended by its idle time-out.
+ * The user's SQL and the checkpoint in one transaction, on a connection of its own. The lease is looked at first, to spare the body,
+ * and judged at the end, with the checkpoint: our rows are not locked while the body runs, so that neither a slow body nor a
+ * process stopped in it stands in the way of heartbeats, claims and other runs. The user's rows may be; hence the time limit,
+ * here and on the server, which ends a session that is idle for longer.
  */
 export function prepareTransact(options: TransactOptions) {
   const { connections, writes, commit, findHeld, schemaName, encode } = options
@@ -30,7 +32,7 @@ export function prepareTransact(options: TransactOptions) {
         await client.query(
           `BEGIN; SET LOCAL idle_in_transaction_session_timeout = ${limitMs}; SET LOCAL statement_timeout = ${limitMs}; SET LOCAL lock_timeout = ${limitMs}`,
         )
-        const { rows } = await client.query({ ...findHeld, values: [owner, threadId, runId, epoch, leaseId] })
+        const { rows } = await client.query({ text: findHeld.text, values: [owner, threadId, runId, epoch, leaseId] })
         if (rows.length === 0) return rollBack(client, { answer: { ok: false, refusal: 'lease_lost' } })
 
         const tx = new UserTransaction(client, schemaName)
@@ -49,7 +51,7 @@ export function prepareTransact(options: TransactOptions) {
 
   async function apply(client: PgClientLike, { change, writer }: { change: Change; writer: Writer }): Promise<Done> {
     const batch = encode([change])
-    const { rows } = await client.query({ ...commit, values: [writer.id, writer.batch, ...batch.values], rowMode: 'array' })
+    const { rows } = await client.query({ text: commit.text, values: [writer.id, writer.batch, ...batch.values], rowMode: 'array' })
     const [answer] = batch.readAnswer((rows as string[][])[0]?.[0] as string).answers
     return { change, answer: answer as Committed }
   }
@@ -101,20 +103,47 @@ class UserTransaction implements SqlTransaction {
   }
 }
 
-const transactionWords = new Set(['BEGIN', 'START', 'COMMIT', 'END', 'ROLLBACK', 'ABORT', 'SAVEPOINT', 'RELEASE', 'PREPARE', 'LISTEN', 'UNLISTEN'])
+const transactionWords = new Set([
+  'BEGIN',
+  'START',
+  'COMMIT',
+  'END',
+  'ROLLBACK',
+  'ABORT',
+  'SAVEPOINT',
+  'RELEASE',
+  'PREPARE',
+  'LISTEN',
+  'UNLISTEN',
+])
 
 function refuseForbidden(sql: string, schemaName: string): void {
   const text = sql.replaceAll(/'(?:[^']|'')*'|--[^\n]*|\/\*[\s\S]*?(?:\*\/|$)/g, ' ')
   const word = /[a-z_]+/i.exec(text)?.[0].toUpperCase() ?? ''
   if (transactionWords.has(word)) {
-    throw new HoldfastError('invalid_input', `${word} is not allowed inside a transaction: it begins and ends with the step. Leave it out.`)
+    throw new HoldfastError(
+      'invalid_input',
+      `${word} is not allowed inside a transaction: it begins and ends with the step. Leave it out.`,
+    )
   }
-  if (text.replaceAll('"', '').toLowerCase().replaceAll(/\s*\.\s*/g, '.').includes(`${schemaName.toLowerCase()}.`)) {
-    throw new HoldfastError('invalid_input', `The schema "${schemaName}" belongs to Holdfast. Use tables of your own, in another schema.`)
+  if (
+    text
+      .replaceAll('"', '')
+      .toLowerCase()
+      .replaceAll(/\s*\.\s*/g, '.')
+      .includes(`${schemaName.toLowerCase()}.`)
+  ) {
+    throw new HoldfastError(
+      'invalid_input',
+      `The schema "${schemaName}" belongs to Holdfast. Use tables of your own, in another schema.`,
+    )
   }
 }
 
-async function withTimeout<Answer>(body: () => Promise<Answer>, { timeoutMs, runId }: { timeoutMs: number; runId: string }): Promise<Answer> {
+async function withTimeout<Answer>(
+  body: () => Promise<Answer>,
+  { timeoutMs, runId }: { timeoutMs: number; runId: string },
+): Promise<Answer> {
   let timer: NodeJS.Timeout | undefined
   const timeout = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {

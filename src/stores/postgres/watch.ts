@@ -52,7 +52,8 @@ export class Watch {
     for (const hint of hints) {
       this.#tellHere(hint)
       const isForOthers = hint.isClaimable === true || hint.hasMail === true
-      if (isForOthers && this.#state !== 'closed') this.#outbox.set(JSON.stringify([hint.owner, hint.runId ?? hint.threadId]), hint)
+      if (isForOthers && this.#state !== 'closed')
+        this.#outbox.set(JSON.stringify([hint.owner, hint.runId ?? hint.threadId]), hint)
     }
     if (this.#outbox.size > 0 && !this.#isSending) void this.#send()
   }
@@ -85,7 +86,7 @@ export class Watch {
       this.#outbox = new Map()
       try {
         if (this.#listening === null) await this.#connections.send(this.#notify, [this.#channel, payloads])
-        else await this.#listening.query({ ...this.#notify, values: [this.#channel, payloads] })
+        else await this.#listening.query({ text: this.#notify.text, values: [this.#channel, payloads] })
       } catch {
         // Lost, as any hint may be: polling goes on underneath.
       }
@@ -149,7 +150,7 @@ export class Watch {
       else this.#heed(payload)
     })
     await client.query(`LISTEN ${this.#channel}`)
-    await client.query({ ...this.#notify, values: [this.#channel, [`${this.#self} ?`]] })
+    await client.query({ text: this.#notify.text, values: [this.#channel, [`${this.#self} ?`]] })
     const timer = setTimeout(() => hear(false), echoMs)
     const hasEcho = await heard
     clearTimeout(timer)

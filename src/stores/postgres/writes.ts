@@ -1,11 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
-import { type Connections, NotSent, type Statement } from './connections.ts'
-import { isConnectionLost, isWorthRepeating, toHoldfastError, unknownOutcome } from './errors.ts'
+import type { Connections, Statement } from './connections.ts'
+import { isConnectionLost, isWorthRepeating, NotSent, toHoldfastError, unknownOutcome } from './errors.ts'
 import type { Row } from './rows.ts'
-
-/** How long an unknown outcome is looked into before the caller is told so. */
-const patienceMs = 60_000
 
 /**
  * Writes whose outcome is known also when the connection is lost.
@@ -25,13 +22,20 @@ export class Writes {
   readonly #connections: Connections
   readonly #settle: Statement
   readonly #forget: Statement
+  readonly #forgetDead: Statement
   readonly #idle: Writer[] = []
   readonly #ids: string[] = []
+  readonly #unknownMs: number
 
-  constructor(connections: Connections, prepare: (sql: string) => Statement) {
+  /** `unknownMs`: how long an unknown outcome is looked into before the caller is told so. */
+  constructor(connections: Connections, { prepare, unknownMs }: { prepare: (sql: string) => Statement; unknownMs: number }) {
     this.#connections = connections
+    this.#unknownMs = unknownMs
     this.#settle = prepare('SELECT is_committed, answer FROM holdfast.fn_settle($1, $2)')
     this.#forget = prepare('DELETE FROM holdfast.writers WHERE id = ANY ($1::bigint[])')
+    this.#forgetDead = prepare(
+      'DELETE FROM holdfast.writers WHERE at < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 86400000',
+    )
   }
 
   /**
@@ -48,7 +52,7 @@ export class Writes {
         try {
           return { rows: await this.#connections.send(statement, [writer.id, writer.batch, ...values]) }
         } catch (error) {
-          if (error instanceof NotSent) throw toHoldfastError(error.cause, 'write')
+          if (error instanceof NotSent) throw toHoldfastError(error, 'write')
           if (isConnectionLost(error)) {
             isSettled = false
             const settled = await this.settle(writer, error)
@@ -83,7 +87,7 @@ export class Writes {
 
   /** After a lost connection: what was recorded, or null when surely nothing was written and nothing will be. */
   async settle(writer: Writer, cause: unknown): Promise<{ readonly recorded: string | null } | null> {
-    const deadline = performance.now() + patienceMs
+    const deadline = performance.now() + this.#unknownMs
     for (let attempt = 0; performance.now() < deadline && !this.#connections.isClosed; attempt++) {
       try {
         const [row] = await this.#connections.send(this.#settle, [writer.id, writer.batch])
@@ -93,6 +97,11 @@ export class Writes {
       }
     }
     throw unknownOutcome(cause)
+  }
+
+  /** Takes away the rows of writers that have not written for a day: their processes did not come to close. */
+  async forgetDead(): Promise<void> {
+    await this.#connections.send(this.#forgetDead, []).catch(() => {})
   }
 
   /** Takes the rows of this store's writers away. */
@@ -120,12 +129,14 @@ export interface Writer {
 
 /** fn_record is the last statement of every function that writes; fn_settle is called by whoever did not get its answer. */
 export const settleFunctions = `
-CREATE OR REPLACE FUNCTION holdfast.fn_record(p_writer bigint, p_batch bigint, p_at bigint, p_answer text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION holdfast.fn_record(p_writer bigint, p_batch bigint, p_answer text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+  v_at bigint := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 BEGIN
   IF p_writer IS NULL THEN RETURN; END IF;
-  UPDATE holdfast.writers w SET batch = p_batch, at = p_at, answer = p_answer WHERE w.id = p_writer AND w.batch < p_batch;
+  UPDATE holdfast.writers w SET batch = p_batch, at = v_at, answer = p_answer WHERE w.id = p_writer AND w.batch < p_batch;
   IF FOUND THEN RETURN; END IF;
-  INSERT INTO holdfast.writers (id, batch, at, answer) VALUES (p_writer, p_batch, p_at, p_answer) ON CONFLICT (id) DO NOTHING;
+  INSERT INTO holdfast.writers (id, batch, at, answer) VALUES (p_writer, p_batch, v_at, p_answer) ON CONFLICT (id) DO NOTHING;
   IF NOT FOUND THEN RAISE EXCEPTION 'this write was given up by its writer' USING ERRCODE = 'HF003'; END IF;
 END $$;
 

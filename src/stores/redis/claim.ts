@@ -6,7 +6,7 @@ import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/sto
 import type { Connection, Reply } from './connection.ts'
 import { pairOf } from './keys.ts'
 import { Packer } from './pack.ts'
-import { readRow, runFields, threadFields, toRecord, toRun, toThread } from './rows.ts'
+import { type Row, readRow, toRecord, toRun, toThread } from './rows.ts'
 import { claimScript, renewScript } from './scripts/claim.ts'
 
 export interface Claimed {
@@ -66,23 +66,23 @@ function readClaim(
   reply: readonly Reply[],
   now: number,
 ): Claim | { readonly isDamaged: true; readonly claim: Omit<Claim, 'input'> } {
-  const [pair, runReply, threadReply, logLength, entry, holder, until] = reply
-  const runRow = readRow(runFields, runReply as Reply) as NonNullable<ReturnType<typeof readRow>>
-  const threadRow = readRow(threadFields, threadReply as Reply) as NonNullable<ReturnType<typeof readRow>>
-  const run = toRun(String(pair), runRow)
+  const [pair, runRow, threadRow, logLength, entry, holder, until] = reply
+  const stored = toRun(String(pair), readRow(runRow as Reply) as Row)
+  const { thread } = toThread(stored.thread, readRow(threadRow as Reply) as Row, logLength as number)
   const claim = {
-    run,
-    leaseId: run.leaseId as string,
-    thread: toThread(String(runRow['thread']), threadRow, logLength as number),
-    takenFrom:
-      (until as Buffer).length === 0
-        ? null
-        : { holder: String(holder), why: 'lease_expired' as const, leaseUntil: Number(until) },
-    hasMail: String(runRow['mail']) !== '0',
+    run: stored.run,
+    leaseId: stored.run.leaseId as string,
+    thread,
+    takenFrom: readTakenFrom(holder as Buffer, until as Buffer),
+    hasMail: stored.hasMail,
     now,
   }
   const input = readInput(entry as Buffer, claim)
   return input === null ? { isDamaged: true, claim } : { ...claim, input }
+}
+
+function readTakenFrom(holder: Buffer, until: Buffer): Claim['takenFrom'] {
+  return until.length === 0 ? null : { holder: String(holder), why: 'lease_expired', leaseUntil: Number(until) }
 }
 
 function readInput(entry: Buffer, { run, thread }: Pick<Claim, 'run' | 'thread'>): Payload | null {

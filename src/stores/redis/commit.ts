@@ -8,12 +8,11 @@ import { laneOf, pairOf } from './keys.ts'
 import { Packer } from './pack.ts'
 import {
   marked,
-  operationFields,
   packEvents,
   packOperationPayload,
   packPayload,
+  type Row,
   readRow,
-  runFields,
   snapshotChecksum,
   toOperation,
   toRun,
@@ -256,17 +255,15 @@ function readPlainAnswer({ events }: Change, answer: number, now: number): Commi
 }
 
 function readRefusal({ owner, operation }: Change, refusal: Refusal, row: Reply | undefined): Committed {
-  const found = row === undefined ? null : readRow(operationFields, row)
-  if (found === null || operation === undefined) return { ok: false, refusal }
-  return { ok: false, refusal, operation: toOperation({ owner, key: operation.key }, found) }
+  const found = row === undefined || operation === undefined ? null : toOperation({ owner, key: operation.key }, row)
+  return found === null ? { ok: false, refusal } : { ok: false, refusal, operation: found }
 }
 
 function readCreated(create: NewRun, answer: Reply, now: number): { run: Run; isNew: boolean } {
   const { owner, id, threadId, workflow, version, queue, priority, fingerprint } = create
   const [isNew, row, epoch, dueAt] = answer as readonly Reply[]
   if (isNew !== 1) {
-    const found = readRow(runFields, row as Reply)
-    return { run: toRun(pairOf(owner, id), found as NonNullable<typeof found>), isNew: false }
+    return { run: toRun(pairOf(owner, id), readRow(row as Reply) as Row).run, isNew: false }
   }
   const run: Run = {
     ...{ owner, id, threadId, workflow, version, status: 'pending', reason: null, queue, priority, fingerprint },

@@ -71,14 +71,13 @@ export function laneOf({ workflow, version, queue, priority }: Lane): string {
   return `${priority}:${version}:${Buffer.byteLength(workflow)}:${workflow}${queue}`
 }
 
-export function parseLane(lane: Buffer): Lane {
-  const [priority, version, length] = lane.toString('utf8').split(':', 3) as [string, string, string]
-  const start = priority.length + version.length + length.length + 3
-  const end = start + Number(length)
+export function parseLane(lane: string): Lane {
+  const [priority, version, length] = lane.split(':', 3) as [string, string, string]
+  const names = Buffer.from(lane.slice(priority.length + version.length + length.length + 3))
   return {
-    workflow: lane.toString('utf8', start, end),
+    workflow: names.toString('utf8', 0, Number(length)),
     version: Number(version),
-    queue: lane.toString('utf8', end),
+    queue: names.toString('utf8', Number(length)),
     priority: Number(priority),
   }
 }

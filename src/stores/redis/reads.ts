@@ -16,18 +16,7 @@ import type {
 import type { Connection, Reply } from './connection.ts'
 import { pairOf } from './keys.ts'
 import { Packer } from './pack.ts'
-import {
-  operationFields,
-  readRow,
-  runFields,
-  type StoredRecord,
-  threadFields,
-  toOperation,
-  toRecord,
-  toRun,
-  toSnapshot,
-  toThread,
-} from './rows.ts'
+import { readRow, type StoredRecord, toOperation, toRecord, toRun, toSnapshot, toThread } from './rows.ts'
 import {
   listRunsScript,
   listThreadsScript,
@@ -45,23 +34,22 @@ const pieceBytes = 4 * 1024 * 1024
 
 export async function readRun(connection: Connection, { owner, runId }: RunKey): Promise<Run | null> {
   const pair = pairOf(owner, runId)
-  const row = readRow(runFields, await connection.repeat(readRunScript, pair))
-  return row === null ? null : toRun(pair, row)
+  const row = readRow(await connection.repeat(readRunScript, pair))
+  return row === null ? null : toRun(pair, row).run
 }
 
 export async function readThread(connection: Connection, { owner, threadId }: ThreadKey): Promise<Thread | null> {
   const pair = pairOf(owner, threadId)
   const [reply, logLength] = (await connection.repeat(readThreadScript, pair)) as readonly [Reply, number]
-  const row = readRow(threadFields, reply)
-  return row === null ? null : toThread(pair, row, logLength)
+  const row = readRow(reply)
+  return row === null ? null : toThread(pair, row, logLength).thread
 }
 
 export async function readOperation(
   connection: Connection,
   { owner, key }: { readonly owner: string; readonly key: string },
 ): Promise<Operation | null> {
-  const row = readRow(operationFields, await connection.repeat(readOperationScript, pairOf(owner, key)))
-  return row === null ? null : toOperation({ owner, key }, row)
+  return toOperation({ owner, key }, await connection.repeat(readOperationScript, pairOf(owner, key)))
 }
 
 export async function readSnapshot(
@@ -126,8 +114,8 @@ export async function listRuns(connection: Connection, query: RunQuery): Promise
       packFilter(query),
     )) as readonly Reply[]
     for (let i = 0; i < rows.length; i += 2) {
-      const row = readRow(runFields, rows[i + 1] as Reply)
-      if (row !== null) found.push({ run: toRun(String(rows[i]), row), number: Number(row['number']) })
+      const row = readRow(rows[i + 1] as Reply)
+      if (row !== null) found.push(toRun(String(rows[i]), row))
     }
     if (stoppedAt === 0) break
     below = String(stoppedAt)
@@ -144,9 +132,8 @@ export async function listThreads(connection: Connection, query: ThreadQuery): P
   const reply = (await connection.repeat(listThreadsScript, owner, above, String(limit + 1))) as readonly Reply[]
   const found: { thread: Thread; number: number }[] = []
   for (let i = 0; i < reply.length; i += 3) {
-    const row = readRow(threadFields, reply[i + 1] as Reply)
-    if (row !== null)
-      found.push({ thread: toThread(String(reply[i]), row, reply[i + 2] as number), number: Number(row['number']) })
+    const row = readRow(reply[i + 1] as Reply)
+    if (row !== null) found.push(toThread(String(reply[i]), row, reply[i + 2] as number))
   }
   const shown = found.slice(0, limit)
   const items = shown.map(({ thread }) => thread)

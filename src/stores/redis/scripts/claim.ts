@@ -19,7 +19,7 @@ local worker, lease_ms, limit, word = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[
 local function describe(run, row, holder, until_)
   local thread = row[${at(runFields, 'thread')}]
   local place = row[${at(runFields, 'input')}] - row[${at(runFields, 'base')}] - 1
-  return { run, row, call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)}), call('LLEN', P .. 'log:' .. thread),
+  return { run, cjson.encode(row), cjson.encode(call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)})), call('LLEN', P .. 'log:' .. thread),
     call('LINDEX', P .. 'log:' .. thread, place) or '', holder, until_ }
 end
 

@@ -324,7 +324,7 @@ ${setLabel}
 
   local function create(n)
     local key = P .. 'run:' .. n.run
-    if call('EXISTS', key) == 1 then return { 0, call('HMGET', key, ${quoted(runFields)}) } end
+    if call('EXISTS', key) == 1 then return { 0, cjson.encode(call('HMGET', key, ${quoted(runFields)})) } end
     local t = open_thread(n.thread, n.owner, read_thread(n.thread))
     local head = t.is_empty and t.base or head_of(n.thread, t)
     append(n.thread, head, n.events, 1)

@@ -2,12 +2,15 @@ import { operationFields, runFields, threadFields } from '../rows.ts'
 import { at, clock, defineScript, once, quoted, setLabel } from './script.ts'
 
 /** ARGV: 1 life, 2 run. Answers its row. */
-export const readRunScript = defineScript('read', `return call('HMGET', P .. 'run:' .. ARGV[2], ${quoted(runFields)})`)
+export const readRunScript = defineScript(
+  'read',
+  `return cjson.encode(call('HMGET', P .. 'run:' .. ARGV[2], ${quoted(runFields)}))`,
+)
 
 /** ARGV: 1 life, 2 thread. Answers { its row, length of its log }. */
 export const readThreadScript = defineScript(
   'read',
-  `return { call('HMGET', P .. 'thread:' .. ARGV[2], ${quoted(threadFields)}), call('LLEN', P .. 'log:' .. ARGV[2]) }`,
+  `return { cjson.encode(call('HMGET', P .. 'thread:' .. ARGV[2], ${quoted(threadFields)})), call('LLEN', P .. 'log:' .. ARGV[2]) }`,
 )
 
 /** ARGV: 1 life, 2 operation. Answers its row. */
@@ -111,7 +114,7 @@ while limit > 0 do
     below = page[i + 1]
     if is_wanted(row) then
       answer[#answer + 1] = page[i]
-      answer[#answer + 1] = row
+      answer[#answer + 1] = cjson.encode(row)
       limit = limit - 1
       if limit == 0 then return answer end
     end
@@ -134,7 +137,7 @@ export const listThreadsScript = defineScript(
 local answer = {}
 for i, thread in ipairs(call('ZRANGEBYSCORE', P .. 'owner-threads:' .. ARGV[2], '(' .. ARGV[3], '+inf', 'LIMIT', 0, ARGV[4])) do
   answer[3 * i - 2] = thread
-  answer[3 * i - 1] = call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)})
+  answer[3 * i - 1] = cjson.encode(call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)}))
   answer[3 * i] = call('LLEN', P .. 'log:' .. thread)
 end
 return answer
