@@ -156,7 +156,7 @@ test('a step that outlasts the grace of a close is handed over too, and is no de
   timeout: 60_000,
 }, async () => {
   const scene = stage.openScene()
-  const runs = [{ workflow: 'steady', id: 'slow', threadId: 'slow', input: { longMs: 1_000, isLongFirst: true } }]
+  const runs = [{ workflow: 'steady', id: 'slow', threadId: 'slow', input: { longMs: 5_000, isLongFirst: true } }]
   const shared = {
     file: scene.file,
     journal: scene.journal,

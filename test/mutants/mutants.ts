@@ -41,8 +41,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/effect-runner.ts',
-        find: "    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name: path })\n",
-        put: "    this.early = await this.#working(() => this.#enter())\n    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name: path })\n",
+        find: "    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name })\n",
+        put: "    this.early = await this.#working(() => this.#enter())\n    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name })\n",
       },
       {
         file: 'engine/effect-runner.ts',

@@ -36,51 +36,54 @@ export async function startRedis({ fsync = 'always', settings = {}, diskBytes }:
     ...{ appendonly: fsync === 'off' ? 'no' : 'yes', appendfsync: fsync === 'off' ? 'everysec' : fsync },
     ...settings,
   }
-  let child: ChildProcess | null = null
-  const end = async (signal: NodeJS.Signals) => {
-    const ending = child
-    if (ending === null) return
-    child = null
-    ending.ref()
-    const closed = once(ending, 'exit')
-    ending.kill(signal)
-    await closed
-  }
-  const removeWithProcess = () => {
-    child?.kill('SIGKILL')
-    rmSync(folder, { recursive: true, force: true })
-  }
-  process.once('exit', removeWithProcess)
+  const args = Object.entries(all).flatMap(([name, value]) => [`--${name}`, value])
+  const mount = `mount -t tmpfs -o size=${diskBytes} tmpfs "$0" && exec "$@"`
+  const disk = diskBytes === undefined ? [] : ['unshare', '-rm', 'sh', '-c', mount, folder]
+  const removeFolder = () => rmSync(folder, { recursive: true, force: true })
+  let keeper: ChildProcess | null = null
+  let processId = 0
 
   const server: RedisServer = {
     port,
     url: `redis://127.0.0.1:${port}`,
     get processId() {
-      return child?.pid ?? 0
+      return processId
     },
-    kill: () => end('SIGKILL'),
+    async kill() {
+      if (keeper === null) return
+      const ending = keeper
+      keeper = null
+      ending.ref()
+      const ended = once(ending, 'exit')
+      process.kill(processId, 'SIGKILL')
+      ending.stdin?.end()
+      await ended
+    },
     async start() {
-      const args = Object.entries(all).flatMap(([name, value]) => [`--${name}`, value])
+      const started = spawn('sh', ['-c', keep, 'sh', ...disk, 'redis-server', ...args], { stdio: ['pipe', 'pipe', 'inherit'] })
+      keeper = started
       let log = ''
-      const mount = `mount -t tmpfs -o size=${diskBytes} tmpfs "$0" && exec "$@"`
-      const command = diskBytes === undefined ? [] : ['unshare', '-rm', 'sh', '-c', mount, folder]
-      const [program, ...rest] = [...command, 'redis-server', ...args] as [string, ...string[]]
-      child = spawn(program, rest, { stdio: ['ignore', 'pipe', 'pipe'] })
-      child.stdout?.on('data', (chunk) => {
+      started.stdout.on('data', (chunk) => {
         log = `${log}${chunk}`.slice(-4_000)
+        if (log.startsWith('process ')) processId = Number.parseInt(log.slice(8), 10)
       })
-      child.unref()
-      await untilItListens(port, child, () => log)
+      started.unref()
+      for (const stream of [started.stdin, started.stdout] as unknown as { unref?(): void }[]) stream.unref?.()
+      await untilItListens(port, started, () => log)
     },
     async stop() {
-      await end('SIGKILL')
-      process.off('exit', removeWithProcess)
-      rmSync(folder, { recursive: true, force: true })
+      await server.kill()
+      process.off('exit', removeFolder)
+      removeFolder()
     },
   }
+  process.once('exit', removeFolder)
   await server.start()
   return server
 }
+
+/** Ends the server when its input ends: that also happens when the process that started it is killed. */
+const keep = '"$@" </dev/null & echo "process $!"; cat >/dev/null; kill -9 $! 2>/dev/null; wait $!'
 
 function requireBinary(): void {
   if ((process.env['PATH'] ?? '').split(':').some((folder) => existsSync(join(folder, 'redis-server')))) return

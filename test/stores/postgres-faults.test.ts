@@ -486,6 +486,8 @@ describe("on a user's pool", () => {
   it('works, leaves it open, and takes away the connections beside it', async () => {
     const own = await ownDatabase()
     const pool = new pg.Pool({ connectionString: own, max: 3 })
+    // Its database is dropped while its connections end.
+    pool.on('error', () => {})
     endings.push(() => pool.end())
     const store = await openPostgresStore({ pool, schema, durability: 'full' })
     await store.migrate()

@@ -247,8 +247,9 @@ const rawTypes = { getTypeParser: () => (value: string) => value }
 
 function openPool(driver: PgDriver, config: object): PgPoolLike {
   const pool = new driver.Pool(config)
-  // An idle connection that dies is replaced at its next use; without a listener it would end the process.
+  // A connection that dies is replaced at its next use; without a listener it would end the process.
   pool.on?.('error', ignore)
+  pool.on?.('connect', (client: PgPooledClientLike) => client.on('error', ignore))
   return pool
 }
 
