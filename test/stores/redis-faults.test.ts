@@ -140,7 +140,7 @@ describe('redis, when the connection breaks', () => {
     expect(await stepNames(store, 'r')).toEqual(['first', 'second'])
   })
 
-  it('many at once over connections that break all the time: nothing lost, nothing doubled', async () => {
+  it('many at once over connections that break all the time: nothing lost, nothing doubled', { timeout: 120_000 }, async () => {
     const { store, proxy } = await openOnProxy({ answerMs: 300 })
     await store.commit(Array.from({ length: 20 }, (_, index) => creating(`r-${index}`)))
     const claims = await store.claim(claimRequest())

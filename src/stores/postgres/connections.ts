@@ -89,7 +89,14 @@ export class Connections {
       if (!refusesSettings((error as Error).cause ?? error)) throw error
     }
     // A pooler that takes no settings: statements go without a server's time limit, locks still have one.
-    return new Connections({ driver, config: base, pool: openPool(driver, base), apart: openApart(driver, base), isOwn: true, answerMs })
+    return new Connections({
+      driver,
+      config: base,
+      pool: openPool(driver, base),
+      apart: openApart(driver, base),
+      isOwn: true,
+      answerMs,
+    })
   }
 
   static #over(pool: PgPoolLike, answerMs: number): Connections {

@@ -51,7 +51,11 @@ export function prepareTransact(options: TransactOptions) {
 
   async function apply(client: PgClientLike, { change, writer }: { change: Change; writer: Writer }): Promise<Done> {
     const batch = encode([change])
-    const { rows } = await client.query({ text: commit.text, values: [writer.id, writer.batch, ...batch.values], rowMode: 'array' })
+    const { rows } = await client.query({
+      text: commit.text,
+      values: [writer.id, writer.batch, ...batch.values],
+      rowMode: 'array',
+    })
     const [answer] = batch.readAnswer((rows as string[][])[0]?.[0] as string).answers
     return { change, answer: answer as Committed }
   }
