@@ -24,10 +24,25 @@ const lookAgainMs = 500
  */
 export async function runEffect<T>(execution: Execution, call: Call, options: EffectOptions<T>): Promise<T> {
   const key = options.key === undefined ? execution.calls.defaultKey(call) : checkId('operation key', options.key)
+  refuseWhereIntentsGetLost(execution, call, options)
   if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
   if (!execution.isOpen) await execution.pass(call)
   if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
   return new Effect<T>(execution, call, options, key).carryOut()
+}
+
+/**
+ * Redis can't flush a single write: where it does not flush every one, an intent may be lost with the machine, and an effect
+ * that has neither `check` nor `idempotent` could be sent twice.
+ */
+function refuseWhereIntentsGetLost({ store, runId }: Execution, call: Call, options: EffectOptions<unknown>): void {
+  if (store.kind !== 'redis' || store.durability === 'full' || options.check !== undefined || options.idempotent === true) return
+  throw new HoldfastError(
+    'durability_too_weak',
+    `Effect "${call.path}" of run "${runId}" has neither check nor idempotent, and this Redis may lose its intent. Give it one of ` +
+      'them, or set appendonly yes and appendfsync always and open with durability full.',
+    { details: { runId, step: call.path } },
+  )
 }
 
 /** What the world is known to have done about the effect. */

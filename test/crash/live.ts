@@ -1,4 +1,4 @@
-import { HoldfastError, open } from 'holdfast'
+import { HoldfastError, open, type RunHandle } from 'holdfast'
 import type { Change } from '../../src/store/change.ts'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 import { wrapStore } from '../../src/testing/faulty-store.ts'
@@ -77,9 +77,10 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
   const { leaseMs, closeGraceMs = 5_000, concurrency = 100 } = life
   const hf = await open(store, { workflows, worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 } })
 
-  const handles = await Promise.all(
-    life.runs.map(({ workflow, id, threadId, input }) => patiently(() => hf.start(workflow, input, { id, threadId }))),
-  )
+  // One after another: the runs of a thread go in the order in which they were started.
+  const handles: RunHandle[] = []
+  for (const { workflow, id, threadId, input } of life.runs)
+    handles.push(await patiently(() => hf.start(workflow, input, { id, threadId })))
   const ends = toldToClose ?? Promise.all(handles.map((handle) => patiently(() => handle.result())))
   ends
     .catch(() => {})
@@ -147,6 +148,7 @@ async function patiently<Answer>(ask: () => Promise<Answer>): Promise<Answer> {
       const { code } = error as { code?: unknown }
       if (code !== 'outcome_unknown' && code !== 'store_unavailable') throw error
     }
+    await new Promise((resolve) => setTimeout(resolve, 5))
   }
 }
 

@@ -64,8 +64,8 @@ export async function startRedis({ fsync = 'always', settings = {}, diskBytes }:
       keeper = started
       let log = ''
       started.stdout.on('data', (chunk) => {
+        processId = Number(/<process (\d+)>/.exec(`${log}${chunk}`)?.[1] ?? processId)
         log = `${log}${chunk}`.slice(-4_000)
-        if (log.startsWith('process ')) processId = Number.parseInt(log.slice(8), 10)
       })
       started.unref()
       for (const stream of [started.stdin, started.stdout] as unknown as { unref?(): void }[]) stream.unref?.()
@@ -83,7 +83,7 @@ export async function startRedis({ fsync = 'always', settings = {}, diskBytes }:
 }
 
 /** Ends the server when its input ends: that also happens when the process that started it is killed. */
-const keep = '"$@" </dev/null & echo "process $!"; cat >/dev/null; kill -9 $! 2>/dev/null; wait $!'
+const keep = '"$@" </dev/null & echo "<process $!>"; cat >/dev/null; { kill -9 $!; wait $!; } 2>/dev/null'
 
 function requireBinary(): void {
   if ((process.env['PATH'] ?? '').split(':').some((folder) => existsSync(join(folder, 'redis-server')))) return

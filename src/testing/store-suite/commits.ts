@@ -67,7 +67,7 @@ export function testCommits(test: StoreTest): void {
     conflict: async (_scene, claim) => guarded({ ...claim.run, status: 'pending' }, {}, wholeChange('x')),
     'conflict of a busy thread': async (scene, claim) => {
       await scene.create({ id: 'busy', due: { inMs: 99_000_000_000 } })
-      const creates = [newRun({ id: 'x-1' }), newRun({ id: 'x-2', threadId: 'busy', ifBusy: 'reject' }), newRun({ id: 'x-3' })]
+      const creates = [newRun({ id: 'unwritten-1' }), newRun({ id: 'unwritten-2', threadId: 'busy', ifBusy: 'reject' }), newRun({ id: 'unwritten-3' })]
       return leased(claim, { ...wholeChange('x'), creates })
     },
     'conflict of an operation that is not open': async (_scene, claim) =>
@@ -84,7 +84,7 @@ export function testCommits(test: StoreTest): void {
     run_not_found: async (_scene, claim) => guarded({ ...claim.run, id: 'missing' }, {}, wholeChange('x')),
     'conflict of the head': async (scene, claim) => {
       await scene.leave(claim, 'completed')
-      return edit('r', 1, { creates: [newRun({ id: 'x-child' })], snapshot: '{}', stateVersion: 9, label: 'half' })
+      return edit('r', 1, { creates: [newRun({ id: 'unwritten-child' })], snapshot: '{}', stateVersion: 9, label: 'half' })
     },
   }
   for (const [refusal, prepare] of Object.entries(refusals)) {
@@ -98,7 +98,7 @@ export function testCommits(test: StoreTest): void {
       expect(await scene.contents()).toEqual(before)
       const traces = JSON.stringify(before)
       expect(traces).not.toContain('half')
-      expect(traces).not.toContain('x-')
+      expect(traces).not.toContain('unwritten-')
     })
   }
 
