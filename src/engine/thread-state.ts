@@ -1,6 +1,6 @@
 import type { Codec } from '../model/codec.ts'
 import { deepFreeze } from '../model/container.ts'
-import { applyPatch, type Patch } from '../model/patch.ts'
+import { applyPatches, type Patch } from '../model/patch.ts'
 import type { Payload } from '../model/payload.ts'
 import type { Store, Thread, ThreadKey } from '../store/store.ts'
 
@@ -51,13 +51,15 @@ export async function catchUp(store: Store, codec: Codec, key: ThreadKey, from: 
     toSeq: atSeq,
     patchesOnly: true,
   })
-  let { value, version, loadCost } = from
+  let { version, loadCost } = from
+  const patches: Patch[] = []
   for (const record of records) {
     if (record.patch === null) continue
-    value = applyPatch(value, codec.decode(record.patch) as Patch)
+    patches.push(codec.decode(record.patch) as Patch)
     loadCost += patchCost(record.patch)
     if (record.type === 'state_migrated' && record.payload !== null) version = migratedTo(codec, record.payload)
   }
+  const value = patches.length === 0 ? from.value : applyPatches(from.value, patches)
   return { seq: atSeq, value, version, loadCost, measureAt: from.measureAt }
 }
 

@@ -88,11 +88,18 @@ export function replaceState(value: unknown, options: DiffOptions = {}): Patch {
  * the state of a thread that nobody has written, `{}`. A patch that does not fit the state is `corrupt_record`.
  */
 export function applyPatch(state: unknown, patch: Patch): unknown {
+  return applyPatches(state, [patch])
+}
+
+/** The state after several patches: what one after the other gives, but each container is copied once for all of them. */
+export function applyPatches(state: unknown, patches: Iterable<Patch>): unknown {
   const edit = new Edit(state === undefined ? emptyState : state)
-  if (!Array.isArray(patch)) throw misfit('it is not a list')
-  for (const operation of patch) {
-    if (!Array.isArray(operation) || !Array.isArray(operation[1])) throw misfit('an operation has no path')
-    edit.apply(operation as unknown as PatchOperation)
+  for (const patch of patches) {
+    if (!Array.isArray(patch)) throw misfit('it is not a list')
+    for (const operation of patch) {
+      if (!Array.isArray(operation) || !Array.isArray(operation[1])) throw misfit('an operation has no path')
+      edit.apply(operation as unknown as PatchOperation)
+    }
   }
   return edit.finish()
 }

@@ -1,7 +1,7 @@
 import { HoldfastError, open, type RunHandle } from 'holdfast'
 import type { Change } from '../../src/store/change.ts'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
-import { wrapStore } from '../../src/testing/faulty-store.ts'
+import { type StoreAct, wrapStore } from '../../src/testing/faulty-store.ts'
 import { createRandom } from '../../src/testing/random.ts'
 import { type Fault, isFaultAt } from './fault.ts'
 import { Journal } from './journal.ts'
@@ -70,7 +70,11 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
       if (isFaultAt(life.fault, { act, nth, args, when: 'before' })) strike()
     },
     after: (act, nth, args) => {
-      failByChance('outcome_unknown', act, act === 'commit' ? resultsIn(args[0] as Change[]) : [])
+      failByChance(
+        isWrite(act) ? 'outcome_unknown' : 'store_unavailable',
+        act,
+        act === 'commit' ? resultsIn(args[0] as Change[]) : [],
+      )
       if (isFaultAt(life.fault, { act, nth, args, when: 'after' })) strike(act === 'commit' ? resultsIn(args[0] as Change[]) : [])
     },
   })
@@ -130,6 +134,11 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
       await new Promise((resolve) => setTimeout(resolve, 15))
     }
   }
+}
+
+/** Only of a write can the outcome be unknown. */
+function isWrite(act: StoreAct): boolean {
+  return ['commit', 'transact', 'claim', 'renew', 'deliver'].includes(act)
 }
 
 function resultsIn(changes: readonly Change[]): string[] {
