@@ -31,6 +31,12 @@ test('a run whose write has an unknown outcome is read anew: nothing is lost, no
   expect(scenes).toBeGreaterThan(80)
 })
 
+test('a run gets through a store of which every act fails one time in twenty', { timeout: 120_000 }, async () => {
+  const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
+  const { broken } = await harness.failByChance(16, { ofFailure: 0.05, seed })
+  expect(broken, `seed ${seed}`).toEqual([])
+})
+
 test('outages and unknown outcomes do not count as deaths', async () => {
   let failures = 0
   const store = wrapStore(createMemoryStore(), {

@@ -344,35 +344,6 @@ describe('a server that promises less', () => {
     })
   })
 
-  it('relaxed does not wait for the disk, and an intent does all the same', { timeout: 60_000 }, async () => {
-    // Without the background writer's help nothing is flushed that nobody waits for.
-    const own = await startPostgres({ settings: { wal_writer_delay: '10s', autovacuum: 'off' } })
-    endings.push(() => own.stop())
-    const flushed = async (client: pg.Client) => {
-      const { rows } = await client.query('SELECT pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn() AS is_flushed')
-      return rows[0].is_flushed as boolean
-    }
-    const client = new pg.Client({ connectionString: own.url })
-    await client.connect()
-    const relaxed = await open({ url: own.url, durability: 'relaxed' })
-    const claim = await createAndClaim(relaxed, 'r')
-    await relaxed.commit([stepping(claim)])
-    expect(await flushed(client)).toBe(false)
-    const intent = {
-      events: [event('effect_intended')],
-      operation: { kind: 'intend', key: 'k', name: 'send' },
-      mustSync: true,
-    } as const
-    await relaxed.commit([stepping(claim, intent)])
-    expect(await flushed(client)).toBe(true)
-    await relaxed.commit([stepping(claim), stepping(claim)])
-    expect(await flushed(client)).toBe(false)
-    const full = await open({ url: own.url })
-    await full.commit([creating('other')])
-    expect(await flushed(client)).toBe(true)
-    await client.end()
-  })
-
   it('tables of a later library are refused, and nothing is changed', async () => {
     const store = await open()
     await admin.query(`UPDATE "${schema}".version SET version = 99`)

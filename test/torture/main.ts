@@ -120,6 +120,12 @@ async function tortureByFaults(): Promise<void> {
       summary.push(`${strike}: ${result.scenes} failures of the store, one at every write`)
       say(summary.at(-1) as string)
     }
+    for (const ofFailure of [0.02, 0.1]) {
+      const result = await harness.failByChance(100, { ofFailure, seed })
+      broken.push(...result.broken)
+      summary.push(`${ofFailure * 100} % of all acts of the store fail: ${result.scenes} seeds from ${seed} on`)
+      say(summary.at(-1) as string)
+    }
   } finally {
     stage.close()
   }

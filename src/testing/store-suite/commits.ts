@@ -67,7 +67,11 @@ export function testCommits(test: StoreTest): void {
     conflict: async (_scene, claim) => guarded({ ...claim.run, status: 'pending' }, {}, wholeChange('x')),
     'conflict of a busy thread': async (scene, claim) => {
       await scene.create({ id: 'busy', due: { inMs: 99_000_000_000 } })
-      const creates = [newRun({ id: 'unwritten-1' }), newRun({ id: 'unwritten-2', threadId: 'busy', ifBusy: 'reject' }), newRun({ id: 'unwritten-3' })]
+      const creates = [
+        newRun({ id: 'unwritten-1' }),
+        newRun({ id: 'unwritten-2', threadId: 'busy', ifBusy: 'reject' }),
+        newRun({ id: 'unwritten-3' }),
+      ]
       return leased(claim, { ...wholeChange('x'), creates })
     },
     'conflict of an operation that is not open': async (_scene, claim) =>
