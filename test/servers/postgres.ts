@@ -127,8 +127,8 @@ interface User {
   readonly gid: number
 }
 
-/** Servers that refuse to run as root run as this user; null where this process is not root. */
-export function findUser(): User | null {
+/** Postgres refuses to run as root; null where this process is not root. */
+function findUser(): User | null {
   if (process.getuid?.() !== 0) return null
   const idOf = (flag: string) =>
     Number(execFileSync('id', [flag, 'postgres'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }))
@@ -172,7 +172,7 @@ async function initialise(initdb: string, { data, user }: { data: string; user: 
   rmSync(passwordFile)
 }
 
-export async function freePort(): Promise<number> {
+async function freePort(): Promise<number> {
   const probe = createServer().listen(0, '127.0.0.1')
   await once(probe, 'listening')
   const { port } = probe.address() as AddressInfo
@@ -182,7 +182,7 @@ export async function freePort(): Promise<number> {
 }
 
 /** Waits until the server takes logins; false if it ended instead. */
-export async function answers(url: string, child: ChildProcess): Promise<boolean> {
+async function answers(url: string, child: ChildProcess): Promise<boolean> {
   for (;;) {
     if (child.exitCode !== null || child.signalCode !== null) return false
     const client = new pg.Client({ connectionString: url })

@@ -8,7 +8,6 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import type { Change } from '../../src/store/change.ts'
 import type { Claim, Hint, Store } from '../../src/store/store.ts'
 import { openPostgresStore, type PostgresStoreOptions } from '../../src/stores/postgres/postgres-store.ts'
-import { startPgbouncer } from '../servers/pgbouncer.ts'
 import { sharedPostgres, startPostgres } from '../servers/postgres.ts'
 import { type Fault, type PostgresProxy, startProxy } from './postgres-proxy.ts'
 import { claimRequest, createAndClaim, creating, event, stepping } from './sqlite-scene.ts'
@@ -504,39 +503,6 @@ describe("on a user's pool", () => {
       expect((await store.readRun({ owner: '', runId: 'r' }))?.id).toBe(end === 'COMMIT' ? 'r' : undefined)
     }
     client.release()
-  })
-})
-
-describe('behind pgbouncer in transaction mode', () => {
-  it('every act works, and polling takes the place of notifications', { timeout: 60_000 }, async () => {
-    const bouncer = await startPgbouncer(url)
-    endings.push(() => bouncer.stop())
-    const [store, other] = [await open({ url: bouncer.url }), await open({ url: bouncer.url })]
-    const heard: Hint[] = []
-    other.subscribe?.((hint) => heard.push(hint))
-
-    const ids = Array.from({ length: 40 }, (_, index) => `r-${index}`)
-    await Promise.all(ids.map((id) => store.commit([creating(id)])))
-    const claims = [...(await store.claim(claimRequest({ limit: 25 }))), ...(await other.claim(claimRequest()))]
-    expect(claims.map(({ run }) => run.id).sort()).toEqual([...ids].sort())
-    for (let round = 0; round < 5; round++) {
-      const steps = claims.map((claim, index) => (index % 2 === 0 ? store : other).commit([stepping(claim)]))
-      expect((await Promise.all(steps)).flat().every(({ ok }) => ok)).toBe(true)
-    }
-    expect((await store.commit(claims.map((claim) => stepping(claim)))).every(({ ok }) => ok)).toBe(true)
-    const [claim] = claims as [Claim]
-    const lease = { owner: '', runId: claim.run.id, epoch: claim.run.epoch, leaseId: claim.leaseId }
-    expect(await store.renew({ leaseMs: 60_000, leases: [lease] })).toMatchObject([{ isHeld: true }])
-    const answer = await store.transact?.({ ...lease, threadId: claim.run.threadId, timeoutMs: 5_000 }, async (tx) => {
-      expect(await tx.query('SELECT $1::int + 1 AS two', [1])).toEqual([{ two: 2 }])
-      return stepping(claim)
-    })
-    expect(answer?.ok).toBe(true)
-    await store.deliver({ owner: '', runId: claim.run.id, kind: 'signal', name: null, payload: '1' })
-    expect(await other.readInbox({ owner: '', runId: claim.run.id })).toHaveLength(1)
-    expect(await other.readLog({ owner: '', threadId: claim.run.threadId })).toHaveLength(8)
-    expect(await store.deleteThread({ owner: '', threadId: claim.run.threadId, at: 1 })).toBe(true)
-    expect(heard.filter(({ isClaimable }) => isClaimable)).toEqual([])
   })
 })
 

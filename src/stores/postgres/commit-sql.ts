@@ -46,7 +46,7 @@ DECLARE
   v_held int := coalesce(cardinality(h_thread), 0);
   v_starts int := coalesce(cardinality(c_run), 0);
   v_thread bigint[] := '{}'; v_before bigint[] := '{}'; v_run bigint[] := '{}';
-  v_written int; v_new int; v_slots int[]; v_mail int[]; v_is_needed boolean; v_needed boolean[];
+  v_written int; v_new int; v_slots int[]; v_mail int[];
   v_thread_ids bigint[]; v_run_ids bigint[]; v_ids bigint[]; v_made int[];
   v_others jsonb := p_others; v_change jsonb; v_result record; v_results jsonb[] := '{}'; i int;
   v_answer text;
@@ -85,20 +85,7 @@ BEGIN
         RETURNING a.slot, t.head_seq - a.count AS before
     ) SELECT array_agg(before ORDER BY slot) INTO v_before FROM raised;
 
-    -- Under the locks: the guards, and which rows of runs the changes change. Most steps change none.
-    SELECT count(r.id), array_agg(a.slot) FILTER (WHERE r.has_mail), CASE WHEN count(r.id) < v_held THEN array_agg(a.slot) FILTER (WHERE r.id IS NULL) END,
-        bool_or(n.is_needed), array_agg(n.is_needed ORDER BY a.slot)
-      INTO v_written, v_mail, v_slots, v_is_needed, v_needed
-      FROM unnest(h_run, h_epoch, h_lease, h_flags, h_step, h_lease_ms, m_status, m_due_kind, m_tape, m_end)
-        WITH ORDINALITY AS a(run, epoch, lease, flags, step, lease_ms, status, due_kind, tape, ending, slot)
-      LEFT JOIN holdfast.runs r ON r.id = a.run AND r.epoch = a.epoch AND r.lease_id = a.lease
-      CROSS JOIN LATERAL (SELECT r.id IS NOT NULL AND (
-          a.status IS NOT NULL OR a.due_kind IS NOT NULL OR a.tape IS NOT NULL OR a.ending IS NOT NULL OR a.flags & 12 <> 0
-          OR a.flags & 2 <> 0 AND r.current_step IS DISTINCT FROM a.step OR a.flags & 1 <> 0 AND r.claims_without_progress <> 0
-          -- Lazily: a lease with two thirds left stays, so that no index is written.
-          OR coalesce(r.wake_at - v_now NOT BETWEEN a.lease_ms * 2 / 3 AND a.lease_ms, false)) AS is_needed) n;
-
-    IF v_is_needed THEN
+    WITH written AS (
       UPDATE holdfast.runs r SET
           status = coalesce(a.status, r.status),
           reason = CASE WHEN a.flags & 8 <> 0 THEN a.reason ELSE r.reason END,
@@ -115,18 +102,20 @@ BEGIN
           lease_holder = CASE WHEN a.status <> 'running' THEN NULL ELSE r.lease_holder END,
           due_at = ${dueAfter},
           wake_at = CASE
-            WHEN coalesce(a.status, 'running') = 'running' THEN
+            WHEN coalesce(a.status, 'running') = 'running' THEN  -- lazily: an unchanged wake_at keeps the update off the indexes
               CASE WHEN r.wake_at - v_now NOT BETWEEN a.lease_ms * 2 / 3 AND a.lease_ms THEN v_now + a.lease_ms ELSE r.wake_at END
             WHEN a.status IN ('pending', 'waiting') THEN ${dueAfter} END
-        FROM unnest(v_needed, h_run, h_flags, h_step, h_lease_ms, m_status, m_reason, m_due_kind, m_due, m_tape, m_input, m_end, v_before)
-          AS a(is_needed, run, flags, step, lease_ms, status, reason, due_kind, due, tape, input, ending, before)
-        WHERE a.is_needed AND r.id = a.run;
-    END IF;
+        FROM unnest(h_run, h_epoch, h_lease, h_flags, h_step, h_lease_ms, m_status, m_reason, m_due_kind, m_due, m_tape, m_input, m_end, v_before)
+          WITH ORDINALITY AS a(run, epoch, lease, flags, step, lease_ms, status, reason, due_kind, due, tape, input, ending, before, slot)
+        WHERE r.id = a.run AND r.epoch = a.epoch AND r.lease_id = a.lease
+        RETURNING a.slot, r.has_mail
+    ) SELECT count(*), array_agg(slot) FILTER (WHERE has_mail), CASE WHEN count(*) < v_held THEN array_agg(slot) END
+        INTO v_written, v_mail, v_slots FROM written;
 
     v_thread := h_thread;
     v_run := h_run;
     IF v_written < v_held THEN
-      FOREACH i IN ARRAY v_slots LOOP
+      FOR i IN SELECT s FROM generate_series(1, v_held) s WHERE s <> ALL (coalesce(v_slots, '{}')) LOOP
         UPDATE holdfast.threads t SET head_seq = t.head_seq - h_count[i] WHERE t.id = h_thread[i];
         v_thread[i] := 0; v_run[i] := 0; v_before[i] := -1;
       END LOOP;

@@ -10,7 +10,7 @@ import { type Delivered, deliverSql, deliverValues } from './inbox.ts'
 import { Leases } from './leases.ts'
 import { position, prepareReads, tagSql } from './reads.ts'
 import { checkSchemaName, inSchema, migrateSchema } from './schema.ts'
-import { encodeStep, readStepAnswer, settleStepSql, stepSql } from './step.ts'
+import { readStepAnswer, stepSql, stepValues } from './step.ts'
 import { prepareTransact } from './transact.ts'
 import { Watch } from './watch.ts'
 import { Writes, type Written } from './writes.ts'
@@ -68,7 +68,6 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const isFull = options.durability === 'full'
   const clock = new Clock(options.clockOffsetMs ?? (() => 0))
   const leases = new Leases()
-  const steppingThreads = new Set<number>()
   const prepare = (sql: string) => prepareStatement(inSchema(sql, schema.quoted))
   const writes = new Writes(connections, { prepare, unknownMs: options.patience?.unknownMs ?? 60_000 })
   const watch = new Watch(connections, schema.name)
@@ -76,7 +75,6 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const statements = {
     commit: prepare(commitSql),
     step: prepare(stepSql),
-    settleStep: prepare(settleStepSql),
     deliver: prepare(deliverSql),
     tag: prepare(tagSql),
     deleteThread: prepare(deleteThreadSql),
@@ -110,15 +108,9 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
 
   /** Null if it is not a lone step. */
   async function commitStep(changes: readonly Change[], offset: number): Promise<Answers | null> {
-    const step = encodeStep(changes, { offset, leases, isDurable: isFull || changes[0]?.mustSync === true })
-    if (step === null || steppingThreads.has(step.thread)) return null
-    steppingThreads.add(step.thread)
-    try {
-      const settling = { statement: statements.settleStep, values: step.settleValues }
-      return readStepAnswer(textOf(await writes.write(statements.step, step.values, settling)), changes[0] as Change, leases)
-    } finally {
-      steppingThreads.delete(step.thread)
-    }
+    const values = stepValues(changes, { offset, leases, isDurable: isFull || changes[0]?.mustSync === true })
+    if (values === null) return null
+    return readStepAnswer(textOf(await writes.write(statements.step, values)), changes[0] as Change, leases)
   }
 
   return {

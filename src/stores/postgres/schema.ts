@@ -36,9 +36,6 @@ const migrations: readonly string[] = [
     epoch_floor bigint NOT NULL,           -- highest epoch of a deleted run
     created_at bigint NOT NULL,
     deleted_at bigint,
-    step_writer bigint,                    -- of the last lone step: who wrote it, its number, the position it ended at
-    step_batch bigint,
-    step_seq bigint,
     owner text COLLATE "C" NOT NULL,
     thread_id text COLLATE "C" NOT NULL,
     UNIQUE (owner, thread_id)

@@ -21,9 +21,8 @@ const insertEvents = `INSERT INTO holdfast.log (thread, seq, run, ${eventColumns
 
 /**
  * A lone step: one held change of one or two events with text payloads, which moves nothing but the step, the count of claims and
- * the lease. The same as fn_commit does with a batch of it (commit-sql.ts), in three simple statements over plain values: half of
- * the server's time. What U1 to U3 (writes.ts) need is in the row of the thread, which it writes anyway. Somebody who takes
- * the run over may overwrite it; then the repetition is refused, as the lease is gone.
+ * the lease. The same as fn_commit does with a batch of it (commit-sql.ts), in four simple statements over plain values: a third of
+ * the server's time.
  */
 export const stepFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_step(
@@ -34,75 +33,40 @@ CREATE OR REPLACE FUNCTION holdfast.fn_step(
 AS $$
 DECLARE
   v_now bigint := ${nowSql};
-  v_before bigint; v_has_mail boolean; v_is_needed boolean; v_answer text;
+  v_before bigint; v_has_mail boolean; v_answer text;
 BEGIN
   ${durableSql}
-  UPDATE holdfast.threads t SET head_seq = t.head_seq + p_count, step_writer = p_writer, step_batch = p_batch, step_seq = t.head_seq + p_count
-    WHERE t.id = p_thread AND (t.step_writer IS DISTINCT FROM p_writer OR t.step_batch < p_batch) RETURNING t.head_seq - p_count INTO v_before;
-  IF NOT FOUND THEN RAISE EXCEPTION 'this step was given up by its writer' USING ERRCODE = 'HF003'; END IF;
-  -- Under the lock of the thread nobody else takes or gives up the lease.
-  SELECT r.has_mail, p_flags & 4 <> 0 OR p_flags & 2 <> 0 AND r.current_step IS DISTINCT FROM p_step OR p_flags & 1 <> 0 AND r.claims_without_progress <> 0
-      OR coalesce(r.wake_at - v_now NOT BETWEEN p_lease_ms * 2 / 3 AND p_lease_ms, false)
-    INTO v_has_mail, v_is_needed FROM holdfast.runs r WHERE r.id = p_run AND r.epoch = p_epoch AND r.lease_id = p_lease;
+  UPDATE holdfast.threads t SET head_seq = t.head_seq + p_count WHERE t.id = p_thread RETURNING t.head_seq - p_count INTO v_before;
+  UPDATE holdfast.runs r SET
+      current_step = CASE WHEN p_flags & 2 <> 0 THEN p_step ELSE r.current_step END,
+      claims_without_progress = CASE WHEN p_flags & 1 <> 0 THEN 0
+        WHEN p_flags & 4 <> 0 THEN greatest(r.claims_without_progress - 1, 0) ELSE r.claims_without_progress END,
+      wake_at = CASE WHEN r.wake_at - v_now NOT BETWEEN p_lease_ms * 2 / 3 AND p_lease_ms THEN v_now + p_lease_ms ELSE r.wake_at END
+    WHERE r.id = p_run AND r.epoch = p_epoch AND r.lease_id = p_lease
+    RETURNING r.has_mail INTO v_has_mail;
   IF NOT FOUND THEN
-    UPDATE holdfast.threads t SET head_seq = v_before, step_seq = NULL WHERE t.id = p_thread;
+    UPDATE holdfast.threads t SET head_seq = v_before WHERE t.id = p_thread;
     RETURN '{"now":' || v_now || ',"before":[-1],"mail":[]}';
-  END IF;
-  IF v_is_needed THEN
-    UPDATE holdfast.runs r SET
-        current_step = CASE WHEN p_flags & 2 <> 0 THEN p_step ELSE r.current_step END,
-        claims_without_progress = CASE WHEN p_flags & 1 <> 0 THEN 0
-          WHEN p_flags & 4 <> 0 THEN greatest(r.claims_without_progress - 1, 0) ELSE r.claims_without_progress END,
-        wake_at = CASE WHEN r.wake_at - v_now NOT BETWEEN p_lease_ms * 2 / 3 AND p_lease_ms THEN v_now + p_lease_ms ELSE r.wake_at END
-      WHERE r.id = p_run;
   END IF;
   IF p_count = 1 THEN
     ${insertEvents} ${eventRow(1)};
   ELSE
     ${insertEvents} ${eventRow(1)}, ${eventRow(2)};
   END IF;
-  RETURN '{"now":' || v_now || ',"before":[' || v_before || '],"mail":[' || CASE WHEN v_has_mail THEN '1' ELSE '' END || ']}';
-END $$;
-
-CREATE OR REPLACE FUNCTION holdfast.fn_settle_step(
-  p_writer bigint, p_batch bigint, p_offset bigint, p_thread bigint, p_run bigint, p_count int, OUT is_committed boolean, OUT answer text
-) LANGUAGE plpgsql VOLATILE ${planSql}
-AS $$
-DECLARE
-  v_now bigint := ${nowSql};
-  v_seq bigint; v_has_mail boolean;
-BEGIN
-  is_committed := false;
-  -- The lock decides: a step that has raised the head is waited for, one that has not is kept from it.
-  UPDATE holdfast.threads t SET step_writer = p_writer, step_batch = p_batch, step_seq = NULL
-    WHERE t.id = p_thread AND (t.step_writer IS DISTINCT FROM p_writer OR t.step_batch < p_batch);
-  IF FOUND THEN RETURN; END IF;
-  SELECT t.step_seq INTO v_seq FROM holdfast.threads t WHERE t.id = p_thread AND t.step_batch = p_batch;
-  IF v_seq IS NULL THEN RETURN; END IF;
-  is_committed := true;
-  SELECT r.has_mail INTO v_has_mail FROM holdfast.runs r WHERE r.id = p_run;
-  answer := '{"now":' || v_now || ',"before":[' || v_seq - p_count || '],"mail":[' || CASE WHEN v_has_mail THEN '1' ELSE '' END || ']}';
+  v_answer := '{"now":' || v_now || ',"before":[' || v_before || '],"mail":[' || CASE WHEN v_has_mail THEN '1' ELSE '' END || ']}';
+  UPDATE holdfast.writers w SET batch = p_batch, at = v_now - p_offset, answer = v_answer WHERE w.id = p_writer AND w.batch < p_batch;
+  IF NOT FOUND THEN PERFORM holdfast.fn_record(p_writer, p_batch, v_answer); END IF;
+  RETURN v_answer;
 END $$;
 `
 
 export const stepSql = `SELECT holdfast.fn_step(${Array.from({ length: 12 + 2 * eventColumns.length }, (_, index) => `$${index + 1}`).join(', ')})`
 
-export const settleStepSql = 'SELECT is_committed, answer FROM holdfast.fn_settle_step($1, $2, $3, $4, $5, $6)'
-
-export interface LoneStep {
-  /** Number of its thread. One lone step of a thread at a time: the thread remembers one. */
-  readonly thread: number
-  /** Of fn_step after those of the writer. */
-  readonly values: readonly unknown[]
-  /** Of fn_settle_step after those of the writer. */
-  readonly settleValues: readonly unknown[]
-}
-
-/** The parameters for a lone step; null if the batch is not one. */
-export function encodeStep(
+/** Parameters of fn_step after those of the writer; null if the batch is not a lone step. */
+export function stepValues(
   changes: readonly Change[],
-  options: { readonly offset: number; readonly isDurable: boolean; readonly leases: Leases },
-): LoneStep | null {
+  options: { offset: number; isDurable: boolean; leases: Leases },
+): unknown[] | null {
   const [change] = changes
   if (changes.length !== 1 || change === undefined || change.guard.kind !== 'lease' || !isLoneStep(change)) return null
   const { epoch, leaseId } = change.guard
@@ -110,14 +74,12 @@ export function encodeStep(
   if (place === undefined || !isOf(place, change) || !Number.isSafeInteger(epoch)) return null
   const { run = {} } = change
   const [first, second] = change.events as [NewEvent, NewEvent?]
-  const count = change.events.length
-  const values = [
+  return [
     ...[options.offset, options.isDurable, place.thread, place.run, epoch, leaseId, flagsOf(run), run.currentStep ?? null],
-    ...[run.leaseMs === undefined ? null : wholeMs(run.leaseMs), count],
+    ...[run.leaseMs === undefined ? null : wholeMs(run.leaseMs), change.events.length],
     ...eventValues(change, first, second === undefined),
     ...(second === undefined ? noEvent : eventValues(change, second, true)),
   ]
-  return { thread: place.thread, values, settleValues: [options.offset, place.thread, place.run, count] }
 }
 
 export function readStepAnswer(text: string, change: Change, leases: Leases): Answers {

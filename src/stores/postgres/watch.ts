@@ -150,8 +150,7 @@ export class Watch {
       else this.#heed(payload)
     })
     await client.query(`LISTEN ${this.#channel}`)
-    // From another connection: a pooler may hand us back what we send on the same one.
-    await this.#connections.send(this.#notify, [this.#channel, [`${this.#self} ?`]])
+    await client.query({ text: this.#notify.text, values: [this.#channel, [`${this.#self} ?`]] })
     const timer = setTimeout(() => hear(false), echoMs)
     const hasEcho = await heard
     clearTimeout(timer)

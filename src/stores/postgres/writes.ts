@@ -16,11 +16,11 @@ import type { Row } from './rows.ts'
  *   U3  The row's lock decides between the two: a statement that has come to its end is waited for.
  *
  * So a caller sees one answer, and never a failure of something that happened. Only a server that stays away for a minute
- * leaves `outcome_unknown`. A lone step keeps number and answer in the row of its thread instead, which it writes anyway: step.ts.
+ * leaves `outcome_unknown`.
  */
 export class Writes {
   readonly #connections: Connections
-  readonly #settling: Settling
+  readonly #settle: Statement
   readonly #forget: Statement
   readonly #forgetDead: Statement
   readonly #idle: Writer[] = []
@@ -31,7 +31,7 @@ export class Writes {
   constructor(connections: Connections, { prepare, unknownMs }: { prepare: (sql: string) => Statement; unknownMs: number }) {
     this.#connections = connections
     this.#unknownMs = unknownMs
-    this.#settling = { statement: prepare('SELECT is_committed, answer FROM holdfast.fn_settle($1, $2)'), values: [] }
+    this.#settle = prepare('SELECT is_committed, answer FROM holdfast.fn_settle($1, $2)')
     this.#forget = prepare('DELETE FROM holdfast.writers WHERE id = ANY ($1::bigint[])')
     this.#forgetDead = prepare(
       'DELETE FROM holdfast.writers WHERE at < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 86400000',
@@ -40,9 +40,9 @@ export class Writes {
 
   /**
    * Calls a function that takes the writer's id and number as its first two parameters. Answers with its rows or, after a
-   * lost connection, with the answer that it recorded. `settling` is how to find that, if not in the row of the writer.
+   * lost connection, with the answer that it recorded.
    */
-  async write(statement: Statement, values: readonly unknown[], settling = this.#settling): Promise<Written> {
+  async write(statement: Statement, values: readonly unknown[]): Promise<Written> {
     this.#connections.refuseClosed()
     const writer = this.#idle.pop() ?? this.#newWriter()
     let isSettled = true
@@ -55,7 +55,7 @@ export class Writes {
           if (error instanceof NotSent) throw toHoldfastError(error, 'write')
           if (isConnectionLost(error)) {
             isSettled = false
-            const settled = await this.settle(writer, error, settling)
+            const settled = await this.settle(writer, error)
             isSettled = true
             if (settled !== null) return settled
           } else if (!isWorthRepeating(error)) {
@@ -86,15 +86,11 @@ export class Writes {
   }
 
   /** After a lost connection: what was recorded, or null when surely nothing was written and nothing will be. */
-  async settle(
-    writer: Writer,
-    cause: unknown,
-    { statement, values } = this.#settling,
-  ): Promise<{ readonly recorded: string | null } | null> {
+  async settle(writer: Writer, cause: unknown): Promise<{ readonly recorded: string | null } | null> {
     const deadline = performance.now() + this.#unknownMs
     for (let attempt = 0; performance.now() < deadline && !this.#connections.isClosed; attempt++) {
       try {
-        const [row] = await this.#connections.send(statement, [writer.id, writer.batch, ...values])
+        const [row] = await this.#connections.send(this.#settle, [writer.id, writer.batch])
         return row?.[0] === 't' ? { recorded: row[1] ?? null } : null
       } catch {
         await sleep(Math.min(1_000, 50 * 2 ** attempt) * (0.5 + Math.random() / 2))
@@ -125,13 +121,6 @@ function sleep(ms: number): Promise<void> {
 }
 
 export type Written = { readonly rows: readonly Row[] } | { readonly recorded: string | null }
-
-/** A function that tells whether a write was committed and with which answer, and if it was not, sees to it that it never is. */
-export interface Settling {
-  readonly statement: Statement
-  /** Its parameters after those of the writer. */
-  readonly values: readonly unknown[]
-}
 
 export interface Writer {
   readonly id: string
