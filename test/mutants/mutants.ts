@@ -292,11 +292,17 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'state-after-the-end',
     wrong: 'what a function does to its state after the end of its run is seen by the next run',
+    // Each of the two would do; without both it shows.
     edits: [
       {
         file: 'engine/execution.ts',
         find: 'return this.#endState ?? this.line.at(this.#lastSeq)',
         put: 'return this.line.at(this.#lastSeq)',
+      },
+      {
+        file: 'engine/execution.ts',
+        find: '    if (this.#hasEnded) return\n    this.#migrate()\n',
+        put: '    this.#migrate()\n',
       },
     ],
     test: { file: 'test/crash/store-faults.test.ts', name: 'is seen by nobody' },
