@@ -5,7 +5,11 @@ import { accessSync, constants } from 'node:fs'
 import { delimiter, join } from 'node:path'
 
 /** Program, the Debian package that has it, what it is for. */
-const programs = [{ command: 'strace', debianPackage: 'strace', purpose: 'counting the fsyncs of a commit' }]
+const programs = [
+  { command: 'strace', debianPackage: 'strace', purpose: 'counting the fsyncs of a commit' },
+  { command: 'redis-server', debianPackage: 'redis-server', purpose: 'the tests of the Redis store' },
+  { command: 'pgbouncer', debianPackage: 'pgbouncer', purpose: 'the tests of the Postgres store behind a pooler' },
+]
 
 /** Installs what is missing, or throws an error that names it. */
 export function ensureSystemPackages() {
