@@ -3,6 +3,7 @@ import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import type { Run, RunStatus } from '../model/run.ts'
 import type { Change, Committed } from './change.ts'
+import type { ThreadImage, WholeThread } from './moving.ts'
 
 /**
  * What every store keeps. The rules live in `model`; a store makes a change atomic and does not decide it.
@@ -93,6 +94,19 @@ export interface Store {
    */
   deleteThread(key: ThreadKey & { readonly at: number }): Promise<boolean>
 
+  /** Threads of all owners, deleted ones too, in order of creation; `cursor` continues where the last page ended. */
+  scanThreads(query: ScanQuery): Promise<{ readonly items: readonly Thread[]; readonly cursor?: string }>
+
+  /** What belongs to a thread at one moment, its log, checkpoints and snapshots aside. Null if there never was one. */
+  readThreadImage(key: ThreadKey): Promise<ThreadImage | null>
+
+  /**
+   * Writes a thread as it was in another store, all of it or nothing: positions, epochs and times stay as they are, none of its
+   * runs is running, those that are due can be claimed. Refused with `conflict` where the thread is or was, or where one of its
+   * run ids or operation keys is taken.
+   */
+  restoreThread(whole: WholeThread): Promise<{ readonly ok: true } | { readonly ok: false; readonly refusal: 'conflict' }>
+
   /** Ends what this store opened. What the user opened stays open. Later calls are refused with `closed`. */
   close(): Promise<void>
 
@@ -110,6 +124,12 @@ export interface Store {
    * writes the change that `body` returned in the same transaction. Refused like `commit`; a throw rolls everything back.
    */
   transact?(guarded: TransactRequest, body: (tx: SqlTransaction) => Promise<Change>): Promise<Committed>
+
+  /**
+   * Optional, Postgres only: writes changes on a connection of the caller's, inside a transaction that the caller began and will
+   * end. They are there, and subscribers hear of them, once it commits.
+   */
+  commitWithin?(tx: CallersTransaction, changes: readonly Change[]): Promise<readonly Committed[]>
 }
 
 export interface ThreadKey {
@@ -243,6 +263,11 @@ export interface ThreadQuery {
   readonly cursor?: string
 }
 
+export interface ScanQuery {
+  readonly limit: number
+  readonly cursor?: string
+}
+
 export interface Hint {
   readonly owner?: string
   readonly threadId?: string
@@ -258,6 +283,15 @@ export interface TransactRequest extends RunKey {
   readonly epoch: number
   readonly leaseId: string
   readonly timeoutMs: number
+}
+
+/** A connection of the user's own with a transaction open on it: a client of `pg`. */
+export interface CallersTransaction {
+  query(query: {
+    readonly text: string
+    readonly values?: unknown[]
+    readonly rowMode?: 'array'
+  }): Promise<{ readonly rows: readonly unknown[] }>
 }
 
 /** The user's own SQL inside the checkpoint's transaction. */

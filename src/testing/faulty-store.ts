@@ -41,6 +41,7 @@ export function wrapStore(store: Store, hooks: StoreHooks): Store {
 
   const { subscribe } = store
   const transact = wrap('transact')
+  const commitWithin = wrap('commitWithin')
   return {
     kind: store.kind,
     durability: store.durability,
@@ -61,8 +62,12 @@ export function wrapStore(store: Store, hooks: StoreHooks): Store {
     tag: wrap('tag'),
     readOperation: wrap('readOperation'),
     deleteThread: wrap('deleteThread'),
+    scanThreads: wrap('scanThreads'),
+    readThreadImage: wrap('readThreadImage'),
+    restoreThread: wrap('restoreThread'),
     close: wrap('close'),
     ...(transact !== undefined && { transact }),
+    ...(commitWithin !== undefined && { commitWithin }),
     // Not an act that can fail: it answers at once, and what it promises may be lost anyway.
     ...(subscribe !== undefined && { subscribe: (listener) => subscribe.call(store, listener) }),
   }

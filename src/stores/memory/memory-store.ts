@@ -3,8 +3,9 @@ import type { Hint, Store } from '../../store/store.ts'
 import { claim, renew } from './claim.ts'
 import { commit } from './commit.ts'
 import { deliver, readInbox } from './inbox.ts'
+import { readThreadImage, restoreThread } from './moving.ts'
 import { copyOperation } from './operations.ts'
-import { listCheckpoints, listRuns, listThreads, readLog, readSnapshot } from './reads.ts'
+import { listCheckpoints, listRuns, listThreads, readLog, readSnapshot, scanThreads } from './reads.ts'
 import { createTables, findRun, findThread, keyOf } from './tables.ts'
 import { deleteThread, tag } from './threads.ts'
 
@@ -56,6 +57,9 @@ export function createMemoryStore(options: MemoryStoreOptions = {}): Store {
         return operation === undefined ? null : copyOperation(operation)
       }),
     deleteThread: (request) => act(() => deleteThread(tables, request)),
+    scanThreads: (query) => act(() => scanThreads(tables, query)),
+    readThreadImage: (key) => act(() => readThreadImage(tables, key)),
+    restoreThread: (whole) => act(() => restoreThread(tables, whole)),
     close: async () => {
       isClosed = true
       tables.listeners.clear()

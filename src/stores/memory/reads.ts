@@ -6,6 +6,7 @@ import type {
   CheckpointRow,
   LogQuery,
   RunQuery,
+  ScanQuery,
   Snapshot,
   Thread,
   ThreadKey,
@@ -28,6 +29,11 @@ export function listRuns(tables: Tables, query: RunQuery): { items: Run[]; curso
 export function listThreads(tables: Tables, query: ThreadQuery): { items: Thread[]; cursor?: string } {
   const matching = [...tables.threads.values()].filter(({ thread }) => thread.owner === query.owner && thread.deletedAt === null)
   const { rows, cursor } = page(matching, query, (number, last) => number > last)
+  return { items: rows.map(({ thread }) => ({ ...thread })), ...cursor }
+}
+
+export function scanThreads(tables: Tables, query: ScanQuery): { items: Thread[]; cursor?: string } {
+  const { rows, cursor } = page([...tables.threads.values()], query, (number, last) => number > last)
   return { items: rows.map(({ thread }) => ({ ...thread })), ...cursor }
 }
 

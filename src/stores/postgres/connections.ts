@@ -1,6 +1,13 @@
 import { createHash } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
-import { loadDriver, type PgDriver, type PgOwnClientLike, type PgPooledClientLike, type PgPoolLike } from './driver.ts'
+import {
+  loadDriver,
+  type PgClientLike,
+  type PgDriver,
+  type PgOwnClientLike,
+  type PgPooledClientLike,
+  type PgPoolLike,
+} from './driver.ts'
 import {
   closedError,
   isConnectionLost,
@@ -46,7 +53,7 @@ export class Connections {
   readonly #answerMs: number
   #pool: PgPoolLike
   #apart: PgPoolLike | null
-  readonly #sent = new Set<{ readonly client: PgPooledClientLike; readonly since: number }>()
+  readonly #sent = new Set<{ readonly client: PgPooledClientLike; readonly until: number }>()
   readonly #watchdog: NodeJS.Timeout
   #isPreparing = true
   #isClosed = false
@@ -65,45 +72,51 @@ export class Connections {
     this.#apart = options.apart
     this.#isOwn = options.isOwn
     this.#answerMs = options.answerMs
-    this.#watchdog = setInterval(() => this.#endSilent(), Math.min(1_000, options.answerMs)).unref()
+    this.#watchdog = setInterval(() => this.#endSilent(), Math.min(1_000, options.answerMs / 4)).unref()
   }
 
   static async open({ url, pool, poolSize, answerMs = statementMs + 5_000 }: ConnectionsOptions): Promise<Connections> {
     if (pool !== undefined) return Connections.#over(pool, answerMs)
     const driver = await loadDriver()
     const base = { connectionString: url, ...clientSettings, min: poolSize?.min ?? 5, max: Math.max(1, poolSize?.max ?? 20) }
-    const config = { ...base, ...sessionSettings }
-    const connections = new Connections({
-      driver,
-      config,
-      pool: openPool(driver, config),
-      apart: openApart(driver, config),
-      isOwn: true,
-      answerMs,
-    })
+    const attempt = async (config: object): Promise<Connections> => {
+      const [pool, apart] = [openPool(driver, config), openApart(driver, config)]
+      const connections = new Connections({ driver, config, pool, apart, isOwn: true, answerMs })
+      try {
+        await connections.withClient(async () => {})
+        await connections.#openHeartbeat()
+        return connections
+      } catch (error) {
+        await connections.close()
+        throw error
+      }
+    }
     try {
-      await connections.withClient(async () => {})
-      return connections
+      return await attempt({ ...base, ...sessionSettings })
     } catch (error) {
-      await connections.close()
-      if (!refusesSettings((error as Error).cause ?? error)) throw error
+      if (!refusesSettings((error as Error).cause)) throw toHoldfastError(error, 'open')
     }
     // A pooler that takes no settings: statements go without a server's time limit, locks still have one.
-    return new Connections({
-      driver,
-      config: base,
-      pool: openPool(driver, base),
-      apart: openApart(driver, base),
-      isOwn: true,
-      answerMs,
-    })
+    try {
+      return await attempt(base)
+    } catch (error) {
+      throw toHoldfastError(error, 'open')
+    }
   }
 
-  static #over(pool: PgPoolLike, answerMs: number): Connections {
+  static async #over(pool: PgPoolLike, answerMs: number): Promise<Connections> {
     const config = copyOptions(pool)
     const Pool = pool.constructor as PgDriver['Pool']
     const apart = config === null ? null : openApart({ Pool } as PgDriver, config)
-    return new Connections({ driver: null, config: config ?? {}, pool, apart, isOwn: false, answerMs })
+    const connections = new Connections({ driver: null, config: config ?? {}, pool, apart, isOwn: false, answerMs })
+    await connections.#openHeartbeat()
+    return connections
+  }
+
+  /** While there is room on the server. Where there is none, the first heartbeat tries again. */
+  async #openHeartbeat(): Promise<void> {
+    const client = await this.#apart?.connect().catch(() => undefined)
+    client?.release()
   }
 
   get isClosed(): boolean {
@@ -135,22 +148,20 @@ export class Connections {
     return this.#sendOn(client, statement, values)
   }
 
-  /** A client for several statements. It is given back at the end, or ended when the body throws. */
-  async withClient<Answer>(body: (client: PgPooledClientLike) => Promise<Answer>): Promise<Answer> {
+  /**
+   * A client for several statements, each of which is answered within `answerMs`. It is given back at the end, or ended when the body
+   * throws. Errors are as the body throws them; `NotSent` when there was no connection.
+   */
+  async withClient<Answer>(body: (client: PgClientLike) => Promise<Answer>, { answerMs = this.#answerMs } = {}): Promise<Answer> {
     this.refuseClosed()
-    let client: PgPooledClientLike
-    try {
-      client = await this.#connect(this.#pool)
-    } catch (error) {
-      throw toHoldfastError(error, 'open')
-    }
+    const client = await this.#connect(this.#pool)
     let failure: Error | undefined
     client.on('error', ignore)
     try {
-      return await body(client)
+      return await body({ query: (query, values) => this.#watched(client, answerMs, () => client.query(query, values)) })
     } catch (error) {
       failure = error as Error
-      throw toHoldfastError(error, 'open')
+      throw error
     } finally {
       client.removeListener('error', ignore)
       client.release(failure)
@@ -186,35 +197,45 @@ export class Connections {
   }
 
   async #sendOn(client: PgPooledClientLike, { text, name }: Statement, values: readonly unknown[]): Promise<readonly Row[]> {
-    const sent = { client, since: performance.now() }
     let failure: Error | undefined
-    this.#sent.add(sent)
     client.on('error', ignore)
     try {
-      const query = { text, values, rowMode: 'array', types: rawTypes } as const
-      if (!this.#isPreparing) return (await client.query(query)).rows as Row[]
-      try {
-        return (await client.query({ ...query, name })).rows as Row[]
-      } catch (error) {
-        if (!isStatementUnknown(error)) throw error
-        this.#isPreparing = false
-        return (await client.query(query)).rows as Row[]
-      }
+      return await this.#watched(client, this.#answerMs, async () => {
+        const query = { text, values, rowMode: 'array', types: rawTypes } as const
+        if (!this.#isPreparing) return (await client.query(query)).rows as Row[]
+        try {
+          return (await client.query({ ...query, name })).rows as Row[]
+        } catch (error) {
+          if (!isStatementUnknown(error)) throw error
+          this.#isPreparing = false
+          return (await client.query(query)).rows as Row[]
+        }
+      })
     } catch (error) {
       if (isConnectionLost(error) || isReadOnly(error)) failure = error as Error
       if (isReadOnly(error)) this.#renewPool()
       throw error
     } finally {
-      this.#sent.delete(sent)
       client.removeListener('error', ignore)
       client.release(failure)
     }
   }
 
+  async #watched<Answer>(client: PgPooledClientLike, answerMs: number, send: () => Promise<Answer>): Promise<Answer> {
+    const sent = { client, until: performance.now() + answerMs }
+    this.#sent.add(sent)
+    try {
+      return await send()
+    } finally {
+      this.#sent.delete(sent)
+    }
+  }
+
   /** A server or a network that has gone silent: connections whose answer is long overdue are ended, which fails their statements. */
   #endSilent(): void {
-    for (const { client, since } of this.#sent) {
-      if (performance.now() - since > this.#answerMs) void (client as unknown as PgOwnClientLike).end().catch(ignore)
+    const now = performance.now()
+    for (const { client, until } of this.#sent) {
+      if (now > until) void client.end().catch(ignore)
     }
   }
 
@@ -261,7 +282,7 @@ function openPool(driver: PgDriver, config: object): PgPoolLike {
 }
 
 function openApart(driver: Pick<PgDriver, 'Pool'>, config: object): PgPoolLike {
-  return openPool(driver as PgDriver, { ...withPassword(config), min: 0, max: 1, application_name: 'holdfast heartbeat' })
+  return openPool(driver as PgDriver, { ...withPassword(config), min: 1, max: 1, application_name: 'holdfast heartbeat' })
 }
 
 /** How the user's pool connects, for a connection beside it; null if it does not say. */

@@ -6,18 +6,21 @@ type Listener = (...args: any[]) => void
 /** As much of `pg` as this store uses. Its own types stay out of ours: it is an optional peer. */
 export interface PgClientLike {
   query(query: string | PgQuery, values?: readonly unknown[]): Promise<PgResult>
-  on(event: string, listener: Listener): unknown
-  removeListener(event: string, listener: Listener): unknown
 }
 
-export interface PgPooledClientLike extends PgClientLike {
+interface PgConnectionLike extends PgClientLike {
+  on(event: string, listener: Listener): unknown
+  removeListener(event: string, listener: Listener): unknown
+  end(): Promise<void>
+}
+
+export interface PgPooledClientLike extends PgConnectionLike {
   /** Gives the connection back; with an error or true it is ended instead. */
   release(error?: Error | boolean): void
 }
 
-export interface PgOwnClientLike extends PgClientLike {
+export interface PgOwnClientLike extends PgConnectionLike {
   connect(): Promise<unknown>
-  end(): Promise<void>
 }
 
 export interface PgPoolLike {

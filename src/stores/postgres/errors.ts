@@ -48,7 +48,7 @@ export function toHoldfastError(error: unknown, doing: Doing): unknown {
     const message = `The user of the Postgres store lacks a right${nothing}. Grant it, or set the tables up with another user. ${because}`
     return new HoldfastError('store_unavailable', message, options)
   }
-  if (code === '54000' || code === '53200') {
+  if (code === '54000') {
     return new HoldfastError(
       'value_too_large',
       `A value is larger than the Postgres server can take${nothing}. ${because}`,
@@ -63,6 +63,12 @@ export function toHoldfastError(error: unknown, doing: Doing): unknown {
     )
   }
   return error
+}
+
+/** The error of a statement of the user's own: an outage is one of ours and can be waited for, anything else is for the user as it is. */
+export function toOutage(error: unknown): unknown {
+  const isOutage = isConnectionLost(error) || isWorthRepeating(error) || outageCodes.has(serverCodeOf(error))
+  return isOutage ? toHoldfastError(error, 'write') : error
 }
 
 /** Nothing is known of what was sent: the connection went away before the answer came. */
@@ -116,7 +122,10 @@ export function serverCodeOf(error: unknown): string {
 }
 
 /** Deadlock, serialization, lock and statement time-outs, out of memory or of locks. */
-const busyCodes = new Set(['40P01', '40001', '55P03', '57014', '25P03', '25P04', '53000', 'HF003'])
+const busyCodes = new Set(['40P01', '40001', '55P03', '57014', '25P03', '25P04', '53000', '53200', 'HF003'])
+
+/** Read-only, no space, no memory. */
+const outageCodes = new Set(['25006', '53100', '53200', '53000', '25P03'])
 
 /** The session was ended by somebody else, or the server is not yet or no longer there for us. */
 const shutdownCodes = new Set(['57P01', '57P02', '57P03', '57P05'])

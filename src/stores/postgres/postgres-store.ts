@@ -4,10 +4,11 @@ import { checkServer } from './check-server.ts'
 import { prepareClaim } from './claim.ts'
 import { Clock } from './clock.ts'
 import { type Answers, commitSql, encodeBatch, hintsOf } from './commit.ts'
-import { Connections, invalidUrl, type PgClientLike, type PgPoolLike, prepareStatement } from './connections.ts'
+import { Connections, invalidUrl, type PgPoolLike, prepareStatement } from './connections.ts'
 import { deleteThreadSql } from './delete-thread.ts'
 import { type Delivered, deliverSql, deliverValues } from './inbox.ts'
 import { Leases } from './leases.ts'
+import { prepareImages, prepareRestore } from './moving.ts'
 import { position, prepareReads, tagSql } from './reads.ts'
 import { checkSchemaName, inSchema, migrateSchema } from './schema.ts'
 import { readStepAnswer, stepSql, stepValues } from './step.ts'
@@ -37,17 +38,8 @@ export interface PostgresStoreOptions {
   readonly patience?: { readonly answerMs?: number; readonly unknownMs?: number }
 }
 
-/** A Postgres store can also write inside a transaction that its caller began. */
-export interface PostgresStore extends Store {
-  /**
-   * Writes changes on the caller's client, inside the caller's transaction: they are there when it commits, and not when it
-   * rolls back. `announce` afterwards tells subscribers of them.
-   */
-  commitWithin(
-    client: PgClientLike,
-    changes: readonly Change[],
-  ): Promise<{ readonly answers: readonly Committed[]; announce(): void }>
-}
+/** With the acts that only SQL stores have. */
+export type PostgresStore = Store & Required<Pick<Store, 'transact' | 'commitWithin'>>
 
 /** Opens a store over one schema of a Postgres server, shared by any number of processes on any number of machines. */
 export async function openPostgresStore(options: PostgresStoreOptions): Promise<PostgresStore> {
@@ -72,6 +64,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const writes = new Writes(connections, { prepare, unknownMs: options.patience?.unknownMs ?? 60_000 })
   const watch = new Watch(connections, schema.name)
   const reads = prepareReads(connections, prepare)
+  const images = prepareImages(connections, prepare)
+  const restore = prepareRestore({ connections, writes, prepare, isDurable: isFull })
   const statements = {
     commit: prepare(commitSql),
     step: prepare(stepSql),
@@ -171,22 +165,31 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     listCheckpoints: reads.listCheckpoints,
     readOperation: reads.readOperation,
 
+    scanThreads: images.scanThreads,
+    readThreadImage: images.readThreadImage,
+
+    async restoreThread(whole) {
+      if (!(await restore(whole))) return { ok: false, refusal: 'conflict' }
+      const { owner, threadId } = whole.thread
+      watch.tell([{ owner, threadId, isClaimable: true }])
+      return { ok: true }
+    },
+
     async transact(guarded, body) {
       const { change, answer } = await transact(guarded, body)
       if (change !== undefined) watch.tell(hintsOf([change], [answer], watch))
       return answer
     },
 
-    async commitWithin(client, changes) {
-      if (changes.length === 0) return { answers: [], announce: () => {} }
+    async commitWithin(tx, changes) {
+      if (changes.length === 0) return []
       const batch = encode(changes)
-      const { rows } = await client.query({
-        text: statements.commit.text,
-        values: [null, null, ...batch.values],
-        rowMode: 'array',
-      })
+      const { rows } = await tx.query({ text: statements.commit.text, values: [null, null, ...batch.values], rowMode: 'array' })
       const { answers } = batch.readAnswer((rows as string[][])[0]?.[0] as string)
-      return { answers, announce: () => watch.tell(hintsOf(changes, answers, watch)) }
+      // Notifications of a transaction go out when it commits; this process hears them like any other.
+      const announcement = watch.announcementOf(hintsOf(changes, answers, watch))
+      if (announcement !== null) await tx.query(announcement)
+      return answers
     },
 
     subscribe: (listener) => watch.subscribe(listener),

@@ -256,7 +256,11 @@ END $$;
 export const tagSql = 'SELECT holdfast.fn_tag($1, $2, $3, $4, $5, $6)'
 
 /** One row more than the limit was read: it says whether there is a next page. */
-function page<Item>(rows: readonly Row[], limit: number, { numberAt, toItem }: { numberAt: number; toItem: (row: Row) => Item }) {
+export function page<Item>(
+  rows: readonly Row[],
+  limit: number,
+  { numberAt, toItem }: { numberAt: number; toItem: (row: Row) => Item },
+) {
   const shown = rows.slice(0, limit)
   const last = shown.at(-1)
   return {
@@ -265,7 +269,7 @@ function page<Item>(rows: readonly Row[], limit: number, { numberAt, toItem }: {
   }
 }
 
-function readCursor(cursor: string | undefined): number | undefined {
+export function readCursor(cursor: string | undefined): number | undefined {
   if (cursor === undefined) return undefined
   if (/^n[0-9]{1,15}$/.test(cursor)) return Number(cursor.slice(1))
   throw new HoldfastError(
@@ -280,6 +284,6 @@ export function position(seq: number): number {
   return Math.min(Number.MAX_SAFE_INTEGER - 1, Math.max(-1, whole))
 }
 
-function atLeastZero(limit: number): number {
+export function atLeastZero(limit: number): number {
   return Math.min(2_000_000_000, Math.max(0, Math.ceil(limit)))
 }

@@ -143,7 +143,7 @@ export function toSnapshot(row: Row, place: Place, at = 0): Snapshot {
   return snapshot
 }
 
-function sealSnapshot(place: Place, { seq, state, stateVersion }: Snapshot): number {
+export function sealSnapshot(place: Place, { seq, state, stateVersion }: Snapshot): number {
   return sealChecksum(newSnapshotChecksum(place, state) + (Math.imul(stateVersion, 2_246_822_519) >>> 0), seq)
 }
 

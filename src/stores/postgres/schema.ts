@@ -5,6 +5,7 @@ import { claimFunctions } from './claim-sql.ts'
 import { commitFunction } from './commit-sql.ts'
 import type { Connections, PgClientLike } from './connections.ts'
 import { deleteThreadFunction } from './delete-thread.ts'
+import { toHoldfastError } from './errors.ts'
 import { deliverFunction } from './inbox.ts'
 import { tagFunction } from './reads.ts'
 import { stepFunction } from './step.ts'
@@ -126,6 +127,7 @@ const migrations: readonly string[] = [
     closed_at bigint,
     PRIMARY KEY (owner, key)
   ) WITH (fillfactor = 80);
+  CREATE INDEX operations_by_thread ON holdfast.operations (owner, thread_id);
   CREATE INDEX operations_intended ON holdfast.operations (run) WHERE status = 'intended';
 
   CREATE TABLE holdfast.inbox (
@@ -184,9 +186,16 @@ export async function migrateSchema(
   connections: Connections,
   schema: { readonly name: string; readonly quoted: string },
 ): Promise<void> {
-  if (await connections.withClient((client) => isUpToDate(client, schema))) return
-  await connections.withClient((client) => migrateWith(client, schema))
+  try {
+    if (await connections.withClient((client) => isUpToDate(client, schema))) return
+    await connections.withClient((client) => migrateWith(client, schema), { answerMs: migrationMs + 5_000 })
+  } catch (error) {
+    throw toHoldfastError(error, 'open')
+  }
 }
+
+/** How long the set-up may take, and wait for that of another process. */
+const migrationMs = 120_000
 
 /** Looks without a lock, so that an ordinary start writes nothing and needs no right to. */
 async function isUpToDate(
@@ -213,7 +222,7 @@ async function migrateWith(
   await client.query('BEGIN')
   try {
     await client.query(
-      `SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = '120s'; SET LOCAL client_min_messages = warning`,
+      `SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = ${migrationMs}; SET LOCAL client_min_messages = warning`,
     )
     // A lock of the transaction, not of the session: it also holds behind a pooler.
     await client.query({ text: 'SELECT pg_advisory_xact_lock(hashtextextended($1, 7246023))', values: [name] })

@@ -3,7 +3,7 @@ import type { Change, Committed } from '../../store/change.ts'
 import type { SqlTransaction, TransactRequest } from '../../store/store.ts'
 import type { Batch } from './commit.ts'
 import type { Connections, PgClientLike, Statement } from './connections.ts'
-import { isConnectionLost, toHoldfastError } from './errors.ts'
+import { isConnectionLost, toHoldfastError, toOutage } from './errors.ts'
 import type { Writer, Writes } from './writes.ts'
 
 export interface TransactOptions {
@@ -25,28 +25,53 @@ export function prepareTransact(options: TransactOptions) {
   const { connections, writes, commit, findHeld, schemaName, encode } = options
 
   return async function transact(guarded: TransactRequest, body: (tx: SqlTransaction) => Promise<Change>): Promise<Done> {
-    const { owner, runId, threadId, epoch, leaseId, timeoutMs } = guarded
-    return writes.withWriter((writer) =>
-      connections.withClient(async (client) => {
-        const limitMs = Math.ceil(timeoutMs) + 1_000
-        await client.query(
-          `BEGIN; SET LOCAL idle_in_transaction_session_timeout = ${limitMs}; SET LOCAL statement_timeout = ${limitMs}; SET LOCAL lock_timeout = ${limitMs}`,
-        )
-        const { rows } = await client.query({ text: findHeld.text, values: [owner, threadId, runId, epoch, leaseId] })
-        if (rows.length === 0) return rollBack(client, { answer: { ok: false, refusal: 'lease_lost' } })
+    return writes.withWriter(async (writer) => {
+      const attempt: Attempt = { guarded, body, writer }
+      let ended: Ended
+      try {
+        ended = await connections.withClient((client) => carryOut(client, attempt))
+      } catch (error) {
+        throw attempt.failure === undefined ? toHoldfastError(error, 'write') : attempt.failure.error
+      }
+      if (attempt.failure !== undefined) throw attempt.failure.error
+      // Not before the client is back in its pool, which may have room for one only.
+      if (ended.lost !== undefined && (await writes.settle(writer, ended.lost)) === null) {
+        throw toHoldfastError(ended.lost, 'write')
+      }
+      return ended
+    })
+  }
 
-        const tx = new UserTransaction(client, schemaName)
-        try {
-          const change = await withTimeout(() => body(tx), { timeoutMs, runId })
-          const done = await apply(client, { change, writer })
-          if (!done.answer.ok) return rollBack(client, done)
-          await end(client, writer)
-          return done
-        } finally {
-          tx.end()
-        }
-      }),
+  async function carryOut(client: PgClientLike, attempt: Attempt): Promise<Ended> {
+    const { owner, runId, threadId, epoch, leaseId, timeoutMs } = attempt.guarded
+    const limitMs = Math.ceil(timeoutMs) + 1_000
+    await client.query(
+      `BEGIN; SET LOCAL idle_in_transaction_session_timeout = ${limitMs}; SET LOCAL statement_timeout = ${limitMs}; SET LOCAL lock_timeout = ${limitMs}`,
     )
+    const { rows } = await client.query({ text: findHeld.text, values: [owner, threadId, runId, epoch, leaseId] })
+    if (rows.length === 0) return rollBack(client, leaseLost)
+
+    const tx = new UserTransaction(client, schemaName)
+    let change: Change
+    try {
+      change = await withTimeout(() => attempt.body(tx), { timeoutMs, runId })
+    } catch (error) {
+      attempt.failure = { error: tx.hasThrown(error) ? toOutage(error) : error }
+      // A statement that is still at work is not waited for: it ends with its connection.
+      if (tx.isAtWork) throw error
+      return rollBack(client, leaseLost)
+    } finally {
+      tx.end()
+    }
+    const done = await apply(client, { change, writer: attempt.writer })
+    if (!done.answer.ok) return rollBack(client, done)
+    try {
+      await client.query('COMMIT')
+      return done
+    } catch (error) {
+      if (!isConnectionLost(error)) throw error
+      return { ...done, lost: error }
+    }
   }
 
   async function apply(client: PgClientLike, { change, writer }: { change: Change; writer: Writer }): Promise<Done> {
@@ -59,16 +84,14 @@ export function prepareTransact(options: TransactOptions) {
     const [answer] = batch.readAnswer((rows as string[][])[0]?.[0] as string).answers
     return { change, answer: answer as Committed }
   }
+}
 
-  /** Commits. When the connection is lost over it, another one finds out what became of it. */
-  async function end(client: PgClientLike, writer: Writer): Promise<void> {
-    try {
-      await client.query('COMMIT')
-    } catch (error) {
-      if (!isConnectionLost(error)) throw error
-      if ((await writes.settle(writer, error)) === null) throw toHoldfastError(error, 'write')
-    }
-  }
+interface Attempt {
+  readonly guarded: TransactRequest
+  readonly body: (tx: SqlTransaction) => Promise<Change>
+  readonly writer: Writer
+  /** What the body threw. */
+  failure?: { readonly error: unknown }
 }
 
 /** The change that the body returned, unless there was no lease to begin with, and what became of it. */
@@ -76,6 +99,13 @@ export interface Done {
   readonly change?: Change
   readonly answer: Committed
 }
+
+/** `lost`: how the connection was, over the COMMIT. */
+interface Ended extends Done {
+  readonly lost?: unknown
+}
+
+const leaseLost: Done = { answer: { ok: false, refusal: 'lease_lost' } }
 
 async function rollBack(client: PgClientLike, done: Done): Promise<Done> {
   await client.query('ROLLBACK')
@@ -85,6 +115,8 @@ async function rollBack(client: PgClientLike, done: Done): Promise<Done> {
 class UserTransaction implements SqlTransaction {
   readonly #client: PgClientLike
   readonly #schemaName: string
+  readonly #errors = new WeakSet<object>()
+  #atWork = 0
   #isOpen = true
 
   constructor(client: PgClientLike, schemaName: string) {
@@ -97,9 +129,26 @@ class UserTransaction implements SqlTransaction {
       throw new HoldfastError('closed', 'This transaction has ended; nothing was done. Await every tx.query inside the body.')
     }
     refuseForbidden(sql, this.#schemaName)
-    // The extended protocol takes one statement: none can follow that ends the transaction.
-    const { rows } = await this.#client.query({ text: sql, values: [...params], queryMode: 'extended' })
-    return rows as Row[]
+    this.#atWork++
+    try {
+      // The extended protocol takes one statement: none can follow that ends the transaction.
+      const { rows } = await this.#client.query({ text: sql, values: [...params], queryMode: 'extended' })
+      return rows as Row[]
+    } catch (error) {
+      this.#errors.add(error as object)
+      throw error
+    } finally {
+      this.#atWork--
+    }
+  }
+
+  get isAtWork(): boolean {
+    return this.#atWork > 0
+  }
+
+  /** This error came from a statement, not from code of the user. */
+  hasThrown(error: unknown): boolean {
+    return typeof error === 'object' && error !== null && this.#errors.has(error)
   }
 
   end(): void {

@@ -51,11 +51,17 @@ export class Watch {
   tell(hints: readonly Hint[]): void {
     for (const hint of hints) {
       this.#tellHere(hint)
-      const isForOthers = hint.isClaimable === true || hint.hasMail === true
-      if (isForOthers && this.#state !== 'closed')
+      if (isForOthers(hint) && this.#state !== 'closed')
         this.#outbox.set(JSON.stringify([hint.owner, hint.runId ?? hint.threadId]), hint)
     }
     if (this.#outbox.size > 0 && !this.#isSending) void this.#send()
+  }
+
+  /** What announces hints to everybody, this process included, as a statement for somebody else's transaction. */
+  announcementOf(hints: readonly Hint[]): { text: string; values: unknown[] } | null {
+    const forAll = hints.filter(isForOthers)
+    if (forAll.length === 0) return null
+    return { text: this.#notify.text, values: [this.#channel, this.#pack(forAll, 'tx')] }
   }
 
   async close(): Promise<void> {
@@ -95,15 +101,15 @@ export class Watch {
   }
 
   /** Hints as texts that fit into notifications, each led by who sends it. */
-  #pack(hints: readonly Hint[]): string[] {
+  #pack(hints: readonly Hint[], sender = this.#self): string[] {
     const payloads: string[] = []
-    let payload = this.#self
+    let payload = sender
     for (const { owner, threadId, runId, isClaimable, hasMail } of hints) {
       const packed = ` ${encodeURIComponent(JSON.stringify([owner, threadId, runId ?? 0, (isClaimable === true ? 1 : 0) + (hasMail === true ? 2 : 0)]))}`
       if (payload.length + packed.length > maxBytes) {
         payloads.push(payload)
         if (payloads.length === maxNotifications) return payloads
-        payload = this.#self
+        payload = sender
       }
       payload += packed
     }
@@ -150,7 +156,8 @@ export class Watch {
       else this.#heed(payload)
     })
     await client.query(`LISTEN ${this.#channel}`)
-    await client.query({ text: this.#notify.text, values: [this.#channel, [`${this.#self} ?`]] })
+    // By another connection: behind a pooler one's own may come back with the answer, and no later one ever does.
+    await this.#connections.send(this.#notify, [this.#channel, [`${this.#self} ?`]])
     const timer = setTimeout(() => hear(false), echoMs)
     const hasEcho = await heard
     clearTimeout(timer)
@@ -177,4 +184,8 @@ export class Watch {
     this.#failures += 1
     this.#timer = setTimeout(() => void this.#listen(), Math.min(30_000, 250 * 2 ** this.#failures)).unref()
   }
+}
+
+function isForOthers({ isClaimable, hasMail }: Hint): boolean {
+  return isClaimable === true || hasMail === true
 }

@@ -1,11 +1,10 @@
-import { HoldfastError } from '../../model/errors.ts'
 import type { Run } from '../../model/run.ts'
 import type { Change, Committed, NewRun, OperationChange, Refusal, RunChange } from '../../store/change.ts'
 import type { Hint } from '../../store/store.ts'
 import type { Connection, Reply } from './connection.ts'
 import { partlyWrittenError } from './errors.ts'
 import { laneOf, pairOf } from './keys.ts'
-import { Packer } from './pack.ts'
+import { type Fields, Packer, packFields, refuseTooLarge } from './pack.ts'
 import {
   marked,
   packEvents,
@@ -21,8 +20,6 @@ import { commitScript } from './scripts/commit.ts'
 
 /** A batch of more bytes than this is cut, so that the server does not take in too much at once. */
 const partBytes = 64 * 1024 * 1024
-/** The most that Redis takes as one argument. */
-const maxBytes = 512 * 1024 * 1024 - 1
 
 /**
  * Writes a batch in one call. The script judges and writes; here changes are packed for it and its answers are read. A plain step, the
@@ -60,10 +57,7 @@ function packChanges(changes: readonly Change[]): { count: number; packed: Buffe
     count += 1
     if (packer.length > partBytes && count < changes.length) return packChanges(changes.slice(0, count))
   }
-  if (packer.length > maxBytes) {
-    const text = 'A change is larger than Redis can take (512 MB); nothing of it was written. Keep large contents as artifacts.'
-    throw new HoldfastError('value_too_large', text, { details: { bytes: packer.length } })
-  }
+  refuseTooLarge('A change', packer)
   return { count, packed: packer.end() }
 }
 
@@ -127,7 +121,7 @@ function packPlainStep(packer: Packer, change: Change): void {
 function packChange(packer: Packer, change: Change): void {
   const { owner, threadId, runId, guard, events, run, creates, operation, snapshot, stateVersion, readMessages } = change
   const label = change.isCheckpoint && events.length > 0 ? change.label : undefined
-  const fields: [string, () => void][] = [
+  const fields: Fields = [
     ['thread', () => packer.text(pairOf(owner, threadId))],
     ['owner', () => packer.text(owner)],
     ['guard', () => packer.text(guard.kind)],
@@ -162,7 +156,7 @@ function packChange(packer: Packer, change: Change): void {
 
 function packRunChange(packer: Packer, run: RunChange, owner: string): void {
   const { status, reason, due, waitKey, currentStep, leaseMs } = run
-  const fields: [string, () => void][] = []
+  const fields: Fields = []
   const flag = (name: string, isSet: boolean | undefined) => {
     if (isSet === true) fields.push([name, () => packer.boolean(true)])
   }
@@ -204,7 +198,7 @@ function packDue(packer: Packer, due: { readonly inMs: number } | { readonly at:
 
 function packOperation(packer: Packer, operation: OperationChange, owner: string): void {
   const { kind, key } = operation
-  const fields: [string, () => void][] = [
+  const fields: Fields = [
     ['kind', () => packer.text(kind)],
     ['key', () => packer.text(pairOf(owner, key))],
   ]
@@ -224,14 +218,6 @@ function packOperation(packer: Packer, operation: OperationChange, owner: string
       fields.push(['payload', () => packOperationPayload(packer, operation.evidence, { owner, key, part: 'evidence' })])
   }
   packFields(packer, fields)
-}
-
-function packFields(packer: Packer, fields: readonly [string, () => void][]): void {
-  packer.map(fields.length)
-  for (const [name, pack] of fields) {
-    packer.text(name)
-    pack()
-  }
 }
 
 function readAnswer(change: Change, answer: Reply, now: number): Committed {

@@ -21,8 +21,13 @@ export async function deliver(
   return { ok: true, threadId: splitPair(String(answer[0])).id, isClaimable: answer[1] === 1 }
 }
 
-export async function readInbox(connection: Connection, { owner, runId }: RunKey): Promise<Message[]> {
-  const reply = (await connection.repeat(readInboxScript, pairOf(owner, runId))) as readonly Buffer[]
+export async function readInbox(connection: Connection, key: RunKey): Promise<Message[]> {
+  const reply = await connection.repeat(readInboxScript, pairOf(key.owner, key.runId))
+  return toMessages(reply as readonly Buffer[], key)
+}
+
+/** From id, entry, id, entry, … in no order. */
+export function toMessages(reply: readonly Buffer[], { owner, runId }: RunKey): Message[] {
   const messages: Message[] = []
   for (let i = 0; i < reply.length; i += 2) messages.push(toMessage(Number(reply[i]), reply[i + 1] as Buffer, { owner, runId }))
   return messages.sort((a, b) => a.id - b.id)

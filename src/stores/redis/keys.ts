@@ -12,6 +12,7 @@ import { HoldfastError } from '../../model/errors.ts'
  *   runs:<thread>           zset    all runs of this life, by number
  *   line:<thread>           zset    its unfinished runs, by number: only the first can be claimed (S6)
  *   snapshots:<thread>      zset    by position
+ *   operations:<thread>     set     operations that runs of it opened last, in any of its lives
  *   labels:<thread>         hash    `L<label>` → position and `S<position>` → label
  *   run:<run>               hash    its row (rows.ts)
  *   inbox:<run>             hash    message id → message
@@ -22,7 +23,9 @@ import { HoldfastError } from '../../model/errors.ts'
  *   lane:<lane>             zset    heads of lines, by the time from which they may be taken: a due time, or the end of a lease
  *   owner-runs:<owner>      zset    by number
  *   owner-threads:<owner>   zset    by number, without tombstones
+ *   threads                 zset    of all owners, by number, with tombstones
  *   answer:<sender>:<slot>  string  the last write of a sender and its answer; expires (connection.ts)
+ *   restoring:<random>:…    list, zset  log and snapshots on their way in; expire (moving.ts)
  *
  * A lane is one workflow, version, queue and priority, over threads of one state version, for suspects or for others:
  * `<state version>:<s or ->:<priority>:<version>:<bytes of workflow>:<workflow><queue>`. A run's row holds what never changes of it.

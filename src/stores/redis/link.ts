@@ -99,8 +99,12 @@ export function linksOver(client: RedisClientLike, key: string): LinkSource {
     send,
     drop: () => {},
   }
+  // A client that was made a moment ago may still be connecting. Later it is asked again, by whoever has time.
+  let patientUntil = performance.now() + connectTimeoutMs
   return {
     async connect() {
+      while (!isReady() && performance.now() < patientUntil) await new Promise((resolve) => setTimeout(resolve, 10))
+      patientUntil = 0
       if (!isReady()) throw new Error('the client that was passed in is not connected')
       return link
     },

@@ -1,3 +1,5 @@
+import { HoldfastError } from '../../model/errors.ts'
+
 /**
  * Writes MessagePack, which scripts read with `cmsgpack.unpack`: one binary argument for a batch of any size.
  * Text and bytes are both written as strings, since that is all Lua knows; numbers are exact up to 2^53.
@@ -59,6 +61,13 @@ export class Packer {
     return this
   }
 
+  bytes(value: Uint8Array): this {
+    this.beginString()
+    this.addBytes(value)
+    this.endString()
+    return this
+  }
+
   // ── a string made of parts ───────────────────────────────────────────────
 
   #stringStart = 0
@@ -98,4 +107,24 @@ export class Packer {
     this.#buffer.copy(larger, 0, 0, this.#length)
     this.#buffer = larger
   }
+}
+
+/** Names, and what packs the value of each. */
+export type Fields = (readonly [name: string, pack: () => void])[]
+
+export function packFields(packer: Packer, fields: Fields): void {
+  packer.map(fields.length)
+  for (const [name, pack] of fields) {
+    packer.text(name)
+    pack()
+  }
+}
+
+/** The most that Redis takes as one argument. */
+const maxBytes = 512 * 1024 * 1024 - 1
+
+export function refuseTooLarge(what: string, { length: bytes }: Packer): void {
+  if (bytes <= maxBytes) return
+  const text = `${what} is larger than Redis can take (512 MB); nothing of it was written. Keep large contents as artifacts.`
+  throw new HoldfastError('value_too_large', text, { details: { bytes } })
 }

@@ -8,6 +8,7 @@ import type {
   LogQuery,
   RunKey,
   RunQuery,
+  ScanQuery,
   Snapshot,
   Thread,
   ThreadKey,
@@ -125,11 +126,23 @@ export async function listRuns(connection: Connection, query: RunQuery): Promise
   return found.length > limit ? { items, cursor: `n${shown.at(-1)?.number}` } : { items }
 }
 
-export async function listThreads(connection: Connection, query: ThreadQuery): Promise<{ items: Thread[]; cursor?: string }> {
-  const { owner, limit } = query
-  const above = query.cursor === undefined ? '0' : readCursor(query.cursor)
+export function listThreads(connection: Connection, { owner, ...query }: ThreadQuery): Promise<ThreadPage> {
+  return readThreads(connection, `owner-threads:${owner}`, query)
+}
+
+export function scanThreads(connection: Connection, query: ScanQuery): Promise<ThreadPage> {
+  return readThreads(connection, 'threads', query)
+}
+
+interface ThreadPage {
+  readonly items: Thread[]
+  readonly cursor?: string
+}
+
+async function readThreads(connection: Connection, index: string, { limit, cursor }: ScanQuery): Promise<ThreadPage> {
+  const above = cursor === undefined ? '0' : readCursor(cursor)
   if (limit <= 0) return { items: [] }
-  const reply = (await connection.repeat(listThreadsScript, owner, above, String(limit + 1))) as readonly Reply[]
+  const reply = (await connection.repeat(listThreadsScript, index, above, String(limit + 1))) as readonly Reply[]
   const found: { thread: Thread; number: number }[] = []
   for (let i = 0; i < reply.length; i += 3) {
     const row = readRow(reply[i + 1] as Reply)

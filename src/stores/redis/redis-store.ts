@@ -9,6 +9,7 @@ import { goneError } from './errors.ts'
 import { deliver, readInbox } from './inbox.ts'
 import { checkNamespace, lifeKey, schemaVersion } from './keys.ts'
 import { linksOver, linksTo, type RedisClientLike } from './link.ts'
+import { readThreadImage, restoreThread } from './moving.ts'
 import {
   listCheckpoints,
   listRuns,
@@ -18,6 +19,7 @@ import {
   readRun,
   readSnapshot,
   readThread,
+  scanThreads,
   tag,
 } from './reads.ts'
 import { nowScript } from './scripts/reads.ts'
@@ -108,12 +110,22 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
       return isDeleted
     },
 
+    async restoreThread(whole) {
+      const { owner, threadId } = whole.thread
+      const hints: Hint[] = [{ owner, threadId, isClaimable: true }]
+      const answer = await restoreThread(connection, whole, watch.publicationOf(hints))
+      if (answer.ok) watch.tell(hints)
+      return answer
+    },
+
     tag: (request) => tag(connection, request),
     readInbox: (key) => readInbox(connection, key),
     readRun: (key) => readRun(connection, key),
     listRuns: (query) => listRuns(connection, query),
     readThread: (key) => readThread(connection, key),
     listThreads: (query) => listThreads(connection, query),
+    scanThreads: (query) => scanThreads(connection, query),
+    readThreadImage: (key) => readThreadImage(connection, key),
     readLog: (query) => readLog(connection, query),
     readSnapshot: (query) => readSnapshot(connection, query),
     listCheckpoints: (query) => listCheckpoints(connection, query),

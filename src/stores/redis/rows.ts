@@ -7,7 +7,7 @@ import type { Run } from '../../model/run.ts'
 import type { Message, NewMessage, Snapshot, Thread, ThreadKey } from '../../store/store.ts'
 import type { Reply } from './connection.ts'
 import { parseLane, splitPair } from './keys.ts'
-import type { Packer } from './pack.ts'
+import { Packer } from './pack.ts'
 
 /**
  * Rows as Redis keeps them, and the nouns they stand for. A field that says nothing is empty, never absent; a text that may
@@ -109,20 +109,32 @@ export function packEvents(packer: Packer, events: readonly NewEvent[], change: 
   let bytes = 0
   for (let i = 0; i < events.length; i++) {
     const event = events[i] as NewEvent
-    const payload = lengthOf(event.payload)
-    const patch = lengthOf(event.patch)
-    bytes += bytesOf(payload) + bytesOf(patch)
+    bytes += bytesOf(lengthOf(event.payload)) + bytesOf(lengthOf(event.patch))
     const isCheckpoint = change.isCheckpoint && i === events.length - 1
-    const { type, step, count, attempt, at, durationMs } = event
-    const run = change.runId === change.threadId ? true : change.runId
-    const header: Header = [type, run, step, count, attempt, at, durationMs, payload, patch, isCheckpoint ? bytes : null]
-    packer.number(recordChecksum(change, { ...event, runId: change.runId, isCheckpoint }))
+    const record = { ...event, runId: change.runId, isCheckpoint }
+    packer.number(recordChecksum(change, record))
     packer.beginString()
-    packer.addText(`${isCheckpoint ? 'C' : '-'}${JSON.stringify(header)}\n`)
-    if (event.payload !== null) addPayload(packer, event.payload)
-    if (event.patch !== null) addPayload(packer, event.patch)
+    addEntry(packer, record, change.threadId, bytes)
     packer.endString()
   }
+}
+
+/** An entry as it stands in the log, for a record that has its position already. */
+export function entryOf(record: LogRecord, thread: ThreadKey, checkpointBytes: number): Buffer {
+  const packer = new Packer(512)
+  packer.addText(`${sealChecksum(recordChecksum(thread, record), record.seq)} `)
+  addEntry(packer, record, thread.threadId, checkpointBytes)
+  return packer.end()
+}
+
+function addEntry(packer: Packer, record: Omit<LogRecord, 'seq'>, threadId: string, checkpointBytes: number): void {
+  const { type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint } = record
+  const run = record.runId === threadId ? true : record.runId
+  const lengths = [lengthOf(payload), lengthOf(patch)] as const
+  const header: Header = [type, run, step, count, attempt, at, durationMs, ...lengths, isCheckpoint ? checkpointBytes : null]
+  packer.addText(`${isCheckpoint ? 'C' : '-'}${JSON.stringify(header)}\n`)
+  if (payload !== null) addPayload(packer, payload)
+  if (patch !== null) addPayload(packer, patch)
 }
 
 export interface StoredRecord {
@@ -226,6 +238,15 @@ export function toSnapshot(entry: Buffer, thread: ThreadKey): Snapshot {
   return { seq, state, stateVersion }
 }
 
+/** A snapshot as it is kept. */
+export function snapshotEntryOf({ seq, state, stateVersion }: Snapshot, thread: ThreadKey): Buffer {
+  const packer = new Packer(512)
+  const sealed = sealChecksum(snapshotChecksum(thread, state), seq + 65_537 * stateVersion)
+  packer.addText(`${seq} ${sealed} ${stateVersion} ${typeof state === 'string' ? 's' : 'b'}`)
+  addPayload(packer, state)
+  return packer.end()
+}
+
 /** An operation's result or evidence is `<checksum> <payload>`, or empty. */
 export function packOperationPayload(packer: Packer, payload: Payload | null, where: OperationPlace): void {
   packer.beginString()
@@ -287,6 +308,16 @@ export function packMessage({ kind, name, payload }: NewMessage): Buffer {
   return Buffer.concat([head, typeof payload === 'string' ? Buffer.from(payload) : payload])
 }
 
+/** A message as it is kept, for one that has arrived already. */
+export function messageEntryOf(message: Message): Buffer {
+  const sealed = sealMessage(message, message.at)
+  return Buffer.concat([Buffer.from(`${sealed} ${message.at} `), packMessage(message)])
+}
+
+function sealMessage(message: NewMessage, at: number): number {
+  return (messageChecksum(message) + at) % 2 ** 32
+}
+
 export function messageChecksum({ owner, runId, kind, name, payload }: NewMessage): number {
   return payloadChecksum(['message', owner, runId, kind, name], payload)
 }
@@ -299,7 +330,7 @@ export function toMessage(id: number, entry: Buffer, key: { readonly owner: stri
   const at = Number(entry.toString('latin1', afterSum + 1, afterAt))
   const [kind, name, length] = parseMessageHeader(entry.toString('utf8', afterAt + 1, end), what)
   const message = { ...key, id, kind, name, payload: readPayload(entry, end + 1, length), at }
-  verifyChecksum(Number(entry.toString('latin1', 0, afterSum)), (messageChecksum(message) + at) % 2 ** 32, what)
+  verifyChecksum(Number(entry.toString('latin1', 0, afterSum)), sealMessage(message, at), what)
   return message
 }
 

@@ -210,7 +210,7 @@ export function prepareClaim(db: Database, commit: Commit) {
   }
 
   function setAside(run: RunRow, thread: ThreadRow, now: number): void {
-    const { head_seq: seq } = commit.append(thread, {
+    const { head_seq: seq } = commit.log.append(thread, {
       run: run.id,
       runId: run.run_id,
       events: [pausedEvent(now)],

@@ -185,7 +185,9 @@ export function prepareCommit(db: Database) {
   return {
     apply,
     startTransaction: log.startTransaction,
-    append: log.append,
+    log,
+    runs,
+    threads,
     rememberLease: step.remember,
     line,
     operations,

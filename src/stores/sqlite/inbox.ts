@@ -11,7 +11,7 @@ export function prepareDeliver(db: Database, line: Line) {
     db,
     'SELECT r.*, t.thread_id FROM holdfast_runs r JOIN holdfast_threads t ON t.id = r.thread WHERE r.owner = ? AND r.run_id = ?',
   )
-  const insert = prepare(db, 'INSERT INTO holdfast_inbox (run, kind, name, payload, at, checksum) VALUES (?, ?, ?, ?, ?, ?)')
+  const insert = prepareInsertMessage(db)
   const setHasMail = prepare(db, 'UPDATE holdfast_runs SET has_mail = 1 WHERE id = ?')
   const makeDue = prepare(db, 'UPDATE holdfast_runs SET due_at = ?, claim_at = ? WHERE id = ?')
 
@@ -20,7 +20,7 @@ export function prepareDeliver(db: Database, line: Line) {
     const run = find.get(owner, runId) as (RunRow & { readonly thread_id: string }) | undefined
     if (run === undefined) return { ok: false, refusal: 'run_not_found' } as const
     if (isTerminal(run.status)) return { ok: false, refusal: 'conflict' } as const
-    insert.run(run.id, kind, name, payload, now, messageChecksum({ owner, runId, kind, name, payload, at: now }))
+    insert(run.id, { owner, runId, kind, name, payload, at: now })
     if (run.has_mail === 0) setHasMail.run(run.id)
     const isClaimable = run.status === 'waiting'
     if (isClaimable) {
@@ -30,6 +30,12 @@ export function prepareDeliver(db: Database, line: Line) {
     hints.push({ owner, threadId: run.thread_id, runId, hasMail: true, ...(isClaimable ? { isClaimable } : {}) })
     return { ok: true } as const
   }
+}
+
+export function prepareInsertMessage(db: Database) {
+  const insert = prepare(db, 'INSERT INTO holdfast_inbox (run, kind, name, payload, at, checksum) VALUES (?, ?, ?, ?, ?, ?)')
+  return (run: number, message: Omit<Message, 'id'>) =>
+    insert.run(run, message.kind, message.name, message.payload, message.at, messageChecksum(message))
 }
 
 export function prepareReadInbox(db: Database) {

@@ -1,6 +1,6 @@
-import { recordChecksum, sealChecksum } from '../../model/checksum.ts'
+import { type Place, recordChecksum, sealChecksum } from '../../model/checksum.ts'
 import { HoldfastError } from '../../model/errors.ts'
-import type { NewEvent } from '../../model/event.ts'
+import type { LogRecord, NewEvent } from '../../model/event.ts'
 import type { Payload } from '../../model/payload.ts'
 import { type Database, prepare, type Statement } from './connection.ts'
 import { type BareLogRow, type LogRow, placeOf, type ThreadRow } from './rows.ts'
@@ -46,34 +46,11 @@ export function prepareAppend(db: Database) {
         const event = events[i] as NewEvent
         const isCheckpoint = appending.isCheckpoint && i === events.length - 1
         const { type, step, count, attempt, at, durationMs, payload, patch } = event
-        const checksum = recordChecksum(place, {
-          runId,
-          type,
-          step,
-          count,
-          attempt,
-          at,
-          durationMs,
-          payload,
-          patch,
-          isCheckpoint,
-        })
         seq += 1
-        const sealed = sealChecksum(checksum, seq)
-        values.push(
-          newId,
-          thread.id,
-          seq,
-          id,
-          run,
-          type,
-          step,
-          count === 0 ? null : count,
-          attempt === 0 ? null : attempt,
-          at,
-          durationMs,
-        )
-        values.push(payload, patch, isCheckpoint ? bytes : null, sealed)
+        pushRow(values, place, {
+          ...{ id: newId, thread: thread.id, prev: id, run, checkpointBytes: isCheckpoint ? bytes : null },
+          ...{ seq, runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint },
+        })
         id = newId++
       }
       ;(insert[end - start - 1] as Statement).run(...values)
@@ -83,13 +60,50 @@ export function prepareAppend(db: Database) {
     return { head_seq: seq, head_id: id }
   }
 
+  /** Writes the whole log of a thread as it was elsewhere. Returns the id of the last record. */
+  function restore(
+    thread: Pick<ThreadRow, 'id' | 'owner' | 'thread_id'>,
+    records: readonly LogRecord[],
+    { numberOf, bytesAt }: { numberOf(record: LogRecord): number | null; bytesAt(seq: number): number | null },
+  ): number | null {
+    const place = placeOf(thread)
+    let prev: number | null = null
+    let id = nextId()
+    for (const record of records) {
+      const values: unknown[] = []
+      const checkpointBytes = record.isCheckpoint ? (bytesAt(record.seq) ?? 0) : null
+      pushRow(values, place, { ...record, id, thread: thread.id, prev, run: numberOf(record), checkpointBytes })
+      ;(insert[0] as Statement).run(...values)
+      prev = id++
+    }
+    next = id
+    return prev
+  }
+
   return {
     append,
+    restore,
     nextId,
     startTransaction: () => {
       next = null
     },
   }
+}
+
+interface NewRow extends LogRecord {
+  readonly id: number
+  readonly thread: number
+  readonly prev: number | null
+  readonly run: number | null
+  readonly checkpointBytes: number | null
+}
+
+/** Adds the values of `logColumns`. */
+function pushRow(values: unknown[], place: Place, row: NewRow): void {
+  const { seq, count, attempt } = row
+  values.push(row.id, row.thread, seq, row.prev, row.run, row.type, row.step, count === 0 ? null : count)
+  values.push(attempt === 0 ? null : attempt, row.at, row.durationMs, row.payload, row.patch, row.checkpointBytes)
+  values.push(sealChecksum(recordChecksum(place, row), seq))
 }
 
 export type Append = ReturnType<typeof prepareAppend>['append']

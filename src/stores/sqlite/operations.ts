@@ -85,6 +85,8 @@ export function prepareOperations(db: Database, line: Line) {
     judge,
     apply,
     doubtWhatIsOpen,
+    has: (owner: string, key: string) => readRow(owner, key) !== undefined,
+    insert: (operation: Operation) => write(null, operation),
     isOpen: (owner: string, key: string) => {
       const row = readRow(owner, key)
       return row !== undefined && isOpen(row.status)

@@ -255,13 +255,13 @@ function showRecord(record: LogRecord, { runId, patchesOnly }: LogQuery): LogRec
 }
 
 /** One row more than the limit was read: it says whether there is a next page. */
-function page<Row extends { readonly id: number }, Item>(rows: readonly Row[], limit: number, toItem: (row: Row) => Item) {
+export function page<Row extends { readonly id: number }, Item>(rows: readonly Row[], limit: number, toItem: (row: Row) => Item) {
   const shown = rows.slice(0, Math.max(0, limit))
   const last = shown.at(-1)
   return { items: shown.map(toItem), ...(last !== undefined && rows.length > shown.length ? { cursor: `n${last.id}` } : {}) }
 }
 
-function readCursor(cursor: string | undefined): number | undefined {
+export function readCursor(cursor: string | undefined): number | undefined {
   if (cursor === undefined) return undefined
   if (/^n[0-9]{1,15}$/.test(cursor)) return Number(cursor.slice(1))
   throw new HoldfastError(

@@ -119,6 +119,7 @@ const migrations: readonly string[] = [
     checksum INTEGER NOT NULL,
     UNIQUE (owner, key)
   );
+  CREATE INDEX holdfast_operations_by_thread ON holdfast_operations (owner, thread_id);
   CREATE INDEX holdfast_operations_intended ON holdfast_operations (owner, run_id) WHERE status = 'intended';
 
   CREATE TABLE holdfast_inbox (

@@ -5,6 +5,7 @@ import { prepareCommit } from './commit.ts'
 import { Connection, type Database } from './connection.ts'
 import { prepareDeleteThread } from './delete-thread.ts'
 import { prepareDeliver, prepareReadInbox } from './inbox.ts'
+import { prepareImages, prepareRestore } from './moving.ts'
 import { prepareReads, prepareTag } from './reads.ts'
 import { migrateSchema, readSchemaVersion, refuseLaterSchema, schemaVersion } from './schema.ts'
 import { prepareTransact } from './transact.ts'
@@ -122,6 +123,10 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     listCheckpoints: (query) => read(({ reads }) => reads.listCheckpoints(query)),
     readOperation: (key) => readOne(({ reads }) => reads.readOperation(key)),
 
+    scanThreads: (query) => read(({ images }) => images.scanThreads(query)),
+    readThreadImage: (key) => read(({ images }) => images.readThreadImage(key)),
+    restoreThread: (whole) => write(({ restoreThread }, hints) => restoreThread(whole, hints)),
+
     async transact(guarded, body) {
       const { transact } = await ready()
       const hints: Hint[] = []
@@ -154,6 +159,8 @@ function prepareActs(connection: Connection, now: () => number) {
     tag: prepareTag(writer),
     deleteThread: prepareDeleteThread(writer, commit.operations),
     reads: prepareReads(reader),
+    images: prepareImages(reader),
+    restoreThread: prepareRestore(writer, commit),
     transact: prepareTransact(connection, commit, now),
   }
 }

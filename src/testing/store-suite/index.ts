@@ -5,6 +5,7 @@ import { testConcurrency } from './concurrency.ts'
 import { testCreating } from './creating.ts'
 import { testInbox } from './inbox.ts'
 import { testLeases } from './leases.ts'
+import { testMoving } from './moving.ts'
 import { testOperations } from './operations.ts'
 import { testOwners } from './owners.ts'
 import { testPayloads } from './payloads.ts'
@@ -29,6 +30,7 @@ export function testStore(name: string, options: TestStoreOptions): void {
     describe('inbox', () => testInbox(test))
     describe('reading', () => testReading(test))
     describe('threads', () => testThreads(test))
+    describe('moving', () => testMoving(test))
     describe('owners', () => testOwners(test))
     describe('payloads', () => testPayloads(test))
     describe('concurrency', () => testConcurrency(test))

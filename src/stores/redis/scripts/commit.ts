@@ -119,6 +119,7 @@ ${setLabel}
     else
       t = { number = call('INCR', P .. 'number'), base = 0, life = 1, version = '0', is_deleted = false, floor = '0', started = 0, head = 0 }
       call('HSET', key, 'number', t.number, 'base', 0, 'life', 1, 'version', 0, 'deleted', '', 'floor', 0, 'started', 0, 'head', 0, 'created', now)
+      call('ZADD', P .. 'threads', t.number, thread)
     end
     t.is_empty = true
     call('ZADD', P .. 'owner-threads:' .. owner, t.number, thread)
@@ -195,6 +196,9 @@ ${setLabel}
     local to = c.operation
     local key = P .. 'operation:' .. to.key
     if to.kind == 'intend' then
+      local before = call('HGET', key, 'thread')
+      if before and before ~= c.thread then call('SREM', P .. 'operations:' .. before, to.key) end
+      if before ~= c.thread then call('SADD', P .. 'operations:' .. c.thread, to.key) end
       call('HSET', key, 'status', 'intended', 'name', to.name, 'run', c.run or '', 'thread', c.thread, 'result', '', 'evidence', '', 'by', '',
         'intended', now, 'closed', '')
       if r then

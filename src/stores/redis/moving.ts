@@ -1,0 +1,216 @@
+import { randomBytes } from 'node:crypto'
+import { HoldfastError } from '../../model/errors.ts'
+import type { Operation } from '../../model/operation.ts'
+import { isTerminal } from '../../model/run.ts'
+import type { RunImage, ThreadImage, WholeThread } from '../../store/moving.ts'
+import type { ThreadKey } from '../../store/store.ts'
+import type { Connection, Reply } from './connection.ts'
+import { toMessages } from './inbox.ts'
+import { laneOf, pairOf, splitPair } from './keys.ts'
+import { Packer, packFields, refuseTooLarge } from './pack.ts'
+import {
+  entryOf,
+  marked,
+  messageEntryOf,
+  packOperationPayload,
+  type Row,
+  readRow,
+  snapshotEntryOf,
+  toOperation,
+  toRun,
+  toThread,
+} from './rows.ts'
+import { readThreadImageScript, restoreThreadScript, stageScript } from './scripts/moving.ts'
+
+/** What is put down on the way in at a time, about so many bytes and at most so many arguments: the server answers nobody else meanwhile. */
+const partBytes = 4 * 1024 * 1024
+const partArguments = 1_000
+
+export async function readThreadImage(connection: Connection, { owner, threadId }: ThreadKey): Promise<ThreadImage | null> {
+  const pair = pairOf(owner, threadId)
+  const reply = (await connection.repeat(readThreadImageScript, pair)) as readonly Reply[]
+  if (reply.length === 0) return null
+  const [row, logLength, floor, runs, operations] = reply as readonly [Reply, number, Buffer, readonly Reply[], readonly Reply[]]
+  return {
+    thread: toThread(pair, readRow(row) as Row, logLength).thread,
+    epochFloor: Number(floor),
+    runs: runs.map((one) => readRunImage(one as readonly Reply[])),
+    operations: operations
+      .flatMap((one) => readOperation(one as readonly Reply[]) ?? [])
+      .sort((a, b) => Buffer.compare(Buffer.from(a.key), Buffer.from(b.key))),
+  }
+}
+
+/**
+ * Log and snapshots go up in parts, under keys that expire; then one call judges, writes the rest and gives them their names. Until
+ * then nothing of the thread is there, and what a crash leaves behind goes away by itself.
+ */
+export async function restoreThread(connection: Connection, whole: WholeThread, publication: string) {
+  const staging = `restoring:${randomBytes(12).toString('base64url')}`
+  const staged = { log: `${staging}:log`, snapshots: `${staging}:snapshots` }
+  const bytesAt = new Map(whole.checkpoints.map(({ seq, bytes }) => [seq, bytes]))
+  const { thread, log, snapshots } = whole
+  await stage(connection, [staged.log, 'RPUSH'], log, (record) => [entryOf(record, thread, bytesAt.get(record.seq) ?? 0)])
+  await stage(connection, [staged.snapshots, 'ZADD'], snapshots, (one) => [String(one.seq), snapshotEntryOf(one, thread)])
+  const answer = await connection.once(restoreThreadScript, 0, [publication, packWhole(whole, staged)])
+  if (answer === -1) {
+    const text = `Thread "${thread.threadId}" was on its way into the store for more than an hour; nothing of it was written. Restore it again.`
+    throw new HoldfastError('store_unavailable', text, { retryable: true, details: { threadId: thread.threadId } })
+  }
+  return answer === 1 ? ({ ok: true } as const) : ({ ok: false, refusal: 'conflict' } as const)
+}
+
+async function stage<Item>(
+  connection: Connection,
+  place: readonly [key: string, act: 'RPUSH' | 'ZADD'],
+  items: readonly Item[],
+  argumentsOf: (item: Item) => (string | Buffer)[],
+): Promise<void> {
+  let part: (string | Buffer)[] = []
+  let bytes = 0
+  for (const [index, item] of items.entries()) {
+    const added = argumentsOf(item)
+    part.push(...added)
+    bytes += added.reduce((sum, { length }) => sum + length, 0)
+    if (bytes < partBytes && part.length < partArguments && index < items.length - 1) continue
+    await connection.once(stageScript, 0, [...place, ...part])
+    part = []
+    bytes = 0
+  }
+}
+
+/** In the form that `restoreThreadScript` reads. */
+function packWhole(whole: WholeThread, staged: { readonly log: string; readonly snapshots: string }): Buffer {
+  const { thread, runs, operations, checkpoints, log, snapshots } = whole
+  const { owner, threadId } = thread
+  const labels = checkpoints.filter(({ label }) => label !== null)
+  const runIds = new Set(runs.map(({ run }) => run.id))
+  const intents = operations.filter(({ status, runId }) => status === 'intended' && runIds.has(runId))
+  const intending = new Set(intents.map(({ runId }) => runId))
+  const packer = new Packer()
+  packFields(packer, [
+    ['thread', () => packer.text(pairOf(owner, threadId))],
+    ['owner', () => packer.text(owner)],
+    ['version', () => packer.text(String(thread.stateVersion))],
+    ['is_deleted', () => packer.boolean(thread.deletedAt !== null)],
+    ['row', () => packThreadRow(packer, whole)],
+    ['staged_log', () => packer.text(staged.log)],
+    ['staged_snapshots', () => packer.text(staged.snapshots)],
+    ['records', () => packer.number(log.length)],
+    ['snapshots', () => packer.number(snapshots.length)],
+    [
+      'labels',
+      () =>
+        packFields(
+          packer,
+          labels.map(({ seq, label }) => [label as string, () => packer.text(String(seq))]),
+        ),
+    ],
+    ['runs', () => packEach(packer, runs, (one) => packRun(packer, one, { thread, isIntending: intending.has(one.run.id) }))],
+    ['operations', () => packEach(packer, operations, (one) => packOperation(packer, one, intents.includes(one)))],
+  ])
+  refuseTooLarge(`What belongs to thread "${threadId}" besides its log`, packer)
+  return packer.end()
+}
+
+function packEach<Item>(packer: Packer, items: readonly Item[], pack: (item: Item) => void): void {
+  packer.array(items.length)
+  for (const item of items) pack(item)
+}
+
+function packRow(packer: Packer, row: Readonly<Record<string, string | number | null>>): void {
+  const fields = Object.entries(row)
+  packer.array(2 * fields.length)
+  for (const [field, value] of fields) packer.text(field).text(String(value ?? ''))
+}
+
+/** Its number and what started last, only the script knows. */
+function packThreadRow(packer: Packer, { thread, epochFloor }: WholeThread): void {
+  const {
+    baseSeq: base,
+    incarnation: life,
+    stateVersion: version,
+    deletedAt: deleted,
+    headSeq: head,
+    createdAt: created,
+  } = thread
+  packRow(packer, { base, life, version, deleted, floor: epochFloor, head, created })
+}
+
+function packRun(packer: Packer, image: RunImage, { thread, isIntending }: RunPlace): void {
+  const { run, inbox } = image
+  const wait = image.waitKey === null ? '' : pairOf(run.owner, image.waitKey)
+  packFields(packer, [
+    ['run', () => packer.text(pairOf(run.owner, run.id))],
+    ['wait', () => packer.text(wait)],
+    ['is_open', () => packer.boolean(!isTerminal(run.status))],
+    ['has_started', () => packer.boolean(run.startedAt !== null)],
+    ['inbox', () => packEach(packer, inbox, (message) => packer.bytes(messageEntryOf(message)))],
+    // In the order in which a run that is created gets its fields; the script puts its number in.
+    [
+      'row',
+      () =>
+        packRow(packer, {
+          ...{ epoch: run.epoch, lease: run.leaseId, thread: pairOf(run.owner, run.threadId), base: thread.baseSeq },
+          ...{ mail: inbox.length, claims: run.claimsWithoutProgress, step: marked(run.currentStep), until: run.leaseUntil },
+          ...{ status: run.status, number: 0, lane: laneOf(run), due: run.dueAt, wait, intends: isIntending ? 1 : '' },
+          ...{ reason: run.reason, holder: run.leaseHolder, input: run.inputSeq, tape: run.tapeSeq, end: run.endSeq },
+          ...{ fingerprint: run.fingerprint, created: run.createdAt, started: run.startedAt, finished: run.finishedAt },
+        }),
+    ],
+  ])
+}
+
+interface RunPlace {
+  readonly thread: Pick<WholeThread['thread'], 'baseSeq'>
+  /** It left an operation intended. */
+  readonly isIntending: boolean
+}
+
+function packOperation(packer: Packer, operation: Operation, isIntent: boolean): void {
+  const { owner, key, name, runId, threadId, status, result, evidence, resolvedBy, intendedAt, closedAt } = operation
+  const run = runId === '' ? '' : pairOf(owner, runId)
+  packFields(packer, [
+    ['operation', () => packer.text(pairOf(owner, key))],
+    ['intended_by', () => (isIntent ? packer.text(run) : packer.boolean(false))],
+    [
+      'row',
+      () => {
+        packer.array(18)
+        packer
+          .text('status')
+          .text(status)
+          .text('name')
+          .text(name)
+          .text('run')
+          .text(run)
+          .text('thread')
+          .text(pairOf(owner, threadId))
+        packOperationPayload(packer.text('result'), result, { owner, key, part: 'result' })
+        packOperationPayload(packer.text('evidence'), evidence, { owner, key, part: 'evidence' })
+        packer
+          .text('by')
+          .text(marked(resolvedBy))
+          .text('intended')
+          .text(String(intendedAt))
+          .text('closed')
+          .text(String(closedAt ?? ''))
+      },
+    ],
+  ])
+}
+
+function readRunImage([pair, row, wait, inbox]: readonly Reply[]): RunImage {
+  const { run } = toRun(String(pair), readRow(row as Reply) as Row)
+  const waitKey = String(wait)
+  return {
+    run,
+    waitKey: waitKey === '' ? null : splitPair(waitKey).id,
+    inbox: toMessages(inbox as readonly Buffer[], { owner: run.owner, runId: run.id }),
+  }
+}
+
+function readOperation([pair, row]: readonly Reply[]): Operation | null {
+  const { owner, id } = splitPair(String(pair))
+  return toOperation({ owner, key: id }, row as Reply)
+}

@@ -1,0 +1,105 @@
+import { operationFields, runFields, threadFields } from '../rows.ts'
+import { defineScript, lines, once, publish, quoted } from './script.ts'
+
+/**
+ * What belongs to a thread, its log and snapshots aside. ARGV: 1 life, 2 thread. Answers nothing where there never was such a thread, or
+ * { row, length of its log, epoch floor, { { run, row, operation it waits for, inbox } … }, { { operation, row } … } }.
+ */
+export const readThreadImageScript = defineScript(
+  'read',
+  `
+local thread = ARGV[2]
+local row = call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)})
+if not row[1] then return {} end
+local runs, operations = {}, {}
+for i, run in ipairs(call('ZRANGE', P .. 'runs:' .. thread, 0, -1)) do
+  local key = P .. 'run:' .. run
+  runs[i] = { run, cjson.encode(call('HMGET', key, ${quoted(runFields)})), call('HGET', key, 'wait'), call('HGETALL', P .. 'inbox:' .. run) }
+end
+for i, operation in ipairs(call('SMEMBERS', P .. 'operations:' .. thread)) do
+  operations[i] = { operation, call('HMGET', P .. 'operation:' .. operation, ${quoted(operationFields)}) }
+end
+return { cjson.encode(row), call('LLEN', P .. 'log:' .. thread), call('HGET', P .. 'thread:' .. thread, 'floor'), runs, operations }
+`,
+)
+
+/**
+ * Puts a part of a thread where it waits to be restored; what is not restored within an hour is forgotten. ARGV: 1 life, 2 nothing, 3 slot,
+ * 4 number, 5 the key, 6 `RPUSH` or `ZADD`, then what is added, at most a few thousand arguments.
+ */
+export const stageScript = defineScript(
+  'write',
+  `
+${once}
+if kept then return kept end
+call(ARGV[6], P .. ARGV[5], unpack(ARGV, 7))
+call('PEXPIRE', P .. ARGV[5], 3600000)
+return keep(1)
+`,
+)
+
+/**
+ * Restores a thread. ARGV: 1 life, 2 nothing, 3 slot, 4 number, 5 publication, 6 the thread as moving.ts
+ * packs it. Answers 1, 0 where something of it is taken, -1 where not all of its log and snapshots wait any more.
+ */
+export const restoreThreadScript = defineScript(
+  'write',
+  `
+${once}
+if kept then return kept end
+${lines}
+local whole = cmsgpack.unpack(ARGV[6])
+local thread, owner = whole.thread, whole.owner
+local staged_log, staged_snapshots = P .. whole.staged_log, P .. whole.staged_snapshots
+
+local function is_taken()
+  if call('EXISTS', P .. 'thread:' .. thread) == 1 then return true end
+  for _, r in ipairs(whole.runs) do
+    if call('EXISTS', P .. 'run:' .. r.run) == 1 then return true end
+  end
+  for _, o in ipairs(whole.operations) do
+    if call('EXISTS', P .. 'operation:' .. o.operation) == 1 then return true end
+  end
+end
+
+if is_taken() then
+  call('UNLINK', staged_log, staged_snapshots)
+  return keep(0)
+end
+if call('LLEN', staged_log) ~= whole.records or call('ZCARD', staged_snapshots) ~= whole.snapshots then return keep(-1) end
+
+local function settle(staged, name)
+  if call('EXISTS', staged) == 0 then return end
+  call('PERSIST', staged)
+  call('RENAME', staged, P .. name .. thread)
+end
+settle(staged_log, 'log:')
+settle(staged_snapshots, 'snapshots:')
+
+local number, started = call('INCR', P .. 'number'), 0
+call('ZADD', P .. 'threads', number, thread)
+if not whole.is_deleted then call('ZADD', P .. 'owner-threads:' .. owner, number, thread) end
+for _, r in ipairs(whole.runs) do
+  local key, run_number = P .. 'run:' .. r.run, call('INCR', P .. 'number')
+  call('HSET', key, unpack(r.row))
+  call('HSET', key, 'number', run_number)
+  for _, message in ipairs(r.inbox) do call('HSET', P .. 'inbox:' .. r.run, call('INCR', P .. 'number'), message) end
+  if r.wait ~= '' then call('SADD', P .. 'waiting:' .. r.wait, r.run) end
+  call('ZADD', P .. 'runs:' .. thread, run_number, r.run)
+  call('ZADD', P .. 'owner-runs:' .. owner, run_number, r.run)
+  if r.is_open then call('ZADD', P .. 'line:' .. thread, run_number, r.run) end
+  if r.has_started then started = run_number end
+end
+for _, o in ipairs(whole.operations) do
+  call('HSET', P .. 'operation:' .. o.operation, unpack(o.row))
+  call('SADD', P .. 'operations:' .. thread, o.operation)
+  if o.intended_by then call('SADD', P .. 'intents:' .. o.intended_by, o.operation) end
+end
+call('HSET', P .. 'thread:' .. thread, 'number', number, 'started', started, unpack(whole.row))
+for label, seq in pairs(whole.labels) do call('HSET', P .. 'labels:' .. thread, 'L' .. label, seq, 'S' .. seq, label) end
+local head = head_of_line(thread)
+if head then show_run(head, whole.version) end
+${publish}
+return keep(1)
+`,
+)
