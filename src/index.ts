@@ -1,10 +1,13 @@
 export type { MigrationCheck } from './client/check-migration.ts'
+export type { Debug } from './client/debug.ts'
 export { Holdfast, type RunFilter } from './client/holdfast.ts'
 export type { RunEvent } from './client/read-events.ts'
 export type { Resolution } from './client/resolve-effect.ts'
 export type { RunHandle, RunInfo } from './client/run-handle.ts'
 export type { StartOptions } from './client/start-run.ts'
+export type { ThreadBundle } from './client/thread-bundle.ts'
 export type { Checkpoint, ThreadHandle } from './client/thread-handle.ts'
+export { type CopyOptions, type CopyProgress, type CopyReport, copyStore } from './copy-store.ts'
 export type {
   Context,
   EffectCheck,
@@ -21,6 +24,6 @@ export type { Logger } from './model/logger.ts'
 export type { RetryOptions } from './model/retry.ts'
 export type { PauseReason, RunStatus, WaitReason } from './model/run.ts'
 export { type StateDefinition, state } from './model/state.ts'
-export { type OpenOptions, open, type SqliteHandle } from './open.ts'
-export type { SqlTransaction, Store } from './store/store.ts'
+export { type OpenOptions, type OpenTarget, open, type PostgresPool, type RedisClient, type SqliteHandle } from './open.ts'
+export type { CallersTransaction, SqlTransaction, Store } from './store/store.ts'
 export type { WorkerOptions } from './worker/worker.ts'

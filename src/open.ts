@@ -24,6 +24,8 @@ export interface OpenOptions {
    */
   readonly durability?: 'full' | 'relaxed'
   readonly logger?: Logger
+  /** Postgres by URL: connections that are kept and that there are at most. Default 5 and 20. */
+  readonly pool?: { readonly min?: number; readonly max?: number }
   /** Ms added to the store's time, or a function that returns them: for tests. */
   readonly clock?: number | (() => number)
 }
@@ -35,27 +37,64 @@ export interface SqliteHandle {
   readonly name: string
 }
 
+/** A `pg.Pool` that the caller opened and will close. */
+export interface PostgresPool {
+  connect(): Promise<unknown>
+  query(...args: never[]): unknown
+  end(): Promise<void>
+  readonly totalCount: number
+}
+
+/** A client of `redis` or `ioredis`, for one server or a cluster, that the caller opened and will close. */
+export interface RedisClient {
+  duplicate(...args: never[]): unknown
+}
+
 /**
- * Opens a store and, unless told otherwise, a worker in this process.
- * `memory:`, `sqlite:FILE`, `postgres://…[?schema=NAME]`, `redis://…[?namespace=NAME]`, a better-sqlite3 handle, or a store of
- * your own; default `$HOLDFAST_URL`, else `sqlite:.holdfast/holdfast.db`.
+ * What can be opened: `memory:`, `sqlite:FILE`, `postgres://…[?schema=NAME]`, `redis://…[?namespace=NAME]`, a better-sqlite3 handle, a
+ * `pg.Pool`, a Redis client, or a store of your own.
  */
-export async function open(url?: string | SqliteHandle | Store, options: OpenOptions = {}): Promise<Holdfast> {
-  requireNode()
-  const { clock = 0 } = options
-  const clockOffsetMs = typeof clock === 'function' ? clock : () => clock
-  const durability = options.durability ?? 'full'
-  if (isStore(url)) {
-    await url.migrate()
-    return assemble(url, options, async () => {})
-  }
-  const store = await openStore(url ?? process.env['HOLDFAST_URL'] ?? 'sqlite:.holdfast/holdfast.db', {
+export type OpenTarget = string | SqliteHandle | PostgresPool | RedisClient | Store
+
+/**
+ * Opens a store and, unless told otherwise, a worker in this process. Default `$HOLDFAST_URL`, else `sqlite:.holdfast/holdfast.db`.
+ * What the caller opened the caller closes.
+ */
+export async function open(target?: OpenTarget, options: OpenOptions = {}): Promise<Holdfast> {
+  const { clock = 0, durability = 'full', pool } = options
+  const { store, close } = await openTarget(target ?? process.env['HOLDFAST_URL'] ?? 'sqlite:.holdfast/holdfast.db', {
     durability,
-    clockOffsetMs,
+    clockOffsetMs: typeof clock === 'function' ? clock : () => clock,
+    ...(pool !== undefined && { poolSize: pool }),
   })
   try {
+    return assemble(store, options, close)
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+interface StoreOptions {
+  readonly durability: 'full' | 'relaxed'
+  readonly clockOffsetMs: () => number
+  readonly poolSize?: { readonly min?: number; readonly max?: number }
+}
+
+/** A store that is ready to use, and the function that closes it unless the caller had opened it. */
+export async function openTarget(
+  target: OpenTarget,
+  options: StoreOptions,
+): Promise<{ readonly store: Store; readonly close: () => Promise<void> }> {
+  requireNode()
+  if (isStore(target)) {
+    await target.migrate()
+    return { store: target, close: async () => {} }
+  }
+  const store = await (typeof target === 'string' ? openUrl(target, options) : openOver(target, options))
+  try {
     await store.migrate()
-    return assemble(store, options, () => store.close())
+    return { store, close: () => store.close() }
   } catch (error) {
     await store.close()
     throw error
@@ -67,17 +106,7 @@ function isStore(given: unknown): given is Store {
 }
 
 /** The one place where a URL picks a store. */
-async function openStore(
-  url: string | SqliteHandle,
-  options: { durability: 'full' | 'relaxed'; clockOffsetMs: () => number },
-): Promise<Store> {
-  if (typeof url !== 'string') {
-    if (typeof url?.prepare !== 'function' || typeof url.exec !== 'function') {
-      throw new HoldfastError('invalid_url', 'open() takes a URL or a better-sqlite3 database; it got something else.')
-    }
-    const { openSqliteStore } = await import('./stores/sqlite/sqlite-store.ts')
-    return openSqliteStore({ ...options, database: url as never })
-  }
+async function openUrl(url: string, options: StoreOptions): Promise<Store> {
   if (url === 'memory:') {
     const { createMemoryStore } = await import('./stores/memory/memory-store.ts')
     return createMemoryStore(options)
@@ -101,6 +130,27 @@ async function openStore(
   throw new HoldfastError(
     'invalid_url',
     `"${shown(url)}" is not a store that Holdfast knows. Use memory:, sqlite:FILE, postgres://… or redis://….`,
+  )
+}
+
+/** A handle, pool or client of the user's own is told by what it can do. */
+async function openOver(given: object, options: StoreOptions): Promise<Store> {
+  const can = (name: string) => typeof (given as Record<string, unknown> | null)?.[name] === 'function'
+  if (can('prepare') && can('exec')) {
+    const { openSqliteStore } = await import('./stores/sqlite/sqlite-store.ts')
+    return openSqliteStore({ ...options, database: given as never })
+  }
+  if (can('connect') && can('query') && can('end') && 'totalCount' in given) {
+    const { openPostgresStore } = await import('./stores/postgres/postgres-store.ts')
+    return openPostgresStore({ ...options, pool: given as never })
+  }
+  if (can('duplicate')) {
+    const { isRedisClient, openRedisStore } = await import('./stores/redis/redis-store.ts')
+    if (isRedisClient(given)) return openRedisStore({ ...options, client: given })
+  }
+  throw new HoldfastError(
+    'invalid_url',
+    'open() takes a URL, a better-sqlite3 database, a pg.Pool (not a single client), a client of redis or ioredis, or a store; it got something else.',
   )
 }
 

@@ -17,7 +17,8 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   cli: ['model', 'store', 'engine', 'client', 'worker', 'server', 'open.ts', 'index.ts'],
   'node-version.ts': ['model'],
   'open.ts': ['model', 'store', 'stores', 'engine', 'client', 'worker', 'node-version.ts'],
-  'index.ts': ['model', 'store', 'engine', 'client', 'worker', 'open.ts'],
+  'copy-store.ts': ['model', 'store', 'client', 'open.ts'],
+  'index.ts': ['model', 'store', 'engine', 'client', 'worker', 'open.ts', 'copy-store.ts'],
 }
 const foldersOfStrangers = ['stores', 'adapters']
 const forbiddenWords = ['utils', 'helpers', 'common', 'lib', 'types', 'manager']

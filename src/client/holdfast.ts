@@ -6,6 +6,7 @@ import type { StateDefinition } from '../model/state.ts'
 import { checkMigration, type MigrationCheck } from './check-migration.ts'
 import { readRun } from './control-run.ts'
 import type { Core } from './core.ts'
+import { Debug } from './debug.ts'
 import { type Resolution, resolveEffect } from './resolve-effect.ts'
 import { RunHandle, type RunInfo, runInfo } from './run-handle.ts'
 import { type StartOptions, startRun } from './start-run.ts'
@@ -52,6 +53,11 @@ export class Holdfast {
     options?: StartOptions & { readonly owner?: string },
   ): Promise<Output> {
     return (await this.start(workflow, input, options)).result()
+  }
+
+  /** Looks into threads and carries them about. */
+  get debug(): Debug {
+    return new Debug(this.#core, this.#owner)
   }
 
   readonly runs = {

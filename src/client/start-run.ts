@@ -5,7 +5,8 @@ import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import type { Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
-import type { NewRun } from '../store/change.ts'
+import type { Change, Committed, NewRun } from '../store/change.ts'
+import type { CallersTransaction } from '../store/store.ts'
 import { retryRun } from './control-run.ts'
 import type { Core } from './core.ts'
 
@@ -27,6 +28,11 @@ export interface StartOptions {
   readonly ifFailed?: 'retry'
   /** For a bare name: which version is meant. Default: the highest registered, else 1. */
   readonly version?: number
+  /**
+   * Postgres only: a client of `pg` with a transaction of yours open on it. The run is there when that commits, and never was when it
+   * rolls back.
+   */
+  readonly tx?: CallersTransaction
 }
 
 /** Queues a run, once per id. Answers with the run, also when it was there before. */
@@ -70,8 +76,7 @@ export async function startRun(
       patch: null,
     },
   }
-  await core.committer.room()
-  const answer = await core.committer.commit({
+  const answer = await commitStart(core, options.tx, {
     owner,
     threadId,
     runId: null,
@@ -90,11 +95,27 @@ export async function startRun(
   return created.run
 }
 
+async function commitStart(core: Core, tx: CallersTransaction | undefined, change: Change): Promise<Committed> {
+  if (tx === undefined) {
+    await core.committer.room()
+    return core.committer.commit(change)
+  }
+  if (core.store.commitWithin === undefined) {
+    throw new HoldfastError(
+      'invalid_input',
+      `start with { tx } needs a Postgres store; this one is ${core.store.kind}. Leave tx out and give the run an id: starting it again is then harmless.`,
+    )
+  }
+  const [answer] = await core.store.commitWithin(tx, [change])
+  if (answer === undefined) throw new HoldfastError('conflict', 'The store gave no answer to a start inside a transaction.')
+  return answer
+}
+
 /** The range of Date, in ms. */
 const maxTime = 8.64e15
 
 /** What a store could not keep, or would keep as something else. */
-function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed }: StartOptions): void {
+function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed, tx }: StartOptions): void {
   const refuse = (what: string, must: string): never => {
     throw new HoldfastError('invalid_input', `${what}; it must be ${must}. Nothing was started.`)
   }
@@ -109,6 +130,9 @@ function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed }: S
   }
   if (ifBusy !== undefined && ifBusy !== 'queue' && ifBusy !== 'reject')
     refuse(`ifBusy is ${String(ifBusy)}`, "'queue' or 'reject'")
+  if (tx !== undefined && typeof tx?.query !== 'function') refuse('tx has no query function', 'a client of pg')
+  if (tx !== undefined && ifFailed !== undefined)
+    refuse('tx comes with ifFailed', 'without: a retry is not part of your transaction')
   if (ifFailed !== undefined && ifFailed !== 'retry') refuse(`ifFailed is ${String(ifFailed)}`, "'retry'")
 }
 

@@ -1,0 +1,216 @@
+import { HoldfastError } from '../model/errors.ts'
+import { type EventType, eventTypes, type LogRecord } from '../model/event.ts'
+import { checkId } from '../model/ids.ts'
+import type { Operation, OperationStatus } from '../model/operation.ts'
+import type { Payload } from '../model/payload.ts'
+import { isTerminal, type Run, type RunStatus, runStatuses } from '../model/run.ts'
+import type { RunImage, WholeThread } from '../store/moving.ts'
+import type { Snapshot, Thread } from '../store/store.ts'
+
+/**
+ * Reads the content of a bundle, which may come from anywhere: every field is checked, so that nothing gets into a store that a store
+ * would not have written itself. What does not make sense is `invalid_input`, and nothing is imported.
+ */
+export function readContent(content: unknown, owner: string): WholeThread {
+  const fields = new Fields(content, 'content')
+  const thread = readThread(fields.object('thread'), owner)
+  const { threadId } = thread
+  const runs = fields.list('runs').map((run) => readRun(run, { owner, threadId }))
+  const operations = fields.list('operations').map((operation) => readOperation(operation, { owner, threadId }))
+  const log = fields.list('log').map((record) => readRecord(record))
+  const checkpoints = fields.list('checkpoints').map((checkpoint) => ({
+    seq: checkpoint.integer('seq'),
+    label: checkpoint.textOrNull('label'),
+    bytes: checkpoint.integer('bytes'),
+  }))
+  const snapshots = fields.list('snapshots').map((snapshot): Snapshot => {
+    const state = snapshot.payload('state')
+    if (state === null) throw snapshot.refused('state', 'a payload')
+    return { seq: snapshot.integer('seq'), state, stateVersion: snapshot.integer('stateVersion') }
+  })
+  const whole = { thread, epochFloor: fields.integer('epochFloor'), runs, operations, log, checkpoints, snapshots }
+  checkSense(whole)
+  return whole
+}
+
+function readThread(fields: Fields, owner: string): Thread {
+  return {
+    owner,
+    threadId: checkId('thread id', fields.value('threadId')),
+    headSeq: fields.integer('headSeq'),
+    stateVersion: fields.integer('stateVersion'),
+    incarnation: fields.integer('incarnation'),
+    baseSeq: fields.integer('baseSeq'),
+    createdAt: fields.integer('createdAt'),
+    deletedAt: fields.integerOrNull('deletedAt'),
+  }
+}
+
+function readRun(fields: Fields, { owner, threadId }: { owner: string; threadId: string }): RunImage {
+  const id = checkId('run id', fields.value('id'))
+  const status = fields.oneOf('status', runStatuses) as RunStatus
+  if (status === 'running') throw fields.refused('status', 'another: nobody holds a run of a bundle')
+  const run: Run = {
+    ...{ owner, id, threadId, status, leaseId: null, leaseUntil: null, leaseHolder: null },
+    workflow: checkId('workflow name', fields.value('workflow')),
+    queue: checkId('queue name', fields.value('queue')),
+    version: fields.integer('version'),
+    reason: fields.textOrNull('reason') as Run['reason'],
+    priority: fields.integer('priority'),
+    fingerprint: fields.text('fingerprint'),
+    epoch: fields.integer('epoch'),
+    dueAt: fields.integerOrNull('dueAt'),
+    claimsWithoutProgress: fields.integer('claimsWithoutProgress'),
+    currentStep: fields.textOrNull('currentStep'),
+    inputSeq: fields.integer('inputSeq'),
+    tapeSeq: fields.integerOrNull('tapeSeq'),
+    endSeq: fields.integerOrNull('endSeq'),
+    createdAt: fields.integer('createdAt'),
+    startedAt: fields.integerOrNull('startedAt'),
+    finishedAt: fields.integerOrNull('finishedAt'),
+  }
+  if (isTerminal(status) !== (run.finishedAt !== null)) throw fields.refused('finishedAt', 'a time exactly when the run is over')
+  const inbox = fields.list('inbox').map((message, id) => ({
+    ...{ owner, runId: run.id, id, kind: message.text('kind'), name: message.textOrNull('name') },
+    ...{ payload: message.payload('payload'), at: message.integer('at') },
+  }))
+  return { run, waitKey: fields.textOrNull('waitKey'), inbox }
+}
+
+function readOperation(fields: Fields, { owner, threadId }: { owner: string; threadId: string }): Operation {
+  return {
+    ...{ owner, threadId },
+    key: checkId('operation key', fields.value('key')),
+    name: fields.text('name'),
+    runId: fields.text('runId'),
+    status: fields.oneOf('status', ['intended', 'completed', 'failed', 'unsure', 'undone']) as OperationStatus,
+    result: fields.payload('result'),
+    evidence: fields.payload('evidence'),
+    resolvedBy: fields.textOrNull('resolvedBy'),
+    intendedAt: fields.integer('intendedAt'),
+    closedAt: fields.integerOrNull('closedAt'),
+  }
+}
+
+function readRecord(fields: Fields): LogRecord {
+  return {
+    seq: fields.integer('seq'),
+    runId: fields.textOrNull('runId'),
+    type: fields.oneOf('type', eventTypes) as EventType,
+    step: fields.textOrNull('step'),
+    count: fields.integer('count'),
+    attempt: fields.integer('attempt'),
+    at: fields.number('at'),
+    durationMs: fields.value('durationMs') === null ? null : fields.number('durationMs'),
+    payload: fields.payload('payload'),
+    patch: fields.payload('patch'),
+    isCheckpoint: fields.boolean('isCheckpoint'),
+  }
+}
+
+/** What single fields do not show. */
+function checkSense({ thread, runs, log, checkpoints, snapshots, operations }: WholeThread): void {
+  const { threadId, headSeq, baseSeq, deletedAt } = thread
+  const refuse = (what: string): never => {
+    throw new HoldfastError('invalid_input', `The bundle of thread "${threadId}" makes no sense: ${what}. Nothing was imported.`)
+  }
+  const length = deletedAt === null ? headSeq - baseSeq : 0
+  if (log.length !== length || log.some(({ seq }, index) => seq !== baseSeq + 1 + index)) refuse('its log has gaps')
+  if (deletedAt !== null && runs.length + snapshots.length > 0) refuse('it is deleted and has runs or snapshots')
+  const runIds = new Set(runs.map(({ run }) => run.id))
+  if (runIds.size !== runs.length) refuse('two runs have one id')
+  if (new Set(operations.map(({ key }) => key)).size !== operations.length) refuse('two operations have one key')
+  if (log.some(({ runId }) => runId !== null && !runIds.has(runId))) refuse('its log speaks of a run that it does not have')
+  const isPosition = (seq: number | null) => seq === null || (seq > baseSeq && seq <= headSeq)
+  const positions = runs.flatMap(({ run }) => [run.inputSeq, run.tapeSeq, run.endSeq])
+  if (![...positions, ...snapshots.map(({ seq }) => seq)].every(isPosition)) refuse('a position lies outside of its log')
+  const ends = log.filter(({ isCheckpoint }) => isCheckpoint)
+  const isSame = ends.length === checkpoints.length && ends.every(({ seq }, index) => checkpoints[index]?.seq === seq)
+  if (!isSame) refuse('its checkpoints are not those of its log')
+}
+
+/** An object of which nothing is known yet. */
+class Fields {
+  readonly #fields: Readonly<Record<string, unknown>>
+  readonly #path: string
+
+  constructor(value: unknown, path: string) {
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) throw refused(path, 'an object')
+    this.#fields = value as Readonly<Record<string, unknown>>
+    this.#path = path
+  }
+
+  value(name: string): unknown {
+    return Object.hasOwn(this.#fields, name) ? this.#fields[name] : undefined
+  }
+
+  object(name: string): Fields {
+    return new Fields(this.value(name), `${this.#path}.${name}`)
+  }
+
+  list(name: string): Fields[] {
+    const list = this.value(name)
+    if (!Array.isArray(list)) throw this.refused(name, 'a list')
+    return list.map((item, index) => new Fields(item, `${this.#path}.${name}[${index}]`))
+  }
+
+  text(name: string): string {
+    const value = this.value(name)
+    // Postgres can't keep a NUL in a text; no store ever wrote one.
+    if (typeof value !== 'string' || value.includes('\0') || !value.isWellFormed()) throw this.refused(name, 'a text')
+    return value
+  }
+
+  textOrNull(name: string): string | null {
+    return this.value(name) === null ? null : this.text(name)
+  }
+
+  number(name: string): number {
+    const value = this.value(name)
+    if (typeof value !== 'number' || !Number.isFinite(value)) throw this.refused(name, 'a number')
+    return value
+  }
+
+  integer(name: string): number {
+    const value = this.value(name)
+    if (!Number.isSafeInteger(value)) throw this.refused(name, 'a whole number')
+    return value as number
+  }
+
+  integerOrNull(name: string): number | null {
+    return this.value(name) === null ? null : this.integer(name)
+  }
+
+  boolean(name: string): boolean {
+    const value = this.value(name)
+    if (typeof value !== 'boolean') throw this.refused(name, 'true or false')
+    return value
+  }
+
+  oneOf(name: string, allowed: readonly string[]): string {
+    const value = this.text(name)
+    if (!allowed.includes(value)) throw this.refused(name, `one of ${allowed.join(', ')}`)
+    return value
+  }
+
+  payload(name: string): Payload | null {
+    const value = this.value(name)
+    if (typeof value !== 'object' || value === null) return this.textOrNull(name)
+    const base64 = this.object(name).text('base64')
+    return new Uint8Array(Buffer.from(base64, 'base64'))
+  }
+
+  refused(name: string, what: string): HoldfastError {
+    return refused(`${this.#path}.${name}`, what)
+  }
+}
+
+function refused(path: string, what: string): HoldfastError {
+  return new HoldfastError(
+    'invalid_input',
+    `The bundle is not one of Holdfast's: ${path} is not ${what}. Nothing was imported.`,
+    {
+      details: { path },
+    },
+  )
+}

@@ -1,0 +1,146 @@
+import { createHash } from 'node:crypto'
+import { atRest, digestOf } from './client/thread-bundle.ts'
+import { HoldfastError } from './model/errors.ts'
+import { type OpenTarget, openTarget } from './open.ts'
+import type { WholeThread } from './store/moving.ts'
+import { readWholeThread } from './store/read-whole-thread.ts'
+import type { Store, Thread } from './store/store.ts'
+
+export interface CopyOptions {
+  /** Called after every thread, while copying and again while verifying. */
+  readonly onProgress?: (progress: CopyProgress) => void
+}
+
+export interface CopyProgress {
+  readonly phase: 'copying' | 'verifying'
+  readonly threads: number
+}
+
+/** What is in both stores now. */
+export interface CopyReport {
+  readonly threads: number
+  readonly runs: number
+  readonly events: number
+  readonly operations: number
+  /** Over every thread with all that belongs to it, read back from both stores. */
+  readonly sha256: string
+}
+
+/** Threads that are read ahead of those that are written. */
+const readAhead = 8
+
+/**
+ * Copies everything of one store into another: threads with their history and state, runs, operations, unread messages, for all
+ * owners. Then reads both again and compares checksums. Both are what `open` takes. The source is not changed.
+ *
+ * Runs in flight go on at the target, so nothing may work on the source any more: a run that somebody holds is waited for until its
+ * lease has run out, and is a `conflict` if it is renewed; so is whatever changes while it is copied. After a failure call it
+ * again: threads that were copied already are compared and left as they are.
+ */
+export async function copyStore(from: OpenTarget, to: OpenTarget, options: CopyOptions = {}): Promise<CopyReport> {
+  const source = await openTarget(from, { durability: 'relaxed', clockOffsetMs: () => 0 })
+  try {
+    const target = await openTarget(to, { durability: 'full', clockOffsetMs: () => 0 })
+    try {
+      await copyThreads(source.store, target.store, options)
+      return await compareThreads(source.store, target.store, options)
+    } finally {
+      await target.close()
+    }
+  } finally {
+    await source.close()
+  }
+}
+
+async function copyThreads(source: Store, target: Store, { onProgress }: CopyOptions): Promise<void> {
+  let threads = 0
+  for await (const batch of batches(source)) {
+    const wholes = await Promise.all(batch.map((thread) => readUnheld(source, thread)))
+    // One after the other, so that they are created in the order in which they were.
+    for (const whole of wholes) {
+      const answer = await target.restoreThread(atRest(whole))
+      if (!answer.ok) await requireSame(whole, target)
+      threads += 1
+      onProgress?.({ phase: 'copying', threads })
+    }
+  }
+}
+
+/** A thread whose runs nobody holds. Waits for a lease to run out, once. */
+async function readUnheld(store: Store, key: Thread): Promise<WholeThread> {
+  let waitedFor: { id: string; leaseUntil: number } | undefined
+  for (;;) {
+    const whole = await readThread(store, key)
+    const held = whole.runs.find(({ run }) => run.status === 'running')?.run
+    const leaseUntil = held?.leaseUntil ?? 0
+    const now = await store.now()
+    if (held === undefined || leaseUntil <= now) return whole
+    if (waitedFor?.id === held.id && leaseUntil > waitedFor.leaseUntil) {
+      throw new HoldfastError(
+        'conflict',
+        `Run "${held.id}" of thread "${key.threadId}" is being executed by ${held.leaseHolder}. Close every process that works on the source, then copy again.`,
+        { details: { runId: held.id, threadId: key.threadId } },
+      )
+    }
+    waitedFor = { id: held.id, leaseUntil }
+    await new Promise((resolve) => setTimeout(resolve, leaseUntil - now + 10))
+  }
+}
+
+async function requireSame(whole: WholeThread, target: Store): Promise<void> {
+  const { owner, threadId } = whole.thread
+  const there = await readWholeThread(target, { owner, threadId })
+  if (there !== null && digestOf(there) === digestOf(whole)) return
+  throw new HoldfastError(
+    'conflict',
+    `Thread "${threadId}" was not copied: the target has ${there === null ? 'one of its run ids or operation keys' : 'another one of that id'}. ` +
+      'Copy into an empty store.',
+    { details: { owner, threadId } },
+  )
+}
+
+async function compareThreads(source: Store, target: Store, { onProgress }: CopyOptions): Promise<CopyReport> {
+  const report = { threads: 0, runs: 0, events: 0, operations: 0 }
+  const hash = createHash('sha256')
+  for await (const batch of batches(source)) {
+    const pairs = await Promise.all(
+      batch.map(async (key) => ({ key, here: await readThread(source, key), there: await readWholeThread(target, key) })),
+    )
+    for (const { key, here, there } of pairs) {
+      const digest = digestOf(here)
+      if (there === null || digestOf(there) !== digest) throw different(key)
+      hash.update(JSON.stringify([key.owner, digest]))
+      report.threads += 1
+      report.runs += here.runs.length
+      report.events += here.log.length
+      report.operations += here.operations.length
+      onProgress?.({ phase: 'verifying', threads: report.threads })
+    }
+  }
+  return { ...report, sha256: hash.digest('hex') }
+}
+
+function different({ owner, threadId }: Thread): HoldfastError {
+  return new HoldfastError(
+    'conflict',
+    `Thread "${threadId}" is not the same in both stores: something worked on it while it was copied. ` +
+      'Close every process that uses either store, and copy into an empty one.',
+    { details: { owner, threadId } },
+  )
+}
+
+async function readThread(store: Store, { owner, threadId }: Thread): Promise<WholeThread> {
+  const whole = await readWholeThread(store, { owner, threadId })
+  if (whole === null) throw new HoldfastError('conflict', `Thread "${threadId}" has vanished while it was copied.`)
+  return whole
+}
+
+/** All threads of a store, a few at a time, in order of creation. */
+async function* batches(store: Store): AsyncGenerator<readonly Thread[]> {
+  let cursor: string | undefined
+  do {
+    const page = await store.scanThreads({ limit: readAhead, ...(cursor !== undefined && { cursor }) })
+    if (page.items.length > 0) yield page.items
+    cursor = page.cursor
+  } while (cursor !== undefined)
+}
