@@ -45,7 +45,7 @@ export interface Store {
    * Takes up to `limit` runs that are due or abandoned: pending or waiting with dueAt reached, or running with a lease
    * that ran out or (where this can be known) a holder that is dead. Atomic per run: status running, epoch + 1, a new
    * lease id, claimsWithoutProgress + 1. Racing callers never get the same run. Of a thread only its earliest
-   * unfinished run; only workflows, versions and state versions in `workflows`. Higher priority first, then dueAt.
+   * unfinished run; only workflows, versions and state versions in `workflows`. Higher priority first, then abandoned ones, then dueAt.
    */
   claim(request: ClaimRequest): Promise<readonly Claim[]>
 
@@ -118,6 +118,12 @@ export interface Store {
    * polling stays correct without it. An empty hint means: something changed. Returns the function that ends it.
    */
   subscribe?(listener: (hint: Hint) => void): () => void
+
+  /**
+   * Optional speed: it gains from a second `commit` while the first is under way. Whoever hands one in sees to it that the two
+   * concern different threads: should the first fail, the second may be written all the same.
+   */
+  readonly canPipeline?: boolean
 
   /**
    * Optional, SQL stores only: checks the lease, runs `body` inside a transaction on the committer's connection, then

@@ -1,7 +1,7 @@
 import { codeOf } from '../model/errors.ts'
 import type { Store } from '../store/store.ts'
 import { createRandom } from './random.ts'
-import { type Act, type BySide, type Side, World } from './random-acts.ts'
+import { type Act, World } from './random-acts.ts'
 import { readContents } from './store-contents.ts'
 import { type Difference, differenceOf } from './store-difference.ts'
 import type { TestClock } from './test-clock.ts'
@@ -11,7 +11,7 @@ export interface CompareOptions {
   readonly seed: number
   /** How many acts to perform. */
   readonly operations: number
-  /** The clock that both stores were opened with; moved by at least a second at every act. */
+  /** The clock that all stores were opened with; moved by at least a second at every act. */
   readonly clock: TestClock
   /** Acts after which everything readable is compared. Default 100. */
   readonly checkEvery?: number
@@ -24,53 +24,52 @@ export interface Comparison {
 }
 
 /**
- * Performs the same random acts on two empty stores and compares every answer, and from time to time everything that can
- * be read. Throws at the first difference, with the seed and the last acts. What may differ is listed in store-difference.ts.
+ * Performs the same random acts on two or more empty stores and compares every answer with that of the first, and from time to
+ * time everything that can be read. Throws at the first difference, with the seed and the last acts. What may differ is listed
+ * in store-difference.ts.
  */
-export async function compareStores(reference: Store, candidate: Store, options: CompareOptions): Promise<Comparison> {
+export async function compareStores(
+  reference: Store,
+  candidates: Store | readonly Store[],
+  options: CompareOptions,
+): Promise<Comparison> {
   const { seed, operations, clock, checkEvery = 100 } = options
-  const stores: BySide<Store> = { reference, candidate }
+  const stores = [reference, candidates].flat()
   const random = createRandom(seed)
   const world = new World(random, stores, clock)
   const kinds: Record<string, number> = {}
   const trace: Act[] = []
 
-  function check(difference: Difference | null, doing: string): void {
-    if (difference !== null) throw new Error(describeDifference(difference, { seed, doing, trace }))
+  function check([expected, ...found]: readonly unknown[], doing: string): void {
+    for (const [index, answer] of found.entries()) {
+      const difference = differenceOf(expected, answer, (leaseId) => world.nameOf(leaseId))
+      if (difference === null) continue
+      throw new Error(describeDifference(difference, { seed, doing, trace, kind: stores[index + 1]?.kind ?? '' }))
+    }
   }
 
   async function compareContents(): Promise<void> {
-    const contents = {
-      reference: await readContents(reference, world.names),
-      candidate: await readContents(candidate, world.names),
-    }
-    check(
-      differenceOf(contents.reference, contents.candidate, (leaseId) => world.nameOf(leaseId)),
-      'comparing all contents',
-    )
+    check(await Promise.all(stores.map((store) => readContents(store, world.names))), 'comparing all contents')
   }
 
   for (let number = 1; number <= operations; number++) {
     clock.advance(random.chance(0.03) ? 40_000 : random.integer(1, 2) * 1_000)
     const act = await world.nextAct()
     trace.push(act)
-    const answers = { reference: await answerOf(act, stores, 'reference'), candidate: await answerOf(act, stores, 'candidate') }
-    if (!isError(answers.reference) && !isError(answers.candidate)) act.settle?.(answers)
-    check(
-      differenceOf(answers.reference, answers.candidate, (leaseId) => world.nameOf(leaseId)),
-      `act ${number}, ${act.kind}`,
-    )
-    for (const outcome of outcomesOf(answers.reference))
-      kinds[`${act.kind} ${outcome}`] = (kinds[`${act.kind} ${outcome}`] ?? 0) + 1
+    // At once, so that their clocks say nearly the same.
+    const answers = await Promise.all(stores.map((store, side) => answerOf(act, store, side)))
+    if (!answers.some(isError)) act.settle?.(answers)
+    check(answers, `act ${number}, ${act.kind}`)
+    for (const outcome of outcomesOf(answers[0])) kinds[`${act.kind} ${outcome}`] = (kinds[`${act.kind} ${outcome}`] ?? 0) + 1
     if (number % checkEvery === 0) await compareContents()
   }
   await compareContents()
   return { operations, kinds }
 }
 
-async function answerOf(act: Act, stores: BySide<Store>, side: Side): Promise<unknown> {
+async function answerOf(act: Act, store: Store, side: number): Promise<unknown> {
   try {
-    return await act.perform(stores[side], side)
+    return await act.perform(store, side)
   } catch (error) {
     const code = codeOf(error)
     if (code === undefined) throw error
@@ -97,13 +96,13 @@ function outcomesOf(answer: unknown): string[] {
 
 function describeDifference(
   { path, reference, candidate }: Difference,
-  where: { seed: number; doing: string; trace: readonly Act[] },
+  where: { seed: number; doing: string; trace: readonly Act[]; kind: string },
 ): string {
   const tail = where.trace.slice(-12).map(({ kind, what }) => `  ${kind} ${show(what)}`)
   return [
     `The stores differ at ${path || 'the answer'} while ${where.doing}, seed ${where.seed}.`,
     `  reference: ${show(reference)}`,
-    `  candidate: ${show(candidate)}`,
+    `  ${where.kind}: ${show(candidate)}`,
     'The last acts:',
     ...tail,
   ].join('\n')

@@ -2,16 +2,17 @@ import { type EventType, eventTypes, type NewEvent } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run, type RunStatus, runStatuses } from '../model/run.ts'
 import type { Change, Committed, Due, Guard, NewRun, OperationChange, RunChange } from '../store/change.ts'
-import type { Claim, ClaimRequest, LogQuery, Message, RunKey, Store } from '../store/store.ts'
+import type { Claim, ClaimRequest, LogQuery, RunKey, Store } from '../store/store.ts'
 import type { Random } from './random.ts'
 import { listAllRuns, listAllThreads } from './store-contents.ts'
 
-/** Which of the two stores a change is made for: lease ids and message ids differ. */
-export type Side = 'reference' | 'candidate'
+/** Which of the stores a change is made for, the first being the reference: lease ids and message ids differ. */
+export type Side = number
 
-export type BySide<Value> = Readonly<Record<Side, Value>>
+/** One for each store. */
+export type BySide<Value> = readonly Value[]
 
-/** One act of the contract, performed on both stores. */
+/** One act of the contract, performed on all stores. */
 export interface Act {
   readonly kind: string
   /** For the trace of a failure. */
@@ -48,6 +49,7 @@ export class World {
   }
   private readonly random: Random
   private readonly stores: BySide<Store>
+  private readonly reference: Store
   private readonly clock: { now(): number }
   private readonly leaseNames = new Map<string, string>()
   private readonly runKeys: RunKey[] = []
@@ -58,6 +60,7 @@ export class World {
   constructor(random: Random, stores: BySide<Store>, clock: { now(): number }) {
     this.random = random
     this.stores = stores
+    this.reference = stores[0] as Store
     this.clock = clock
   }
 
@@ -93,10 +96,10 @@ export class World {
   private commitAct(kind: string, changes: readonly SidedChange[]): Act {
     return {
       kind,
-      what: changes.map((change) => change('reference')),
+      what: changes.map((change) => change(0)),
       perform: (store, side) => store.commit(changes.map((change) => change(side))),
-      settle: ({ reference }) => {
-        for (const [index, change] of changes.entries()) this.forgetLease(change('reference'), (reference as Committed[])[index])
+      settle: ([answers]) => {
+        for (const [index, change] of changes.entries()) this.forgetLease(change(0), (answers as Committed[])[index])
       },
     }
   }
@@ -168,25 +171,22 @@ export class World {
       kind: 'claim',
       what: request,
       perform: (store) => store.claim(request),
-      settle: ({ reference, candidate }) => this.takeLeases(reference as Claim[], candidate as Claim[]),
+      settle: (answers) => this.takeLeases(answers as BySide<readonly Claim[]>),
     }
   }
 
   /** Called before the answers are compared, so that the lease ids in them have names. */
-  private takeLeases(reference: readonly Claim[], candidate: readonly Claim[]): void {
-    for (const [index, { run, leaseId }] of reference.entries()) {
-      const other = candidate[index]
-      if (other === undefined || other.run.id !== run.id) return
-      const name = `lease ${this.leaseNames.size / 2 + 1} of ${run.id}`
-      this.leaseNames.set(leaseId, name)
-      this.leaseNames.set(other.leaseId, name)
+  private takeLeases(answers: BySide<readonly Claim[]>): void {
+    for (const [index, { run }] of (answers[0] ?? []).entries()) {
       const { owner, id: runId, threadId, epoch } = run
+      const claims = answers.flatMap((claims) => claims[index] ?? [])
+      if (claims.length < answers.length || claims.some((claim) => claim.run.id !== runId)) return
+      const name = `lease ${this.leaseNames.size / claims.length + 1} of ${runId}`
+      for (const { leaseId } of claims) this.leaseNames.set(leaseId, name)
       const [taken, kept] = partition(this.held, (lease) => lease.owner === owner && lease.runId === runId)
       this.stale.push(...taken)
-      this.held = [
-        ...kept,
-        { owner, runId, threadId, epoch, leaseIds: { reference: leaseId, candidate: other.leaseId }, isExtended: false },
-      ]
+      const leaseIds = claims.map(({ leaseId }) => leaseId)
+      this.held = [...kept, { owner, runId, threadId, epoch, leaseIds, isExtended: false }]
     }
     this.stale = this.stale.slice(-20)
   }
@@ -196,10 +196,7 @@ export class World {
     if (guard.kind !== 'lease' || answer === undefined) return
     const isLeft = answer.ok && run?.status !== undefined && run.status !== 'running'
     if (!isLeft && (answer.ok || answer.refusal !== 'lease_lost')) return
-    const [left, kept] = partition(
-      this.held,
-      ({ epoch, leaseIds }) => epoch === guard.epoch && leaseIds.reference === guard.leaseId,
-    )
+    const [left, kept] = partition(this.held, ({ epoch, leaseIds }) => epoch === guard.epoch && leaseIds[0] === guard.leaseId)
     this.stale.push(...left)
     this.held = kept
   }
@@ -262,7 +259,7 @@ export class World {
     const lease = this.lease()
     const owner = lease?.owner ?? this.owner()
     const key = this.operationKey()
-    const operation = await this.stores.reference.readOperation({ owner, key })
+    const operation = await this.reference.readOperation({ owner, key })
     const isMine = operation !== null && operation.runId === lease?.runId
     const kinds = isMine && operation.status !== 'completed' ? (['complete', 'fail', 'doubt'] as const) : (['intend'] as const)
     const kind = random.chance(0.85) ? random.pick(kinds) : random.pick(['intend', 'complete', 'fail', 'doubt'] as const)
@@ -284,7 +281,7 @@ export class World {
     const owner = this.owner()
     const unsure = []
     for (const key of this.names.operationKeys) {
-      const operation = await this.stores.reference.readOperation({ owner, key })
+      const operation = await this.reference.readOperation({ owner, key })
       if (operation?.status === 'unsure') unsure.push(operation)
     }
     const known = unsure.length > 0 && random.chance(0.8) ? random.pick(unsure) : null
@@ -332,7 +329,7 @@ export class World {
   private async editChange(): Promise<SidedChange> {
     const { random } = this
     const [owner, threadId] = [this.owner(), this.threadId()]
-    const head = (await this.stores.reference.readThread({ owner, threadId }))?.headSeq ?? 0
+    const head = (await this.reference.readThread({ owner, threadId }))?.headSeq ?? 0
     const headSeq = random.chance(0.85) ? head : Math.max(0, head + random.pick([-1, 1]))
     return always({ owner, threadId, runId: null, guard: { kind: 'thread', headSeq }, ...this.content(random.integer(1, 2)) })
   }
@@ -341,15 +338,12 @@ export class World {
     const lease = this.lease()
     if (lease === undefined) return this.createChange()
     const { owner, runId } = lease
-    const inboxes: BySide<readonly Message[]> = {
-      reference: await this.stores.reference.readInbox({ owner, runId }),
-      candidate: await this.stores.candidate.readInbox({ owner, runId }),
-    }
-    const taken = inboxes.reference.map(() => this.random.chance(0.7))
+    const inboxes = await Promise.all(this.stores.map((store) => store.readInbox({ owner, runId })))
+    const taken = (inboxes[0] ?? []).map(() => this.random.chance(0.7))
     const change = this.leasedChange(this.content(1), lease)
     return (side) => ({
       ...change(side),
-      readMessages: inboxes[side].filter((_, index) => taken[index] === true).map(({ id }) => id),
+      readMessages: (inboxes[side] ?? []).filter((_, index) => taken[index] === true).map(({ id }) => id),
     })
   }
 
@@ -373,15 +367,15 @@ export class World {
     const leaseMs = this.durationMs(5, 90)
     const request = (side: Side) => ({
       leaseMs,
-      leases: chosen.map(({ owner, runId, epoch, leaseIds }) => ({ owner, runId, epoch, leaseId: leaseIds[side] })),
+      leases: chosen.map(({ owner, runId, epoch, leaseIds }) => ({ owner, runId, epoch, leaseId: leaseIds[side] ?? '' })),
     })
-    return { kind: 'renew', what: request('reference'), perform: (store, side) => store.renew(request(side)) }
+    return { kind: 'renew', what: request(0), perform: (store, side) => store.renew(request(side)) }
   }
 
   private async tagAct(): Promise<Act> {
     const { random } = this
     const [owner, threadId] = [this.owner(), this.threadId()]
-    const checkpoints = await this.stores.reference.listCheckpoints({ owner, threadId })
+    const checkpoints = await this.reference.listCheckpoints({ owner, threadId })
     const isKnown = checkpoints.length > 0 && random.chance(0.8)
     const seq = isKnown ? random.pick(checkpoints).seq : random.integer(0, 40)
     const request = { owner, threadId, seq, label: random.pick(labels) }
@@ -459,7 +453,7 @@ export class World {
       return always({ owner: '', threadId: 't', runId: 'nobody', guard: { kind: 'lease', epoch: 1, leaseId: 'none' }, ...fields })
     const { owner, threadId, runId } = lease
     const epoch = this.random.chance(0.97) ? lease.epoch : lease.epoch + this.random.pick([-1, 1])
-    return (side) => ({ owner, threadId, runId, guard: { kind: 'lease', epoch, leaseId: lease.leaseIds[side] }, ...fields })
+    return (side) => ({ owner, threadId, runId, guard: { kind: 'lease', epoch, leaseId: lease.leaseIds[side] ?? '' }, ...fields })
   }
 
   private lease(): Lease | undefined {
@@ -507,7 +501,7 @@ export class World {
 
   private async anyRun(): Promise<Run | null> {
     for (let tries = 0; tries < 6 && this.runKeys.length > 0; tries++) {
-      const run = await this.stores.reference.readRun(this.random.pick(this.runKeys.slice(-40)))
+      const run = await this.reference.readRun(this.random.pick(this.runKeys.slice(-40)))
       if (run !== null && (!isTerminal(run.status) || this.random.chance(0.3))) return run
     }
     return null

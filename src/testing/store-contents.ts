@@ -52,25 +52,25 @@ export function plainPayload(payload: Payload | null): string | null {
 }
 
 async function readOwner(store: Store, owner: string, names: KnownNames): Promise<OwnerContents> {
-  const threads: ThreadContents[] = []
-  for (const threadId of names.threadIds) {
+  const threads = await readAll(names.threadIds, async (threadId) => {
     const thread = await store.readThread({ owner, threadId })
-    if (thread !== null) threads.push(await readThreadContents(store, thread))
-  }
-  const inboxes = []
-  for (const runId of names.runIds) {
+    return thread === null ? null : readThreadContents(store, thread)
+  })
+  const inboxes = await readAll(names.runIds, async (runId) => {
     const messages = await store.readInbox({ owner, runId })
-    if (messages.length > 0) inboxes.push({ runId, messages })
-  }
-  const operations: Operation[] = []
-  for (const key of names.operationKeys) {
-    const operation = await store.readOperation({ owner, key })
-    if (operation !== null) operations.push(operation)
-  }
+    return messages.length === 0 ? null : { runId, messages }
+  })
+  const operations = await readAll(names.operationKeys, (key) => store.readOperation({ owner, key }))
   const runs = await listAllRuns(store, { owner, limit: 50 })
   const listed = await listAllThreads(store, { owner, limit: 50 })
   const listedThreadIds = listed.filter(({ deletedAt }) => deletedAt === null).map(({ threadId }) => threadId)
   return { owner, runs, listedThreadIds, threads, inboxes, operations }
+}
+
+/** What there is under the given names, in their order. */
+async function readAll<Item>(names: ReadonlySet<string>, read: (name: string) => Promise<Item | null>): Promise<Item[]> {
+  const found = await Promise.all([...names].map(read))
+  return found.filter((item) => item !== null)
 }
 
 async function readThreadContents(store: Store, thread: Thread): Promise<ThreadContents> {

@@ -48,7 +48,17 @@ function canExecute({ workflows, queues }: ClaimRequest, { thread }: ThreadRow, 
 }
 
 function inTurn(a: RunRow, b: RunRow): number {
-  return b.run.priority - a.run.priority || claimableSince(a) - claimableSince(b) || a.number - b.number
+  return (
+    b.run.priority - a.run.priority ||
+    isAbandoned(b) - isAbandoned(a) ||
+    claimableSince(a) - claimableSince(b) ||
+    a.number - b.number
+  )
+}
+
+/** Of runs that can be claimed, those that are running are abandoned. */
+function isAbandoned({ run }: RunRow): number {
+  return run.status === 'running' ? 1 : 0
 }
 
 /** An abandoned run is due since its lease ran out. */

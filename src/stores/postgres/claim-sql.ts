@@ -20,8 +20,8 @@ const readClaimed = (arrays: string) => `
 /**
  * Claims runs and extends leases. One call, one round trip; nothing is written when nothing is due.
  *
- * The index keeps claimable runs in lanes of one workflow, version, queue and priority, each in order of time, and those that were
- * claimed in vain in lanes of their own. A claim hops from lane to lane among the workflows it was asked for: runs that sleep, stand
+ * The index keeps claimable runs in lanes of one workflow, version, queue and priority, each in order of time. Those that were claimed
+ * in vain have lanes of their own, and so have those that somebody holds, which go first once they are abandoned. A claim hops from lane to lane among the workflows it was asked for: runs that sleep, stand
  * behind others of their thread or are for other workers are never touched, however many there are.
  *
  * SKIP LOCKED inside a lane: racing workers get different runs instead of waiting for the same ones. A claim locks thread and run
@@ -42,33 +42,33 @@ DECLARE
 BEGIN
   FOR v_lane IN
     WITH RECURSIVE lane AS (
-      SELECT w.n, x.queue, x.priority, x.is_suspect, x.wake_at FROM unnest(p_workflows, p_versions) WITH ORDINALITY AS w(name, version, n)
-        CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.is_suspect, r.wake_at FROM holdfast.runs r
+      SELECT w.n, x.queue, x.priority, x.is_suspect, x.is_held, x.wake_at FROM unnest(p_workflows, p_versions) WITH ORDINALITY AS w(name, version, n)
+        CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.is_suspect, r.is_held, r.wake_at FROM holdfast.runs r
           WHERE r.is_next AND r.wake_at IS NOT NULL AND r.workflow = w.name AND r.version = w.version
-          ORDER BY r.queue, r.priority, r.is_suspect, r.wake_at LIMIT 1) x
+          ORDER BY r.queue, r.priority, r.is_suspect, r.is_held, r.wake_at LIMIT 1) x
       UNION ALL
-      SELECT l.n, x.queue, x.priority, x.is_suspect, x.wake_at FROM lane l
-        CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.is_suspect, r.wake_at FROM holdfast.runs r
+      SELECT l.n, x.queue, x.priority, x.is_suspect, x.is_held, x.wake_at FROM lane l
+        CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.is_suspect, r.is_held, r.wake_at FROM holdfast.runs r
           WHERE r.is_next AND r.wake_at IS NOT NULL AND r.workflow = p_workflows[l.n] AND r.version = p_versions[l.n]
-            AND (r.queue, r.priority, r.is_suspect) > (l.queue, l.priority, l.is_suspect)
-          ORDER BY r.queue, r.priority, r.is_suspect, r.wake_at LIMIT 1) x
+            AND (r.queue, r.priority, r.is_suspect, r.is_held) > (l.queue, l.priority, l.is_suspect, l.is_held)
+          ORDER BY r.queue, r.priority, r.is_suspect, r.is_held, r.wake_at LIMIT 1) x
     )
-    SELECT l.priority, array_agg(l.n) AS n, array_agg(l.queue) AS queues, array_agg(l.is_suspect) AS suspects FROM lane l
+    SELECT l.priority, array_agg(l.n) AS n, array_agg(l.queue) AS queues, array_agg(l.is_suspect) AS suspects, array_agg(l.is_held) AS helds FROM lane l
       WHERE l.wake_at <= v_now AND (p_queues IS NULL OR l.queue = ANY (p_queues)) GROUP BY l.priority ORDER BY l.priority DESC
   LOOP
     SELECT array_agg(x.id) AS runs, array_agg(x.holder) AS holders, array_agg(x.wake_at) AS untils, count(*) FILTER (WHERE x.is_suspect) AS suspects
       INTO v_found FROM (
         SELECT x.* FROM (
-          SELECT x.*, a.is_suspect, row_number() OVER (PARTITION BY a.is_suspect ORDER BY x.wake_at, x.id) AS n
-            FROM unnest(v_lane.n, v_lane.queues, v_lane.suspects) AS a(n, queue, is_suspect)
+          SELECT x.*, a.is_suspect, a.is_held, row_number() OVER (PARTITION BY a.is_suspect ORDER BY a.is_held DESC, x.wake_at, x.id) AS n
+            FROM unnest(v_lane.n, v_lane.queues, v_lane.suspects, v_lane.helds) AS a(n, queue, is_suspect, is_held)
             CROSS JOIN LATERAL (
               SELECT r.id, r.wake_at, CASE WHEN r.status = 'running' THEN coalesce(r.lease_holder, '') END AS holder
                 FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
                 WHERE r.is_next AND r.wake_at <= v_now AND r.workflow = p_workflows[a.n] AND r.version = p_versions[a.n] AND r.queue = a.queue
-                  AND r.priority = v_lane.priority AND r.is_suspect = a.is_suspect AND (p_state_versions[a.n] IS NULL OR t.state_version <= p_state_versions[a.n])
+                  AND r.priority = v_lane.priority AND r.is_suspect = a.is_suspect AND r.is_held = a.is_held AND (p_state_versions[a.n] IS NULL OR t.state_version <= p_state_versions[a.n])
                 ORDER BY r.wake_at, r.id LIMIT CASE WHEN a.is_suspect THEN least(v_suspects, v_left) ELSE v_left END FOR NO KEY UPDATE OF r, t SKIP LOCKED
             ) x
-        ) x WHERE NOT x.is_suspect OR x.n <= v_suspects ORDER BY x.wake_at, x.id LIMIT v_left
+        ) x WHERE NOT x.is_suspect OR x.n <= v_suspects ORDER BY x.is_held DESC, x.wake_at, x.id LIMIT v_left
       ) x;
     CONTINUE WHEN v_found.runs IS NULL;
     v_runs := v_runs || v_found.runs; v_holders := v_holders || v_found.holders; v_untils := v_untils || v_found.untils;

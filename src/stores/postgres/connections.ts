@@ -123,6 +123,11 @@ export class Connections {
     return this.#isClosed
   }
 
+  /** How many connections the pool can have. */
+  get max(): number {
+    return (this.#pool.options as { readonly max?: number } | undefined)?.max ?? 1
+  }
+
   refuseClosed(): void {
     if (this.#isClosed) throw closedError()
   }

@@ -67,7 +67,10 @@ export function toHoldfastError(error: unknown, doing: Doing): unknown {
 
 /** The error of a statement of the user's own: an outage is one of ours and can be waited for, anything else is for the user as it is. */
 export function toOutage(error: unknown): unknown {
-  const isOutage = isConnectionLost(error) || isWorthRepeating(error) || outageCodes.has(serverCodeOf(error))
+  const code = serverCodeOf(error)
+  // With NOWAIT the same code is what the user asked for; then it comes from elsewhere in the server.
+  const isLockTimeout = code === '55P03' && (error as { routine?: unknown }).routine === 'ProcessInterrupts'
+  const isOutage = isConnectionLost(error) || isWorthRepeating(error) || isLockTimeout || outageCodes.has(code)
   return isOutage ? toHoldfastError(error, 'write') : error
 }
 

@@ -59,6 +59,7 @@ const migrations: readonly string[] = [
     version bigint NOT NULL,
     priority bigint NOT NULL,
     is_suspect boolean NOT NULL GENERATED ALWAYS AS (claims_without_progress >= 2) STORED,
+    is_held boolean NOT NULL GENERATED ALWAYS AS (status = 'running') STORED,
     is_next boolean NOT NULL,
     has_mail boolean NOT NULL,
     status text COLLATE "C" NOT NULL,
@@ -76,7 +77,7 @@ const migrations: readonly string[] = [
   ) WITH (fillfactor = 45);
   CREATE INDEX runs_by_status ON holdfast.runs (status, owner, id);
   CREATE INDEX runs_in_line ON holdfast.runs (thread, finished_at, id);
-  CREATE INDEX runs_to_claim ON holdfast.runs (workflow, version, queue, priority, is_suspect, wake_at, id) WHERE is_next AND wake_at IS NOT NULL;
+  CREATE INDEX runs_to_claim ON holdfast.runs (workflow, version, queue, priority, is_suspect, is_held, wake_at, id) WHERE is_next AND wake_at IS NOT NULL;
   CREATE INDEX runs_by_wait_key ON holdfast.runs (wait_key) WHERE wait_key IS NOT NULL;
 
   CREATE TABLE holdfast.log (

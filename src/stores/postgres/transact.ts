@@ -4,6 +4,7 @@ import type { SqlTransaction, TransactRequest } from '../../store/store.ts'
 import type { Batch } from './commit.ts'
 import type { Connections, PgClientLike, Statement } from './connections.ts'
 import { isConnectionLost, toHoldfastError, toOutage } from './errors.ts'
+import { Places } from './places.ts'
 import type { Writer, Writes } from './writes.ts'
 
 export interface TransactOptions {
@@ -19,17 +20,20 @@ export interface TransactOptions {
  * The user's SQL and the checkpoint in one transaction, on a connection of its own. The lease is looked at first, to spare the body,
  * and judged at the end, with the checkpoint: our rows are not locked while the body runs, so that neither a slow body nor a
  * process stopped in it stands in the way of heartbeats, claims and other runs. The user's rows may be; hence the time limit,
- * here and on the server, which ends a session that is idle for longer.
+ * here and on the server, which ends a session that is idle for longer. Who waits for such a row for half of the limit is rolled back
+ * and may try again: it is not to blame.
  */
 export function prepareTransact(options: TransactOptions) {
   const { connections, writes, commit, findHeld, schemaName, encode } = options
+  // Of a pool with room for more than one, one connection is never in the hands of user code: commits and claims go on.
+  const places = new Places(Math.max(1, connections.max - 1))
 
   return async function transact(guarded: TransactRequest, body: (tx: SqlTransaction) => Promise<Change>): Promise<Done> {
     return writes.withWriter(async (writer) => {
       const attempt: Attempt = { guarded, body, writer }
       let ended: Ended
       try {
-        ended = await connections.withClient((client) => carryOut(client, attempt))
+        ended = await places.withPlace(() => connections.withClient((client) => carryOut(client, attempt)))
       } catch (error) {
         throw attempt.failure === undefined ? toHoldfastError(error, 'write') : attempt.failure.error
       }
@@ -46,7 +50,7 @@ export function prepareTransact(options: TransactOptions) {
     const { owner, runId, threadId, epoch, leaseId, timeoutMs } = attempt.guarded
     const limitMs = Math.ceil(timeoutMs) + 1_000
     await client.query(
-      `BEGIN; SET LOCAL idle_in_transaction_session_timeout = ${limitMs}; SET LOCAL statement_timeout = ${limitMs}; SET LOCAL lock_timeout = ${limitMs}`,
+      `BEGIN; SET LOCAL idle_in_transaction_session_timeout = ${limitMs}; SET LOCAL statement_timeout = ${limitMs}; SET LOCAL lock_timeout = ${Math.ceil(timeoutMs / 2)}`,
     )
     const { rows } = await client.query({ text: findHeld.text, values: [owner, threadId, runId, epoch, leaseId] })
     if (rows.length === 0) return rollBack(client, leaseLost)

@@ -27,8 +27,9 @@ import { HoldfastError } from '../../model/errors.ts'
  *   answer:<sender>:<slot>  string  the last write of a sender and its answer; expires (connection.ts)
  *   restoring:<random>:…    list, zset  log and snapshots on their way in; expire (moving.ts)
  *
- * A lane is one workflow, version, queue and priority, over threads of one state version, for suspects or for others:
- * `<state version>:<s or ->:<priority>:<version>:<bytes of workflow>:<workflow><queue>`. A run's row holds what never changes of it.
+ * A lane is one workflow, version, queue and priority, over threads of one state version, for runs of one kind:
+ * `<state version>:<kind>:<priority>:<version>:<bytes of workflow>:<workflow><queue>`. Kinds are `-`, `s` for suspects, and of runs that
+ * somebody holds `h` and `t`. A run's row holds what never changes of it.
  */
 
 /** Later libraries that keep their data in another form raise it. */

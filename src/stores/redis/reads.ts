@@ -6,7 +6,6 @@ import type {
   CheckpointQuery,
   CheckpointRow,
   LogQuery,
-  RunKey,
   RunQuery,
   ScanQuery,
   Snapshot,
@@ -24,7 +23,6 @@ import {
   readLabelScript,
   readLogScript,
   readOperationScript,
-  readRunScript,
   readSnapshotScript,
   readThreadScript,
   tagScript,
@@ -32,12 +30,6 @@ import {
 
 /** About how much of a log one call of the server brings: it answers nobody else meanwhile. */
 const pieceBytes = 4 * 1024 * 1024
-
-export async function readRun(connection: Connection, { owner, runId }: RunKey): Promise<Run | null> {
-  const pair = pairOf(owner, runId)
-  const row = readRow(await connection.repeat(readRunScript, pair))
-  return row === null ? null : toRun(pair, row).run
-}
 
 export async function readThread(connection: Connection, { owner, threadId }: ThreadKey): Promise<Thread | null> {
   const pair = pairOf(owner, threadId)

@@ -16,12 +16,12 @@ import {
   listThreads,
   readLog,
   readOperation,
-  readRun,
   readSnapshot,
   readThread,
   scanThreads,
   tag,
 } from './reads.ts'
+import { RunReads } from './run-reads.ts'
 import { nowScript } from './scripts/reads.ts'
 import { beginLifeScript } from './scripts/schema.ts'
 import { Watch } from './watch.ts'
@@ -56,10 +56,13 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
   const connection = await Connection.open(source, { namespace, durability: options.durability, patience })
   const offsetMs = () => Math.round(options.clockOffsetMs?.() ?? 0)
   const watch = new Watch(connection)
+  const runReads = new RunReads(connection)
 
   return {
     kind: 'redis',
     durability: connection.durability,
+    // The server works on one batch while the next is being made here.
+    canPipeline: true,
 
     async migrate() {
       const life = await connection.begin(beginLifeScript, `${schemaVersion}:${randomBytes(12).toString('base64url')}`)
@@ -120,7 +123,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
 
     tag: (request) => tag(connection, request),
     readInbox: (key) => readInbox(connection, key),
-    readRun: (key) => readRun(connection, key),
+    readRun: (key) => runReads.read(key),
     listRuns: (query) => listRuns(connection, query),
     readThread: (key) => readThread(connection, key),
     listThreads: (query) => listThreads(connection, query),

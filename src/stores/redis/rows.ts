@@ -111,7 +111,9 @@ export function packEvents(packer: Packer, events: readonly NewEvent[], change: 
     const event = events[i] as NewEvent
     bytes += bytesOf(lengthOf(event.payload)) + bytesOf(lengthOf(event.patch))
     const isCheckpoint = change.isCheckpoint && i === events.length - 1
-    const record = { ...event, runId: change.runId, isCheckpoint }
+    const { type, step, count, attempt, at, durationMs, payload, patch } = event
+    const { runId } = change
+    const record = { runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint }
     packer.number(recordChecksum(change, record))
     packer.beginString()
     addEntry(packer, record, change.threadId, bytes)
@@ -129,10 +131,11 @@ export function entryOf(record: LogRecord, thread: ThreadKey, checkpointBytes: n
 
 function addEntry(packer: Packer, record: Omit<LogRecord, 'seq'>, threadId: string, checkpointBytes: number): void {
   const { type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint } = record
-  const run = record.runId === threadId ? true : record.runId
-  const lengths = [lengthOf(payload), lengthOf(patch)] as const
-  const header: Header = [type, run, step, count, attempt, at, durationMs, ...lengths, isCheckpoint ? checkpointBytes : null]
-  packer.addText(`${isCheckpoint ? 'C' : '-'}${JSON.stringify(header)}\n`)
+  const run = record.runId === threadId ? true : JSON.stringify(record.runId)
+  // A `Header` in JSON, put together by hand: it is made for every event.
+  const place = `"${type}",${run},${step === null ? null : JSON.stringify(step)},${count},${attempt},${at},${durationMs}`
+  const sizes = `${lengthOf(payload)},${lengthOf(patch)},${isCheckpoint ? checkpointBytes : null}`
+  packer.addText(`${isCheckpoint ? 'C' : '-'}[${place},${sizes}]\n`)
   if (payload !== null) addPayload(packer, payload)
   if (patch !== null) addPayload(packer, patch)
 }

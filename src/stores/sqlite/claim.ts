@@ -13,6 +13,8 @@ import { type LogRow, type NamedRunRow, type RunRow, selectRun, type ThreadRow, 
 interface Candidate {
   readonly id: number
   readonly priority: number
+  /** 1 if somebody held it, and left. */
+  readonly is_held: number
   /** Since when it is due; of an abandoned run, when its lease ran out. */
   readonly claim_at: number
   readonly claims_without_progress: number
@@ -21,11 +23,11 @@ interface Candidate {
 
 /**
  * Finds runs that can be claimed; used on the reader, to see whether the write lock is worth taking, and again under it.
- * The index keeps claimable runs in lanes of one workflow, version, queue and priority, each in order of time. A claim hops
+ * The index keeps claimable runs in lanes of one workflow, version, queue and priority, held or not, each in order of time. A claim hops
  * from lane to lane and never passes over runs that are not due.
  */
 export function prepareCandidates(db: Database) {
-  const columns = 'workflow, version, queue, priority'
+  const columns = 'workflow, version, queue, priority, is_held'
   const firstLane = prepare(
     db,
     `SELECT ${columns}, claim_at FROM holdfast_runs INDEXED BY holdfast_runs_to_claim
@@ -35,24 +37,24 @@ export function prepareCandidates(db: Database) {
   const nextLane = prepare(
     db,
     `SELECT ${columns}, claim_at FROM holdfast_runs INDEXED BY holdfast_runs_to_claim
-     WHERE claim_at IS NOT NULL AND (${columns}, claim_at) > (?, ?, ?, ?, ?) ORDER BY ${columns}, claim_at LIMIT 1`,
+     WHERE claim_at IS NOT NULL AND (${columns}, claim_at) > (?, ?, ?, ?, ?, ?) ORDER BY ${columns}, claim_at LIMIT 1`,
   )
   const dueInLane = prepare(
     db,
-    `SELECT r.id, r.priority, r.claim_at, r.claims_without_progress
+    `SELECT r.id, r.priority, r.is_held, r.claim_at, r.claims_without_progress
      FROM holdfast_runs r INDEXED BY holdfast_runs_to_claim CROSS JOIN holdfast_threads t ON t.id = r.thread
-     WHERE r.workflow = ? AND r.version = ? AND r.queue = ? AND r.priority = ? AND r.claim_at <= ? AND t.state_version <= ?
+     WHERE r.workflow = ? AND r.version = ? AND r.queue = ? AND r.priority = ? AND r.is_held = ? AND r.claim_at <= ? AND t.state_version <= ?
        AND r.claims_without_progress >= ? AND r.claims_without_progress < ?
      ORDER BY r.claim_at, r.id LIMIT ?`,
   )
   const ofHolder = prepare(
     db,
-    `SELECT r.id, r.priority, r.claim_at, r.claims_without_progress, r.workflow, r.version, r.queue, t.state_version
+    `SELECT r.id, r.priority, r.is_held, r.claim_at, r.claims_without_progress, r.workflow, r.version, r.queue, t.state_version
      FROM holdfast_runs r INDEXED BY holdfast_runs_by_holder CROSS JOIN holdfast_threads t ON t.id = r.thread
      WHERE r.lease_holder = ? AND r.claim_at > ?`,
   )
 
-  /** In the order in which they are to be taken: higher priority first, then what was due first. */
+  /** In the order in which they are to be taken: higher priority first, then abandoned ones, then what was due first. */
   function find(request: ClaimRequest, { now, limit, deadHolderIds }: Search): Candidate[] {
     const stateVersionOf = readExecutables(request)
     const found: Candidate[] = []
@@ -77,11 +79,22 @@ export function prepareCandidates(db: Database) {
 
   /** Suspects are looked for apart: however many of them are due, they do not hide the others behind them. */
   function dueIn(
-    { workflow, version, queue, priority }: Lane,
+    { workflow, version, queue, priority, is_held }: Lane,
     { now, stateVersion, limit, suspectLimit }: LaneSearch,
   ): Candidate[] {
     const look = (claims: { from: number; below: number }, count: number) =>
-      dueInLane.all(workflow, version, queue, priority, now, stateVersion, claims.from, claims.below, count) as Candidate[]
+      dueInLane.all(
+        workflow,
+        version,
+        queue,
+        priority,
+        is_held,
+        now,
+        stateVersion,
+        claims.from,
+        claims.below,
+        count,
+      ) as Candidate[]
     const all = { from: 0, below: Number.MAX_SAFE_INTEGER }
     const due =
       suspectLimit === undefined
@@ -105,8 +118,8 @@ export function prepareCandidates(db: Database) {
     return [...byPriority].sort(([a], [b]) => b - a).map(([, lanes]) => lanes)
   }
 
-  function nextLaneAfter({ workflow, version, queue, priority }: Lane): Lane | undefined {
-    return nextLane.get(workflow, version, queue, priority, Number.MAX_SAFE_INTEGER) as Lane | undefined
+  function nextLaneAfter({ workflow, version, queue, priority, is_held }: Lane): Lane | undefined {
+    return nextLane.get(workflow, version, queue, priority, is_held, Number.MAX_SAFE_INTEGER) as Lane | undefined
   }
 
   return { find }
@@ -279,6 +292,7 @@ interface Lane {
   readonly version: number
   readonly queue: string
   readonly priority: number
+  readonly is_held: number
   readonly claim_at: number
 }
 
@@ -313,9 +327,11 @@ function readExecutables({
     queues !== undefined && !queues.includes(queue) ? undefined : versions.get(workflow)?.get(version)
 }
 
-/** Higher priority first, then what was due first; without suspects that are too many. */
+/** Higher priority first, then abandoned ones, then what was due first; without suspects that are too many. */
 function inTurn(candidates: Candidate[], { suspectLimit = Number.POSITIVE_INFINITY }: ClaimRequest): Candidate[] {
-  const sorted = candidates.sort((a, b) => b.priority - a.priority || a.claim_at - b.claim_at || a.id - b.id)
+  const sorted = candidates.sort(
+    (a, b) => b.priority - a.priority || b.is_held - a.is_held || a.claim_at - b.claim_at || a.id - b.id,
+  )
   let suspects = 0
   return sorted.filter((candidate) => candidate.claims_without_progress < suspicionLimit || ++suspects <= suspectLimit)
 }

@@ -79,12 +79,13 @@ const migrations: readonly string[] = [
     started_at INTEGER,
     finished_at INTEGER,
     has_mail INTEGER NOT NULL,
+    is_held INTEGER NOT NULL GENERATED ALWAYS AS (status = 'running') VIRTUAL,
     UNIQUE (owner, run_id)
   );
   CREATE INDEX holdfast_runs_by_owner ON holdfast_runs (owner);
   CREATE INDEX holdfast_runs_by_thread ON holdfast_runs (thread);
   CREATE INDEX holdfast_runs_in_line ON holdfast_runs (thread) WHERE finished_at IS NULL;
-  CREATE INDEX holdfast_runs_to_claim ON holdfast_runs (workflow, version, queue, priority, claim_at) WHERE claim_at IS NOT NULL;
+  CREATE INDEX holdfast_runs_to_claim ON holdfast_runs (workflow, version, queue, priority, is_held, claim_at) WHERE claim_at IS NOT NULL;
   CREATE INDEX holdfast_runs_by_holder ON holdfast_runs (lease_holder) WHERE lease_holder IS NOT NULL;
   CREATE INDEX holdfast_runs_by_wait_key ON holdfast_runs (wait_key) WHERE wait_key IS NOT NULL;
 

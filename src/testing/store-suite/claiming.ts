@@ -56,6 +56,22 @@ export function testClaiming(test: StoreTest): void {
     expect([...first, ...rest].sort()).toEqual(['a', 'b', 'c', 'd', 'e'])
   })
 
+  test('abandoned runs go before those that nobody has begun, however long these have waited; a higher priority before both', async (scene) => {
+    for (const id of ['first', 'second']) await scene.create({ id })
+    expect(await scene.claimedIds({ leaseMs: 10_000 })).toEqual(['first', 'second'])
+    for (const id of ['waits', 'waits too', 'waits as well']) await scene.create({ id })
+    await scene.create({ id: 'urgent', priority: 1 })
+    scene.advance(10_001)
+    for (const expected of [['urgent', 'first'], ['second', 'waits'], ['waits too'], ['waits as well']]) {
+      expect(await scene.claimedIds({ limit: expected.length, leaseMs: 60_000 })).toEqual(expected)
+    }
+    scene.advance(60_001)
+    await scene.create({ id: 'late' })
+    const again = await scene.claimedIds({ leaseMs: 60_000 })
+    expect(again.slice(0, 1)).toEqual(['urgent'])
+    expect(again.at(-1)).toBe('late')
+  })
+
   test('no more suspects than asked for: runs that were claimed in vain twice or more', async (scene) => {
     for (const id of ['a', 'b', 'c']) await scene.create({ id })
     for (let death = 1; death <= 2; death++) {

@@ -46,10 +46,10 @@ local suspect_limit = math.min(limit, asked[3] or limit)
 
 local found_lanes = {}
 for _, name in ipairs(call('SMEMBERS', P .. 'lanes')) do
-  local state, kind, priority, version, length, from = string.match(name, '^(%d+):([s-]):([^:]+):([^:]+):(%d+):()')
+  local state, kind, priority, version, length, from = string.match(name, '^(%d+):([hst-]):([^:]+):([^:]+):(%d+):()')
   local highest = can[version .. ':' .. string.sub(name, from, from + length - 1)]
   if highest and tonumber(state) <= highest and (not queues or queues[string.sub(name, from + length)]) then
-    found_lanes[#found_lanes + 1] = { name = name, priority = tonumber(priority), is_suspect = kind == 's' }
+    found_lanes[#found_lanes + 1] = { name = name, priority = tonumber(priority), is_suspect = kind == 's' or kind == 't', is_held = kind == 'h' or kind == 't' }
   end
 end
 table.sort(found_lanes, function(a, b) return a.priority > b.priority end)
@@ -69,6 +69,7 @@ end
 if #found == 0 then return { now } end
 table.sort(found, function(a, b)
   if a.lane.priority ~= b.lane.priority then return a.lane.priority > b.lane.priority end
+  if a.lane.is_held ~= b.lane.is_held then return a.lane.is_held end
   if a.at ~= b.at then return a.at < b.at end
   return a.member < b.member
 end)
@@ -90,7 +91,7 @@ local function take(one, lease)
     call('HSET', key, 'wait', '')
   end
   local number = row[${at(runFields, 'number')}]
-  local lane = lane_of(string.match(one.lane.name, '^%d+'), row[${at(runFields, 'lane')}], count)
+  local lane = lane_of(string.match(one.lane.name, '^%d+'), row[${at(runFields, 'lane')}], count, 'running')
   if lane ~= one.lane.name then hide(one.lane.name, number, run) end
   show(lane, number, run, until_)
   if was ~= 'running' then holder, ended = '', '' end

@@ -76,13 +76,13 @@ ${doubtOpen}
 ${setLabel}
   local terminal = { completed = true, failed = true, cancelled = true }
 
-  -- After the lease or the claims of a run have changed.
+  -- After the lease or the claims of a run that is held have changed.
   local function move(run, thread, claims_before)
     if head_of_line(thread) ~= run then return end
     local version = call('HGET', P .. 'thread:' .. thread, 'version')
     local r = call('HMGET', P .. 'run:' .. run, 'lane', 'number', 'claims')
-    local before = lane_of(version, r[1], claims_before)
-    if before ~= lane_of(version, r[1], r[3]) then hide(before, r[2], run) end
+    local before = lane_of(version, r[1], claims_before, 'running')
+    if before ~= lane_of(version, r[1], r[3], 'running') then hide(before, r[2], run) end
     show_run(run, version)
   end
 
@@ -245,7 +245,7 @@ ${setLabel}
     if terminal[r.status] then
       if terminal[was] then return end
       call('ZREM', line, run)
-      hide(lane_of(version, r.lane, claims_before), r.number, run)
+      hide(lane_of(version, r.lane, claims_before, was), r.number, run)
       local next_run = head_of_line(c.thread)
       if next_run then show_run(next_run, version) end
       return
@@ -256,17 +256,17 @@ ${setLabel}
       local first = call('ZRANGE', line, 0, 1)
       if first[1] ~= run then return end
       if first[2] then
-        local behind = call('HMGET', P .. 'run:' .. first[2], 'lane', 'number', 'claims')
-        hide(lane_of(version, behind[1], behind[3]), behind[2], first[2])
+        local behind = call('HMGET', P .. 'run:' .. first[2], 'lane', 'number', 'claims', 'status')
+        hide(lane_of(version, behind[1], behind[3], behind[4]), behind[2], first[2])
       end
     elseif head_of_line(c.thread) ~= run then
       return
-    elseif lane_of(version, r.lane, claims_before) ~= lane_of(version, r.lane, r.claims) then
-      hide(lane_of(version, r.lane, claims_before), r.number, run)
+    elseif lane_of(version, r.lane, claims_before, was) ~= lane_of(version, r.lane, r.claims, r.status) then
+      hide(lane_of(version, r.lane, claims_before, was), r.number, run)
     end
     local at = ''
     if r.status == 'running' then at = r['until'] elseif r.status ~= 'paused' then at = r.due end
-    show(lane_of(version, r.lane, r.claims), r.number, run, at)
+    show(lane_of(version, r.lane, r.claims, r.status), r.number, run, at)
   end
 
   local function change_run(c, t, r, first, last)
@@ -341,7 +341,7 @@ ${setLabel}
     call('ZADD', P .. 'runs:' .. n.thread, number, n.run)
     call('ZADD', P .. 'owner-runs:' .. n.owner, number, n.run)
     call('ZADD', P .. 'line:' .. n.thread, number, n.run)
-    if t.is_empty or head_of_line(n.thread) == n.run then show(lane_of(t.version, n.lane, 0), number, n.run, due) end
+    if t.is_empty or head_of_line(n.thread) == n.run then show(lane_of(t.version, n.lane, 0, 'pending'), number, n.run, due) end
     return { 1, head + 1, t.floor, due }
   end
 
@@ -350,8 +350,8 @@ ${setLabel}
       -- The head of the line changes to the lanes of the new version.
       local head = head_of_line(c.thread)
       if head then
-        local r = call('HMGET', P .. 'run:' .. head, 'lane', 'number', 'claims')
-        hide(lane_of(t.version, r[1], r[3]), r[2], head)
+        local r = call('HMGET', P .. 'run:' .. head, 'lane', 'number', 'claims', 'status')
+        hide(lane_of(t.version, r[1], r[3], r[4]), r[2], head)
       end
       call('HSET', P .. 'thread:' .. c.thread, 'version', c.version)
       t.version = c.version

@@ -20,8 +20,8 @@ if not t[1] or t[3] ~= '' then return keep(0) end
 
 local head = head_of_line(thread)
 if head then
-  local r = call('HMGET', P .. 'run:' .. head, 'lane', 'number', 'claims')
-  hide(lane_of(t[2], r[1], r[3]), r[2], head)
+  local r = call('HMGET', P .. 'run:' .. head, 'lane', 'number', 'claims', 'status')
+  hide(lane_of(t[2], r[1], r[3], r[4]), r[2], head)
 end
 local floor = tonumber(t[4])
 for _, run in ipairs(call('ZRANGE', P .. 'runs:' .. thread, 0, -1)) do

@@ -1,10 +1,14 @@
 import { operationFields, runFields, threadFields } from '../rows.ts'
 import { at, clock, defineScript, once, quoted, setLabel } from './script.ts'
 
-/** ARGV: 1 life, 2 run. Answers its row. */
-export const readRunScript = defineScript(
+/** ARGV: 1 life, then runs. Answers their rows. */
+export const readRunsScript = defineScript(
   'read',
-  `return cjson.encode(call('HMGET', P .. 'run:' .. ARGV[2], ${quoted(runFields)}))`,
+  `
+local answer = {}
+for i = 2, #ARGV do answer[i - 1] = cjson.encode(call('HMGET', P .. 'run:' .. ARGV[i], ${quoted(runFields)})) end
+return answer
+`,
 )
 
 /** ARGV: 1 life, 2 thread. Answers { its row, length of its log }. */

@@ -72,9 +72,10 @@ if ARGV[5] ~= '' then call('PUBLISH', P .. 'changes', ARGV[5]) end
 
 /** The lines of threads and the lanes in which their heads wait to be claimed. */
 export const lines = `
--- Suspects have lanes of their own: a claim may take only a few of them.
-local function lane_of(version, lane, claims)
-  return version .. (tonumber(claims) >= ${suspicionLimit} and ':s:' or ':-:') .. lane
+-- Suspects have lanes of their own: a claim may take only a few of them. So have runs that somebody holds: once abandoned they go first.
+local function lane_of(version, lane, claims, status)
+  local kinds = tonumber(claims) >= ${suspicionLimit} and { ':t:', ':s:' } or { ':h:', ':-:' }
+  return version .. kinds[status == 'running' and 1 or 2] .. lane
 end
 
 -- The name of a lane that became empty stays until a claim meets it.
@@ -97,7 +98,7 @@ local function show_run(run, version)
   local r = call('HMGET', P .. 'run:' .. run, 'status', 'due', 'until', 'lane', 'number', 'claims')
   local at = ''
   if r[1] == 'running' then at = r[3] elseif r[1] == 'pending' or r[1] == 'waiting' then at = r[2] end
-  show(lane_of(version, r[4], r[6]), r[5], run, at)
+  show(lane_of(version, r[4], r[6], r[1]), r[5], run, at)
 end
 
 -- After the time of a run has changed.
