@@ -1,12 +1,16 @@
 import { execFile, spawn } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { dirname, join, relative, resolve } from 'node:path'
+import { basename, dirname, join, relative, resolve } from 'node:path'
 import { promisify } from 'node:util'
+import pg from 'pg'
 import { describe, expect, type TestContext, test } from 'vitest'
 import { errorCodes } from '../src/model/errors.ts'
+import { sharedPostgres } from './servers/postgres.ts'
+import { sharedRedis } from './servers/redis.ts'
 
 const root = resolve(import.meta.dirname, '..')
 const pages = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...filesIn('docs', '.md')]
@@ -22,7 +26,8 @@ describe('snippets', () => {
 
   describe.concurrent('run', { timeout: 60_000 }, () => {
     test.for(snippets)('%s', async (file, context) => {
-      await promisify(execFile)(process.execPath, nodeArgs(file), { cwd: await emptyFolder(context), timeout: 50_000 })
+      const env = { ...process.env, ...(await serversFor(file)) }
+      await promisify(execFile)(process.execPath, nodeArgs(file), { cwd: await emptyFolder(context), timeout: 50_000, env })
     })
 
     test('a newcomer can kill the first snippet of README and go on', async (context) => {
@@ -153,6 +158,25 @@ async function runUntilKilled(file: string, { cwd, killAt }: { cwd: string; kill
 async function runToEnd(file: string, cwd: string): Promise<string[]> {
   const { stdout } = await promisify(execFile)(process.execPath, nodeArgs(file), { cwd, timeout: 30_000 })
   return trimmedLines(stdout)
+}
+
+/** Addresses of servers, for snippets that ask for them: a database and a namespace of their own. */
+async function serversFor(file: string): Promise<Record<string, string>> {
+  const source = read(file)
+  const env: Record<string, string> = {}
+  if (source.includes('DATABASE_URL')) env['DATABASE_URL'] = await newDatabase()
+  if (source.includes('REDIS_URL')) env['REDIS_URL'] = `${(await sharedRedis()).url}?namespace=${basename(file, '.ts')}`
+  return env
+}
+
+async function newDatabase(): Promise<string> {
+  const { url } = await sharedPostgres()
+  const name = `docs_${randomBytes(4).toString('hex')}`
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  await client.query(`CREATE DATABASE ${name}`)
+  await client.end()
+  return url.replace(/\/postgres$/, `/${name}`)
 }
 
 function nodeArgs(file: string): string[] {
