@@ -4,6 +4,7 @@ import { promisify } from 'node:util'
 import { describe, expect, test } from 'vitest'
 // Registers the store suite, as the page about writing a store shows it.
 import '../examples/own-store/my-store.suite.ts'
+import { sharedPostgres } from './servers/postgres.ts'
 
 const root = resolve(import.meta.dirname, '..')
 
@@ -51,13 +52,23 @@ describe.concurrent('examples', { timeout: 60_000 }, () => {
     ])
   })
 
+  test('four machines on one Postgres: one killed, one stopped, one cut off, and every mail goes out once', async () => {
+    const output = await run('machines/main.ts', (await sharedPostgres()).url)
+    expect(output).toContain('60 of 60 runs completed.')
+    expect(output).toContain('360 steps have a result, each exactly one.')
+    expect(output).toContain('0 mails went out twice.')
+    for (const machine of [1, 2, 3]) expect(output).toMatch(new RegExp(`machine ${machine} +[1-9]`))
+    expect(output).not.toContain('NOT TRUE')
+    expect(longestLine(output)).toBeLessThanOrEqual(90)
+  })
+
   test('a run waits for a store that is out of reach', async () => {
     await run('own-store/faulty-store.ts')
   })
 })
 
-async function run(example: string): Promise<string> {
-  const args = ['--conditions=holdfast-source', join(root, 'examples', example)]
+async function run(example: string, ...more: string[]): Promise<string> {
+  const args = ['--conditions=holdfast-source', join(root, 'examples', example), ...more]
   const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 50_000 })
   return stdout
 }
