@@ -250,21 +250,35 @@ describe('sqlite: damage', () => {
     await store.close()
   })
 
-  it.each([
+  const damages = [
     ['a missing record', 'DELETE FROM holdfast_log WHERE seq = 3'],
     ['a missing last record', 'DELETE FROM holdfast_log WHERE seq = 5'],
     ['a record of another type', `UPDATE holdfast_log SET type = 'step_failed' WHERE seq = 3`],
     ['a record of nobody', 'UPDATE holdfast_log SET run = NULL WHERE seq = 3'],
     ['records in another order', 'UPDATE holdfast_log SET seq = CASE seq WHEN 3 THEN 4 ELSE 3 END WHERE seq IN (3, 4)'],
-    ['a link to another place', 'UPDATE holdfast_log SET prev = 2 WHERE seq = 5'],
-    ['another thread under the name', `UPDATE holdfast_threads SET thread_id = CASE thread_id WHEN 'r' THEN 'x' ELSE 'r' END`],
-  ])('%s is found', async (_, sql) => {
+    [
+      'another thread under the name',
+      `UPDATE holdfast_threads SET thread_id = CASE thread_id WHEN 'r' THEN 'x' WHEN 'other' THEN 'r' ELSE thread_id END`,
+    ],
+  ] as const
+  const link = ['a link to another place', 'UPDATE holdfast_log SET prev = 2 WHERE seq = 5'] as const
+
+  it.each([
+    ...damages.map(([what, sql]) => ({ what, sql, isAlone: true })),
+    ...[...damages, link].map(([what, sql]) => ({ what, sql, isAlone: false })),
+  ])('$what is found (the thread is alone in the log: $isAlone)', async ({ sql, isAlone }) => {
     const store = await opened(file)
     const claim = await createAndClaim(store, 'r')
-    for (let i = 0; i < 4; i++) await store.commit([stepping(claim, { events: [event('step_completed', { payload: `${i}` })] })])
+    for (let i = 0; i < 4; i++) {
+      if (!isAlone) await store.commit([creating(`other-${i}`)])
+      const patch = i === 1 ? '[]' : null
+      await store.commit([stepping(claim, { events: [event('step_completed', { payload: `${i}`, patch })] })])
+    }
     await store.commit([creating('other')])
     damage(sql)
     expect(await codeOfThrown(() => store.readLog({ owner: '', threadId: 'r' }))).toBe('corrupt_record')
+    if (sql.startsWith('DELETE'))
+      expect(await codeOfThrown(() => store.readLog({ owner: '', threadId: 'r', patchesOnly: true }))).toBe('corrupt_record')
     await store.close()
   })
 

@@ -114,49 +114,71 @@ export function prepareStretches(db: Database) {
     db,
     'SELECT id, seq FROM holdfast_log INDEXED BY holdfast_log_marks WHERE thread = ? AND seq >= ? AND (seq & 31) = 0 ORDER BY seq LIMIT 1',
   )
-  const full = prepare(db, stretchSql(`${sharedColumns}, l.payload, l.patch, l.checksum`))
-  const patches = prepare(
-    db,
-    `${stretchSql(`${sharedColumns}, l.payload, l.patch, l.checksum`)} AND (l.patch IS NOT NULL OR l.seq = ?)`,
-  )
-  const bare = prepare(db, stretchSql(`${sharedColumns}, l.patch IS NOT NULL AS has_patch`))
+  const idIs = prepare(db, 'SELECT 1 FROM holdfast_log WHERE id = ? AND thread = ? AND seq = ?').pluck()
+  const countIn = prepare(db, 'SELECT count(*) FROM holdfast_log WHERE id BETWEEN ? AND ? AND thread = ?').pluck()
+  const read = {
+    full: prepareRead(db, { columns: `${sharedColumns}, l.payload, l.patch, l.checksum` }),
+    patches: prepareRead(db, { columns: `${sharedColumns}, l.payload, l.patch, l.checksum`, where: 'l.patch IS NOT NULL' }),
+    bare: prepareRead(db, { columns: `${sharedColumns}, l.patch IS NOT NULL AS has_patch` }),
+  }
 
-  /** The record from which to walk back: the last of the stretch or one soon after it. */
+  /** A record from which a stretch can be reached: its last or one soon after it. */
   function startOf(thread: ThreadRow, lastSeq: number): { id: number | null; seq: number } {
     const head = { id: thread.head_id, seq: thread.head_seq }
     if (lastSeq === thread.head_seq) return head
     return (nextMark.get(thread.id, lastSeq) as { id: number; seq: number } | undefined) ?? head
   }
 
-  function walk<Row extends { readonly seq: number }>(
-    statement: Statement,
-    thread: ThreadRow,
-    stretch: Stretch,
-    ...more: number[]
-  ): Row[] {
+  /**
+   * What a read brings of a stretch, oldest first. Ids rise with positions; so where two records are as far apart by id as they are by
+   * position, all between them are the thread's own, and one range has them. Otherwise the chain is walked back.
+   */
+  function rowsOf<Row extends { readonly seq: number }>({ range, chain }: Read, thread: ThreadRow, stretch: Stretch): Row[] {
     const { firstSeq, lastSeq } = stretch
     const start = startOf(thread, lastSeq)
-    const rows = (statement.all(start.id, thread.id, start.seq, thread.id, firstSeq, lastSeq, ...more) as Row[]).reverse()
+    const firstId = (start.id ?? 0) - (start.seq - firstSeq)
+    const isDense = idIs.get(firstId, thread.id, firstSeq) !== undefined && idIs.get(start.id, thread.id, start.seq) !== undefined
+    if (isDense) {
+      const lastId = firstId + lastSeq - firstSeq
+      if (countIn.get(firstId, lastId, thread.id) !== lastId - firstId + 1) throw gapError(thread, stretch)
+      return range.all(firstId, lastId, thread.id) as Row[]
+    }
+    const rows = (chain.all(start.id, thread.id, start.seq, thread.id, firstSeq, lastSeq, firstSeq) as Row[]).reverse()
     if (rows[0]?.seq !== firstSeq) throw gapError(thread, stretch)
+    return rows
+  }
+
+  function allOf<Row extends { readonly seq: number }>(reading: Read, thread: ThreadRow, stretch: Stretch): Row[] {
+    const rows = rowsOf<Row>(reading, thread, stretch)
+    const isWhole = rows.length === stretch.lastSeq - stretch.firstSeq + 1
+    if (!isWhole || !rows.every(({ seq }, index) => seq === stretch.firstSeq + index)) throw gapError(thread, stretch)
     return rows
   }
 
   return {
     /** All records of a stretch, oldest first. `firstSeq` ≤ `lastSeq`, both inside the log of this life. */
-    readFull(thread: ThreadRow, stretch: Stretch): LogRow[] {
-      const rows = walk<LogRow>(full, thread, stretch)
-      if (rows.length !== stretch.lastSeq - stretch.firstSeq + 1) throw gapError(thread, stretch)
-      return rows
-    },
-    /** Those with a patch. The walk still passes every record, so a gap is found. */
-    readPatches(thread: ThreadRow, stretch: Stretch): LogRow[] {
-      return walk<LogRow>(patches, thread, stretch, stretch.firstSeq).filter(({ patch }) => patch !== null)
-    },
-    readBare(thread: ThreadRow, stretch: Stretch): BareLogRow[] {
-      const rows = walk<BareLogRow>(bare, thread, stretch)
-      if (rows.length !== stretch.lastSeq - stretch.firstSeq + 1) throw gapError(thread, stretch)
-      return rows
-    },
+    readFull: (thread: ThreadRow, stretch: Stretch) => allOf<LogRow>(read.full, thread, stretch),
+    /** Those with a patch. */
+    readPatches: (thread: ThreadRow, stretch: Stretch) =>
+      rowsOf<LogRow>(read.patches, thread, stretch).filter(({ patch }) => patch !== null),
+    readBare: (thread: ThreadRow, stretch: Stretch) => allOf<BareLogRow>(read.bare, thread, stretch),
+  }
+}
+
+/** Two ways to the same rows. */
+interface Read {
+  readonly range: Statement
+  readonly chain: Statement
+}
+
+function prepareRead(db: Database, { columns, where }: { columns: string; where?: string }): Read {
+  return {
+    range: prepare(
+      db,
+      `SELECT ${columns} FROM holdfast_log l WHERE l.id BETWEEN ? AND ? AND l.thread = ?${where === undefined ? '' : ` AND ${where}`} ORDER BY l.id`,
+    ),
+    // The first record always comes along: it shows that the walk has reached it.
+    chain: prepare(db, `${chainSql(columns)} AND (${where ?? 'true'} OR l.seq = ?)`),
   }
 }
 
@@ -182,7 +204,7 @@ function insertSql(rows: number): string {
 }
 
 /** Walks back along the chain, newest first; a link that leads to another place ends the walk, and is noticed by its end. */
-function stretchSql(columns: string): string {
+function chainSql(columns: string): string {
   return `
     WITH RECURSIVE back (id, seq, prev) AS (
       SELECT id, seq, prev FROM holdfast_log WHERE id = ? AND thread = ? AND seq = ?
