@@ -1,3 +1,4 @@
+import { isOutage } from '../engine/committer.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
 import type { RunKey, Thread } from '../store/store.ts'
@@ -50,7 +51,7 @@ export class RunHandle<Output = unknown> {
 
   /**
    * Waits for the end of the run and returns its output. Throws `run_failed` with the error as cause, `run_cancelled`,
-   * `thread_deleted`, or `timeout` when `timeoutMs` has passed (the run goes on).
+   * `thread_deleted`, or `timeout` when `timeoutMs` has passed (the run goes on). Waits through outages of the store.
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Output> {
     const deadline = options.timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + options.timeoutMs
@@ -58,18 +59,14 @@ export class RunHandle<Output = unknown> {
       options.signal?.throwIfAborted()
       if (this.#core.waiters.isClosed)
         throw new HoldfastError('closed', `Holdfast was closed while waiting for run "${this.id}"; the run goes on.`)
-      const run = await this.#read()
-      if (isTerminal(run.status)) return this.#output(run)
       const leftMs = deadline - performance.now()
-      if (leftMs <= 0) {
-        throw new HoldfastError(
-          'timeout',
-          `Run "${this.id}" was still ${run.status} after ${options.timeoutMs} ms. It goes on; ask again later.`,
-          {
-            retryable: true,
-            details: { runId: this.id, status: run.status },
-          },
-        )
+      try {
+        const run = await this.#read()
+        if (isTerminal(run.status)) return await this.#output(run)
+        if (leftMs <= 0) throw stillRunning(run, options.timeoutMs)
+      } catch (error) {
+        // A store out of reach says nothing about the run: it is waited for like the run itself.
+        if (!isOutage(error) || leftMs <= 0) throw error
       }
       await sooner(this.#core.waiters.next(this.#key), leftMs, options.signal)
     }
@@ -89,11 +86,23 @@ export class RunHandle<Output = unknown> {
   }
 
   async *#watchFrom(thread: Promise<Thread | null>): AsyncGenerator<RunEvent, void, void> {
-    let after = (await thread)?.headSeq ?? 0
+    const begun = await thread.catch((error: unknown) => {
+      if (!this.#core.waiters.isClosed) throw error
+    })
+    let after = begun?.headSeq ?? 0
     for (;;) {
       const next = this.#core.waiters.nextEvent(this.#key)
-      const run = await this.#read()
-      const events = await readEvents(this.#core, run, { after, limit: 1_000 })
+      let run: Run
+      let events: RunEvent[]
+      try {
+        run = await this.#read()
+        events = await readEvents(this.#core, run, { after, limit: 1_000 })
+      } catch (error) {
+        if (this.#core.waiters.isClosed) return
+        if (!isOutage(error)) throw error
+        await next
+        continue
+      }
       for (const event of events) {
         after = event.seq
         yield event
@@ -215,4 +224,15 @@ async function sooner(promise: Promise<void>, ms: number, signal: AbortSignal | 
   ])
   clearTimeout(timer)
   if (onAbort !== undefined) signal?.removeEventListener('abort', onAbort)
+}
+
+function stillRunning(run: Run, timeoutMs: number | undefined): HoldfastError {
+  return new HoldfastError(
+    'timeout',
+    `Run "${run.id}" was still ${run.status} after ${timeoutMs} ms. It goes on; ask again later.`,
+    {
+      retryable: true,
+      details: { runId: run.id, status: run.status },
+    },
+  )
 }

@@ -171,7 +171,9 @@ export class ThreadHandle {
   }
 
   async #position(thread: Thread, checkpoint: string): Promise<number> {
-    const [labelled] = await this.#core.store.listCheckpoints({ ...this.#key, label: checkpoint, limit: 1 })
+    // What names a checkpoint of this thread means that one, also where a label is written like it.
+    const isOwn = checkpoint.startsWith(`${this.id}@`) && /^[1-9]\d*$/.test(checkpoint.slice(this.id.length + 1))
+    const [labelled] = isOwn ? [] : await this.#core.store.listCheckpoints({ ...this.#key, label: checkpoint, limit: 1 })
     if (labelled !== undefined) return labelled.seq
     const { threadId, seq } = parseCheckpoint(checkpoint)
     if (threadId !== this.id || seq > thread.headSeq || seq <= thread.baseSeq) {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { HoldfastError } from '../model/errors.ts'
-import type { Change, Committed } from '../store/change.ts'
+import { type Logger, silentLogger } from '../model/logger.ts'
+import type { Change, Committed, NewRun } from '../store/change.ts'
 import type { Store } from '../store/store.ts'
 import { Committer } from './committer.ts'
 
@@ -80,6 +81,119 @@ describe('Committer', { timeout: 5_000 }, () => {
     second.succeed()
     expect(await other).toMatchObject({ ok: true })
   })
+
+  it('close refuses what the store does not take in time, and calls unknown what it took and does not answer for', async () => {
+    const lines: string[] = []
+    const { committer, writes } = slowStore({ log: { ...silentLogger, error: (message) => lines.push(message) } })
+    const taken = committer.commit(changeOf('a'), true)
+    await writes.next()
+    const waiting = committer.commit(changeOf('b'), true)
+    const closing = committer.close({ limitMs: 10, answerMs: 30 })
+    await expect(waiting).rejects.toMatchObject({ code: 'closed' })
+    await expect(taken).rejects.toMatchObject({ code: 'outcome_unknown' })
+    await closing
+    expect(lines).toEqual([expect.stringContaining('did not answer')])
+    await expect(committer.commit(changeOf('c'))).rejects.toMatchObject({ code: 'closed' })
+  })
+
+  it('close waits for an answer that comes', async () => {
+    const { committer, writes } = slowStore()
+    const taken = committer.commit(changeOf('a'), true)
+    const write = await writes.next()
+    const closing = committer.close({ limitMs: 10, answerMs: 5_000 })
+    await new Promise((resolve) => setTimeout(resolve, 30))
+    write.succeed()
+    await closing
+    expect(await taken).toMatchObject({ ok: true })
+  })
+})
+
+describe('Committer, with a store that can pipeline', { timeout: 5_000 }, () => {
+  const names = (prefix: string, count: number) => Array.from({ length: count }, (_, index) => `${prefix}${index}`)
+  const pipelined = () => slowStore({ canPipeline: true, maxBatch: 100 })
+
+  it('sends a second batch while the first is under way, and not a third', async () => {
+    const { committer, writes } = pipelined()
+    const commits = Promise.all(names('r', 300).map((name) => committer.commit(changeOf(name))))
+    const [first, second] = [await writes.next(), await writes.next()]
+    expect([first.batch.length, second.batch.length]).toEqual([100, 100])
+    expect(await writes.isQuiet()).toBe(true)
+    second.succeed()
+    const third = await writes.next()
+    expect([...first.batch, ...second.batch, ...third.batch]).toEqual(names('r', 300))
+    for (const write of [first, third]) write.succeed()
+    await commits
+  })
+
+  it('gathers a few instead of sending them ahead', async () => {
+    const { committer, writes } = pipelined()
+    const commits = [committer.commit(changeOf('a'))]
+    const first = await writes.next()
+    commits.push(...names('r', 20).map((name) => committer.commit(changeOf(name))))
+    expect(await writes.isQuiet()).toBe(true)
+    first.succeed()
+    const second = await writes.next()
+    expect(second.batch).toHaveLength(20)
+    second.succeed()
+    await Promise.all(commits)
+  })
+
+  it('C2: sends nothing ahead that concerns a thread of the batch under way, nor what stands behind such a change', async () => {
+    const { committer, writes } = pipelined()
+    const commits = [committer.commit(changeOf('busy', 'l1'))]
+    const first = await writes.next()
+    const parent = { ...changeOf('busy', 'l2'), creates: [{ owner: '', threadId: 'child' } as NewRun] }
+    commits.push(committer.commit(parent), committer.commit(changeOf('child')))
+    commits.push(...names('r', 70).map((name) => committer.commit(changeOf(name))))
+    const second = await writes.next()
+    expect(second.batch).toEqual(names('r', 70))
+    second.succeed()
+    first.succeed()
+    const third = await writes.next()
+    expect(third.batch).toEqual(['busy', 'child'])
+    third.succeed()
+    await Promise.all(commits)
+  })
+
+  it('C2: a batch that was not written is tried again before what came after it, whatever became of the other one', async () => {
+    const { committer, writes } = pipelined()
+    const commits = names('a', 100).map((name) => committer.commit(changeOf(name), true))
+    const first = await writes.next()
+    commits.push(...names('b', 100).map((name) => committer.commit(changeOf(name), true)))
+    const second = await writes.next()
+    commits.push(...names('a', 5).map((name) => committer.commit(changeOf(name), true)))
+    first.fail(new HoldfastError('store_unavailable', 'away'))
+    second.succeed()
+    const written: string[] = []
+    while (written.length < 105) {
+      const write = await writes.next()
+      written.push(...write.batch)
+      write.succeed()
+    }
+    await Promise.all(commits)
+    expect(written).toEqual([...names('a', 100), ...names('a', 5)])
+  })
+
+  it('C3: looks for the change that breaks a batch with nothing else under way', async () => {
+    const { committer, writes } = pipelined()
+    const commits = names('a', 99)
+      .concat('bad')
+      .map((name) => committer.commit(changeOf(name)))
+    const first = await writes.next()
+    commits.push(...names('b', 100).map((name) => committer.commit(changeOf(name))))
+    const second = await writes.next()
+    first.fail(new Error('broken'))
+    expect(await writes.isQuiet()).toBe(true)
+    second.succeed()
+    for (let turn = 0; turn < 100; turn++) {
+      const write = await writes.next()
+      expect(write.batch).toHaveLength(1)
+      if (write.batch.includes('bad')) write.fail(new Error('broken'))
+      else write.succeed()
+    }
+    const failed = (await Promise.allSettled(commits)).filter(({ status }) => status === 'rejected')
+    expect(failed).toHaveLength(1)
+  })
 })
 
 interface Write {
@@ -89,7 +203,7 @@ interface Write {
 }
 
 /** A store whose commits wait to be told how they end. */
-function slowStore() {
+function slowStore({ canPipeline = false, ...options }: { canPipeline?: boolean; maxBatch?: number; log?: Logger } = {}) {
   const waiting: Write[] = []
   let wake = () => {}
   const commit = (changes: readonly Change[]): Promise<readonly Committed[]> =>
@@ -112,7 +226,7 @@ function slowStore() {
       return waiting.length === 0
     },
   }
-  return { committer: new Committer({ commit } as unknown as Store), writes }
+  return { committer: new Committer({ commit, canPipeline } as unknown as Store, options), writes }
 }
 
 /** The name goes where the batch can show it. */

@@ -1,15 +1,20 @@
 import { codeOf, HoldfastError } from '../model/errors.ts'
+import { type Logger, silentLogger } from '../model/logger.ts'
 import type { Change, Committed } from '../store/change.ts'
 import type { Store } from '../store/store.ts'
+
+/** With a batch under way, so many changes of other threads are worth a batch of their own. */
+const worthASecond = 64
 
 /**
  * Group commit: one committer a process, in front of the store.
  *
  * Idle, it writes as soon as the current turn of the event loop is over; busy, it gathers what arrives and writes it as
- * one batch. It owns the order: changes reach the store in the order in which they were handed in.
+ * one batch. Where the store says that it gains from it, a second batch goes out while the first is under way.
  *
  *   C1  A promise of `commit` resolves only after the store has acknowledged a flush that covers it.
- *   C2  Changes are never reordered, also when a batch is tried again.
+ *   C2  Changes that concern the same thread are never reordered, also when a batch is tried again, and never in two
+ *       batches that are under way at once: the second could be written where the first was not.
  *   C3  A change that breaks its batch is found by writing one by one; its neighbours do not suffer.
  *   C4  Nothing is written twice or out of order: a batch whose outcome is not known is not tried again, and once a change of
  *       a lease has failed, no later one of that lease is written.
@@ -18,8 +23,14 @@ export class Committer {
   readonly #store: Store
   readonly #maxBatch: number
   readonly #maxQueue: number
+  readonly #log: Logger
   #queue: Entry[] = []
-  #isFlushing = false
+  /** Loops that write: one, or two with a store that can pipeline. */
+  #flushing = 0
+  /** Batches that the store has not answered for. */
+  readonly #underWay = new Set<Batch>()
+  /** How many changes have to wait before it is worth looking for a second batch among them. */
+  #nextLook = worthASecond
   #isClosed = false
   /** How many of the next changes are written alone, to find the one that broke its batch. */
   #oneByOne = 0
@@ -30,10 +41,11 @@ export class Committer {
   /** Counts flushes: acknowledgements with the same number arrived in the same turn of the event loop. */
   turn = 0
 
-  constructor(store: Store, options: { maxBatch?: number; maxQueue?: number } = {}) {
+  constructor(store: Store, options: { maxBatch?: number; maxQueue?: number; log?: Logger } = {}) {
     this.#store = store
     this.#maxBatch = options.maxBatch ?? 250
     this.#maxQueue = options.maxQueue ?? 10_000
+    this.#log = options.log ?? silentLogger
   }
 
   /**
@@ -46,7 +58,8 @@ export class Committer {
       return Promise.reject(this.#broken.get(change.guard.leaseId))
     }
     return new Promise((resolve, reject) => {
-      this.#queue.push({ change, isPatient, resolve, reject })
+      const threads = this.#store.canPipeline === true ? threadsOf(change) : []
+      this.#queue.push({ change, threads, isPatient, resolve, reject })
       this.#schedule()
     })
   }
@@ -56,11 +69,14 @@ export class Committer {
     while (this.#queue.length >= this.#maxQueue) await new Promise<void>((resolve) => this.#whenRoom.push(resolve))
   }
 
-  /** Writes what was handed in, then refuses more. What the store does not take within `limitMs` is refused too. */
-  async close(limitMs = 5_000): Promise<void> {
-    const timer = setTimeout(() => this.#abandon(), limitMs)
-    while (this.#queue.length > 0 || this.#isFlushing) await new Promise<void>((resolve) => this.#whenIdle.push(resolve))
-    clearTimeout(timer)
+  /**
+   * Writes what was handed in, then refuses more. What the store does not take within `limitMs` is refused too; what it took and does
+   * not answer for within `answerMs`, which is longer than any store of ours waits, is `outcome_unknown`.
+   */
+  async close({ limitMs = 5_000, answerMs = 40_000 } = {}): Promise<void> {
+    const timers = [setTimeout(() => this.#abandon(), limitMs), setTimeout(() => this.#giveUp(answerMs), answerMs)]
+    while (this.#queue.length > 0 || this.#flushing > 0) await new Promise<void>((resolve) => this.#whenIdle.push(resolve))
+    for (const timer of timers) clearTimeout(timer)
     this.#isClosed = true
   }
 
@@ -69,44 +85,98 @@ export class Committer {
     for (const entry of this.#queue.splice(0)) entry.reject(closedError())
   }
 
+  #giveUp(afterMs: number): void {
+    this.#abandon()
+    const changes = [...this.#underWay].reduce((sum, { entries }) => sum + entries.length, 0)
+    this.#log.error('the store did not answer while closing; whether the last changes were written is not known', {
+      changes,
+      afterMs,
+    })
+    for (const { giveUp } of this.#underWay) giveUp(unansweredError(afterMs))
+  }
+
   #schedule(): void {
-    if (this.#isFlushing) return
-    this.#isFlushing = true
+    if (this.#flushing > 0 && !this.#isWorthASecond()) return
+    this.#flushing++
     setImmediate(this.#flush)
+  }
+
+  #isWorthASecond(): boolean {
+    if (this.#store.canPipeline !== true || this.#flushing > 1) return false
+    return this.#underWay.size === 1 && this.#oneByOne === 0 && this.#queue.length >= this.#nextLook
   }
 
   readonly #flush = async (): Promise<void> => {
     let failures = 0
-    while (this.#queue.length > 0) {
-      const batch = this.#queue.splice(0, this.#oneByOne > 0 ? 1 : this.#maxBatch)
-      const isDone = await this.#write(batch)
+    for (let batch = this.#take(); batch.length > 0; batch = this.#take()) {
+      const isAlone = this.#oneByOne > 0
+      const isDone = await this.#write(batch, isAlone)
       failures = isDone ? 0 : failures + 1
       if (!isDone) await sleep(Math.min(1_000, 10 * 2 ** failures))
       if (this.#queue.length < this.#maxQueue) for (const wake of this.#whenRoom.splice(0)) wake()
       // What the acknowledgements set off in this turn joins the next batch.
       if (isDone) await nextTurn()
     }
-    this.#isFlushing = false
-    for (const wake of this.#whenIdle.splice(0)) wake()
+    this.#flushing--
+    if (this.#flushing === 0) for (const wake of this.#whenIdle.splice(0)) wake()
+  }
+
+  #take(): Entry[] {
+    if (this.#underWay.size > 0) return this.#takeSecond()
+    this.#nextLook = worthASecond
+    return this.#queue.splice(0, this.#oneByOne > 0 ? 1 : this.#maxBatch)
+  }
+
+  /** With another batch under way: what concerns none of its threads, in order, where that is worth it (C2). */
+  #takeSecond(): Entry[] {
+    if (this.#oneByOne > 0 || this.#queue.length < this.#nextLook) return []
+    const passedBy = new Set([...this.#underWay].flatMap(({ entries }) => entries.flatMap(({ threads }) => threads)))
+    const taken: Entry[] = []
+    const left: Entry[] = []
+    for (const entry of this.#queue) {
+      if (taken.length < this.#maxBatch && !entry.threads.some((thread) => passedBy.has(thread))) taken.push(entry)
+      else {
+        left.push(entry)
+        for (const thread of entry.threads) passedBy.add(thread)
+      }
+    }
+    const isWorthIt = taken.length >= worthASecond
+    this.#nextLook = isWorthIt ? worthASecond : this.#queue.length + worthASecond
+    if (!isWorthIt) return []
+    this.#queue = left
+    return taken
   }
 
   /** Writes a batch; what has to wait for the store goes back to the front of the queue. */
-  async #write(batch: Entry[]): Promise<boolean> {
+  async #write(entries: Entry[], isAlone: boolean): Promise<boolean> {
     try {
-      const answers = await this.#store.commit(batch.map((entry) => entry.change))
+      const answers = await this.#ask(entries)
       this.turn++
-      for (let i = 0; i < batch.length; i++) batch[i]?.resolve(answers[i] as Committed)
+      for (let i = 0; i < entries.length; i++) entries[i]?.resolve(answers[i] as Committed)
     } catch (error) {
-      if (isOutage(error)) return this.#putBack(batch, error)
-      if (batch.length > 1 && codeOf(error) !== 'outcome_unknown') {
-        this.#queue.unshift(...batch)
-        this.#oneByOne = batch.length
+      if (isOutage(error)) return this.#putBack(entries, error)
+      if (entries.length > 1 && codeOf(error) !== 'outcome_unknown') {
+        this.#queue.unshift(...entries)
+        this.#oneByOne += entries.length
         return true
       }
-      this.#fail(batch, error)
+      this.#fail(entries, error)
     }
-    if (this.#oneByOne > 0) this.#oneByOne--
+    if (isAlone) this.#oneByOne--
     return true
+  }
+
+  async #ask(entries: Entry[]): Promise<readonly Committed[]> {
+    const { promise, resolve, reject } = Promise.withResolvers<readonly Committed[]>()
+    const batch: Batch = { entries, giveUp: reject }
+    this.#underWay.add(batch)
+    try {
+      this.#store.commit(entries.map((entry) => entry.change)).then(resolve, reject)
+      if (this.#queue.length > 0) this.#schedule()
+      return await promise
+    } finally {
+      this.#underWay.delete(batch)
+    }
   }
 
   /** Rejects these changes, and of their leases also what waits behind them (C4). */
@@ -129,9 +199,20 @@ export class Committer {
 
 interface Entry {
   readonly change: Change
+  /** The threads that it concerns; empty where nobody asks. */
+  readonly threads: readonly string[]
   readonly isPatient: boolean
   readonly resolve: (answer: Committed) => void
   readonly reject: (error: unknown) => void
+}
+
+interface Batch {
+  readonly entries: readonly Entry[]
+  readonly giveUp: (error: unknown) => void
+}
+
+function threadsOf({ owner, threadId, creates = [] }: Change): string[] {
+  return [{ owner, threadId }, ...creates].map((one) => `${one.owner.length}:${one.owner}${one.threadId}`)
 }
 
 /** Nothing was written, and trying again may help. */
@@ -142,6 +223,14 @@ export function isOutage(error: unknown): boolean {
 
 function closedError(): HoldfastError {
   return new HoldfastError('closed', 'This Holdfast was closed; nothing was written. Open it again to go on.')
+}
+
+function unansweredError(afterMs: number): HoldfastError {
+  return new HoldfastError(
+    'outcome_unknown',
+    `The store did not answer within ${afterMs} ms of closing; whether this change was written is not known. Open again and read it.`,
+    { details: { afterMs } },
+  )
 }
 
 function sleep(ms: number): Promise<void> {

@@ -2,13 +2,13 @@ import { codeOf, HoldfastError, isNotHappened } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isOpen, type Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
-import { retryDelayMs } from '../model/retry.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
+import { isOutage } from './committer.ts'
 import type { EffectOptions } from './context.ts'
 import type { Execution } from './execution.ts'
-import { failureEvent, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
+import { failureEvent, nextAttempt, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
 import { withTimeout } from './with-timeout.ts'
 
 /** How often a run in memory looks whether somebody else has closed the operation it waits for. */
@@ -183,8 +183,8 @@ class Effect<T> {
         execution.calls.inBody(this.#call.path, async () => (check as NonNullable<typeof check>)(this.#key)),
       )
       if (!looked.ok) {
-        const delayMs = retryDelayMs(policy, tries, looked.error, Math.random())
-        if (delayMs === null) return this.#doubt(looked.error)
+        const { error, delayMs } = nextAttempt(policy, tries, looked.error)
+        if (delayMs === null) return this.#doubt(error)
         await waitForRetry(execution, this.#call, execution.now() + delayMs)
         continue
       }
@@ -259,12 +259,12 @@ class Effect<T> {
     const attempt = this.#attempt
     this.#failures++
     const used = this.#failures - (this.#call.history?.reopenedFailures ?? 0)
-    const delayMs = retryDelayMs(policyOf(execution, this.#options), used, cause, Math.random())
-    if (delayMs === null) {
+    const next = nextAttempt(policyOf(execution, this.#options), used, cause)
+    if (next.delayMs === null) {
       this.#failures--
-      return how.isOpen ? this.#doubt(error) : this.#failForGood(cause, 'fail')
+      return how.isOpen ? this.#doubt(next.error === cause ? error : next.error) : this.#failForGood(next.error, 'fail')
     }
-    const retryAt = execution.now() + delayMs
+    const retryAt = execution.now() + next.delayMs
     const failure = {
       error: cause,
       final: false,
@@ -310,7 +310,7 @@ class Effect<T> {
     const operation = await this.#execution.store
       .readOperation({ owner: execution.owner, key: this.#key })
       .catch((error: unknown) => {
-        if (codeOf(error) !== 'store_unavailable') throw error
+        if (!isOutage(error)) throw error
         // Out of reach for now: it is looked at again.
         return null
       })

@@ -6,7 +6,7 @@ import { validate } from '../model/schema.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import type { Claim, Store } from '../store/store.ts'
 import { blamed } from './blame.ts'
-import type { Committer } from './committer.ts'
+import { type Committer, isOutage } from './committer.ts'
 import { Execution, type ExecutionEnd } from './execution.ts'
 import { RunContext } from './run-context.ts'
 import { countDeath, emptyTape, readTape, runningCalls, type Tape } from './tape.ts'
@@ -187,7 +187,7 @@ function watchTimeout(execution: Execution): void {
   void execution.ended.then(() => clearTimeout(timer))
 }
 
-/** What can't be read is not executed: the run is paused with what is wrong. An outage just gives it back. */
+/** What can't be read is not executed: the run is paused with what is wrong, or handed back where another try may help. */
 async function quarantine(
   engine: Engine,
   workflow: AnyWorkflow,
@@ -206,8 +206,13 @@ async function quarantine(
   })
   onExecution(execution)
   engine.log.error('a run could not be loaded', { runId: claim.run.id, error })
-  // Out of reach: somebody tries again in a while. Anything else would go wrong in the same way for ever.
-  if (codeOf(error) === 'store_unavailable') await execution.handBack(loadAgainMs)
+  // Out of reach: somebody tries again in a while. What is known to go wrong in the same way for ever is not tried again, and
+  // what nobody knows is counted, so that it is not tried for ever.
+  const code = codeOf(error)
+  if (isOutage(error) || code === 'outcome_unknown' || code === 'timeout')
+    await execution.handBack(loadAgainMs, { isCounted: false })
+  else if (code === undefined && claim.run.claimsWithoutProgress < poisonLimit)
+    await execution.handBack(loadAgainMs, { isCounted: true })
   else await execution.pauseNow('poisoned', toStorableError(error))
   await execution.ended
   return { kind: 'lost' }

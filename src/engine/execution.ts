@@ -60,10 +60,17 @@ export class Execution {
   readonly #throwers = new Set<(error: Error) => void>()
   #clockBase: { now: number; at: number }
   #updateCount = 0
+  /** The count of the last update on the tape. */
+  #recordedUpdates = 0
   #busy = 0
   #stop: Stop | null = null
   #hasEnded = false
-  #isCheckingMail = false
+  /** The process wants to end: nothing is waited for any more. */
+  #isForced = false
+  #mailCheck: Promise<void> | null = null
+  #hasNewMail = false
+  /** A mail check that results wait for. */
+  #mailBeforeResults: Promise<void> | null = null
   #hasProgress = false
   #lastSeq: number
   #endState: StateAt | undefined
@@ -79,6 +86,7 @@ export class Execution {
     this.tape = options.tape
     this.log = options.log
     this.#committer = options.committer
+    for (const count of options.tape.updates.keys()) this.#recordedUpdates = Math.max(this.#recordedUpdates, count)
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
     this.calls = new Calls(options.claim.run.owner, options.claim.run.id, options.tape)
@@ -259,6 +267,7 @@ export class Execution {
       const answer = await this.#write(this.#writer.change(events, { hasProgress: true, ...options }))
       if (!answer.ok) throw this.#refused(answer.refusal)
       this.#hasProgress = true
+      if (answer.hasMail || this.#mailBeforeResults !== null) await this.#readMailFirst(answer.hasMail)
       if (!this.#handOut.takeTurn()) await this.#handOut.next()
     } finally {
       this.#resultsOnTheirWay--
@@ -335,7 +344,7 @@ export class Execution {
         if (codeOf(error) === 'outcome_unknown') return this.#startOver(error)
         if (!isOutage(error)) throw error
       }
-      await new Promise((resolve) => setTimeout(resolve, Math.min(1_000, 20 * 2 ** tries)))
+      await backOff(tries)
       if (this.isDetached) return never()
       this.throwIfEnded()
     }
@@ -400,8 +409,7 @@ export class Execution {
   }
 
   #hasSeenAllUpdates(): boolean {
-    for (const count of this.tape.updates.keys()) if (count > this.#updateCount) return false
-    return true
+    return this.#updateCount >= this.#recordedUpdates
   }
 
   // ── stopping ─────────────────────────────────────────────────────────────
@@ -456,16 +464,18 @@ export class Execution {
 
   /** Grace is over: hand the run back although something still runs. Its writes will be refused. */
   async forceStop(): Promise<void> {
+    this.#isForced = true
     if (this.#hasEnded) return
     this.#abort?.abort(new HoldfastError('closed', `Holdfast is closing; run "${this.runId}" is handed over.`))
     if (this.#stop === null || this.#stop.kind === 'release') await this.#stopNow({ kind: 'release' })
     else await this.#stopNow(this.#stop)
   }
 
-  /** Hands the run back for a while: what it needs is out of reach. */
-  async handBack(inMs: number): Promise<void> {
+  /** Hands the run back for a while: what it needs could not be read. `isCounted`: as a claim without progress. */
+  async handBack(inMs: number, { isCounted }: { isCounted: boolean }): Promise<void> {
     if (this.#hasEnded) return
-    await this.#endWith([], { status: 'pending', reason: null, due: { inMs }, uncountClaim: true }, { kind: 'released' })
+    const run = { status: 'pending', reason: null, due: { inMs }, ...(!isCounted && { uncountClaim: true }) } as const
+    await this.#endWith([], run, { kind: 'released' })
   }
 
   /** The function returned or threw: the last commit of the run. */
@@ -499,10 +509,39 @@ export class Execution {
 
   // ── inside ───────────────────────────────────────────────────────────────
 
-  /** Reads messages of others: requests to pause or cancel. */
-  async checkMail(): Promise<void> {
-    if (this.#isCheckingMail || this.#hasEnded) return
-    this.#isCheckingMail = true
+  /** Reads messages of others: requests to pause or cancel. Resolves when everything that is there by now was read. */
+  checkMail(): Promise<void> {
+    this.#hasNewMail = true
+    this.#mailCheck ??= this.#readMail().finally(() => {
+      this.#mailCheck = null
+    })
+    return this.#mailCheck
+  }
+
+  async #readMail(): Promise<void> {
+    // What comes while the inbox is being read may not be in the answer.
+    while (this.#hasNewMail && !this.#hasEnded) {
+      this.#hasNewMail = false
+      await this.#readInbox()
+    }
+  }
+
+  /**
+   * Somebody asked for something before this result was written: the function hears of it before it goes on, so that a pause
+   * holds here, however far away the store is. Results behind it wait too (E3).
+   */
+  async #readMailFirst(hasMail: boolean): Promise<void> {
+    if (hasMail) {
+      const check = this.checkMail()
+      this.#mailBeforeResults = check
+      void check.then(() => {
+        if (this.#mailBeforeResults === check) this.#mailBeforeResults = null
+      })
+    }
+    await this.#mailBeforeResults
+  }
+
+  async #readInbox(): Promise<void> {
     try {
       const messages = await this.store.readInbox({ owner: this.owner, runId: this.runId })
       let pause: { readonly by: string | undefined } | null = null
@@ -520,8 +559,6 @@ export class Execution {
       if (pause !== null) this.requestPause(pause.by)
     } catch (error) {
       this.log.warn('inbox could not be read', { runId: this.runId, error })
-    } finally {
-      this.#isCheckingMail = false
     }
   }
 
@@ -553,7 +590,7 @@ export class Execution {
     return never()
   }
 
-  /** Gives the lease up past the committer, which writes no more for it. If this fails too, the lease runs out. */
+  /** Gives the lease up past the committer, which writes no more for it. A store out of reach is waited for: nobody died. */
   async #giveLeaseUp(error: unknown): Promise<void> {
     const { owner, id: runId, threadId, epoch } = this.claim.run
     // An unknown outcome is the store's doing. A write that can't be made at all must count, or it would be tried for ever.
@@ -569,9 +606,19 @@ export class Execution {
       },
       run: { status: 'pending', reason: null, due: { inMs: 0 }, ...(isUnknown && { uncountClaim: true }) },
     }
-    await this.store.commit([change]).catch((again: unknown) => {
-      this.log.warn('a run could not be handed back; it will be taken up again when its lease is over', { runId, error: again })
-    })
+    for (let tries = 0; ; tries++) {
+      try {
+        // Written before or taken by somebody else, it is refused: either way it is given up.
+        return void (await this.store.commit([change]))
+      } catch (again) {
+        const mayHelp = isOutage(again) || codeOf(again) === 'outcome_unknown'
+        if (mayHelp && !this.#isForced) await backOff(tries)
+        else {
+          const message = 'a run could not be handed back; it will be taken up again when its lease is over'
+          return this.log.warn(message, { runId, error: again })
+        }
+      }
+    }
   }
 
   /** Takes from an answer what concerns the execution as a whole. */
@@ -768,6 +815,11 @@ export type Stop =
 export type ExecutionEnd =
   | { readonly kind: RunStatus | 'released' | 'lost' }
   | { readonly kind: 'continued'; readonly base: StateAt; readonly tapeNumber: number; readonly input: unknown }
+
+/** Waits before another try. */
+function backOff(tries: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, Math.min(1_000, 20 * 2 ** tries)))
+}
 
 /** How a call of a detached execution answers. */
 export function never<T>(): Promise<T> {

@@ -7,7 +7,7 @@ import type { Call } from './calls.ts'
 import type { Context, EffectOptions, MapOptions, OpenStep, StepHandle, StepOptions } from './context.ts'
 import { runEffect } from './effect-runner.ts'
 import { type Execution, never } from './execution.ts'
-import { failureEvent, resultOf, runStep } from './step-runner.ts'
+import { failureEvent, refuseDeadly, resultOf, runStep } from './step-runner.ts'
 import { callKey } from './tape.ts'
 import { runTransaction } from './transaction-runner.ts'
 
@@ -201,10 +201,12 @@ export class RunContext implements Context<never> {
       return { recorded: resultOf<T>(execution, call, await execution.recorded(call)), complete: refuse, fail: refuse }
     }
     if (!execution.isOpen) await execution.pass(call)
+    await refuseDeadly(execution, call)
     const attempt = (call.history?.failures ?? 0) + 1
     const started = performance.now()
     execution.ride(execution.event('step_started', call, { attempt }))
     execution.begin(call)
+    if (execution.mustRecordStarts) await execution.commit([], {})
     let isOpen = true
     const close = async (event: ReturnType<Execution['event']>): Promise<void> => {
       if (!isOpen) await refuse()

@@ -27,18 +27,17 @@ export async function runStep<T>(execution: Execution, call: Call, body: Body<T>
 
   if (!execution.isOpen) await execution.pass(call)
   if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
-  if (call.history?.next === 'fallback') return runFallback(execution, call, options, call.history.lastError, failures)
+  if (call.history?.next === 'fallback') {
+    // Counted anew since the failure: these are deaths of the fallback.
+    const { fallback: _, ...rest } = options
+    const death = deathOf(execution, call)
+    if (death !== null) return failed(execution, call, rest, death, failures + 1, null)
+    return runFallback(execution, call, options, call.history.lastError, failures)
+  }
   // The worker died between the last failure and the pause: it pauses now, without another attempt.
   if (call.history?.next === 'pause') return pauseForPerson(execution, call.history.lastError)
-  if ((call.history?.deaths ?? 0) >= stepDeathLimit) {
-    const error = new HoldfastError(
-      'worker_died',
-      `Step "${call.path}" of run "${execution.runId}" was running at ${stepDeathLimit} deaths of its worker and is not tried again. ` +
-        'Give it a fallback, or find out why it brings the process down (out of memory?).',
-      { details: { runId: execution.runId, step: call.path } },
-    )
-    return failed(execution, call, options, error, failures + 1, null)
-  }
+  const death = deathOf(execution, call)
+  if (death !== null) return failed(execution, call, options, death, failures + 1, null)
 
   for (;;) {
     const attempt = failures + 1
@@ -46,17 +45,37 @@ export async function runStep<T>(execution: Execution, call: Call, body: Body<T>
     if (outcome.ok) return outcome.value
     execution.throwIfEnded()
     failures++
-    const delayMs = retryDelayMs(policy, failures - reopened, outcome.error, Math.random())
-    if (delayMs === null) return failed(execution, call, options, outcome.error, attempt, outcome.durationMs)
+    const { error, delayMs } = nextAttempt(policy, failures - reopened, outcome.error)
+    if (delayMs === null) return failed(execution, call, options, error, attempt, outcome.durationMs)
     const retryAt = execution.now() + delayMs
-    await recordFailure(
-      execution,
-      call,
-      { error: outcome.error, final: false, next: 'retry', retryAt },
-      attempt,
-      outcome.durationMs,
-    )
+    await recordFailure(execution, call, { error, final: false, next: 'retry', retryAt }, attempt, outcome.durationMs)
     await waitForRetry(execution, call, retryAt)
+  }
+}
+
+/** The error of a step that was running at too many deaths of its worker; null if it may be tried. */
+export function deathOf({ runId }: Execution, call: Call): HoldfastError | null {
+  if ((call.history?.deaths ?? 0) < stepDeathLimit) return null
+  return new HoldfastError(
+    'worker_died',
+    `Step "${call.path}" of run "${runId}" was running at ${stepDeathLimit} deaths of its worker and is not tried again. ` +
+      'Give it a fallback, or find out why it brings the process down (out of memory?).',
+    { details: { runId, step: call.path } },
+  )
+}
+
+/** For a step without policies of its own: fails it for good when it was running at too many deaths of its worker. */
+export async function refuseDeadly(execution: Execution, call: Call): Promise<void> {
+  const death = deathOf(execution, call)
+  if (death !== null) await failed(execution, call, {}, death, (call.history?.failures ?? 0) + 1, null)
+}
+
+/** When the next attempt comes, if there is one. A `retryIf` that throws is a failure itself: its error, and no further attempt. */
+export function nextAttempt(policy: RetryPolicy, failures: number, error: unknown): { error: unknown; delayMs: number | null } {
+  try {
+    return { error, delayMs: retryDelayMs(policy, failures, error, Math.random()) }
+  } catch (thrown) {
+    return { error: thrown, delayMs: null }
   }
 }
 
@@ -214,8 +233,10 @@ async function runFallback<T>(
   const { fallback } = options
   if (fallback === undefined) return failed(execution, call, options, error, failures, null)
   const started = performance.now()
+  execution.ride(execution.event('step_started', call, { attempt: failures + 1, data: { via: 'fallback' } }))
   execution.begin(call)
   try {
+    if (execution.mustRecordStarts) await execution.commit([], {})
     const cause = reviveError(error ?? new Error('unknown failure'))
     const value = await untilCancelled(
       execution,

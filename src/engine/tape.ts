@@ -185,6 +185,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         delete history.next
         delete history.retryAt
         if (next === 'fallback' || next === 'pause') history.next = next
+        // From here on it is the fallback that brings its worker down.
+        if (next === 'fallback') history.deaths = 0
         if (retryAt !== undefined) history.retryAt = retryAt
         if (kind === 'effect') history.effect = open === true ? 'intended' : 'not_happened'
         if (next === 'throw') settle(kind, record, true)

@@ -5,7 +5,7 @@ import type { SqlTransaction } from '../store/store.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import type { Execution } from './execution.ts'
-import { failureEvent, resultOf } from './step-runner.ts'
+import { failureEvent, refuseDeadly, resultOf } from './step-runner.ts'
 
 const transactionMs = 5_000
 
@@ -20,24 +20,31 @@ export async function runTransaction<T>(
 ): Promise<T> {
   if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
   if (!execution.isOpen) await execution.pass(call)
+  await refuseDeadly(execution, call)
   const attempt = (call.history?.failures ?? 0) + 1
   const started = performance.now()
   const elapsed = () => Math.round(performance.now() - started)
-  const begun = execution.event('step_started', call, { attempt })
+  const start = execution.event('step_started', call, { attempt })
+  // After a death it is durable before the body begins; otherwise it belongs to the transaction.
+  const begun = execution.mustRecordStarts ? [] : [start]
   let result: { value: T; payload: Payload | null } | undefined
   execution.begin(call)
   try {
+    if (begun.length === 0) {
+      execution.ride(start)
+      await execution.commit([], {})
+    }
     await execution.transact(transactionMs, async (tx) => {
       const value = await execution.calls.inBody(call.path, async () => body(tx))
       const data = value === undefined ? {} : { data: { result: value } }
       const completed = execution.event('step_completed', call, { attempt, durationMs: elapsed(), ...data })
       result = { value, payload: completed.payload }
-      return [begun, completed]
+      return [...begun, completed]
     })
   } catch (error) {
     execution.throwIfEnded()
     const failed = failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, elapsed())
-    await execution.commitResult([begun, failed], { failureOf: call.key })
+    await execution.commitResult([...begun, failed], { failureOf: call.key })
     throw blame(reviveError((execution.codec.decode(failed.payload as Payload) as { error: Error }).error), [call.key])
   } finally {
     execution.end(call)

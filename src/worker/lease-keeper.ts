@@ -6,6 +6,8 @@ import type { Claim, Hint } from '../store/store.ts'
 const flushEveryMs = 50
 /** Another process wrote something: how soon the inboxes are looked at. */
 const mailEveryMs = 100
+/** A renewal that failed is tried again after this long, then after twice that, and so on up to a tenth of the lease. */
+const firstRetryMs = 25
 
 /**
  * Keeps what a worker holds alive: renews leases at a third of their time, tells executions of lost ones at once, looks
@@ -19,10 +21,14 @@ export class LeaseKeeper {
   /** Claimed, and still being read from the store. */
   readonly #loading: ReadonlySet<Claim>
   #renewTimer: NodeJS.Timeout | undefined
+  #retryTimer: NodeJS.Timeout | undefined
+  #failures = 0
+  #isStopped = false
   #flushTimer: NodeJS.Timeout | undefined
   #mailTimer: NodeJS.Timeout | undefined
   #renewing: Promise<void> | undefined
-  #lastRenewal = { at: 0, wallAt: 0 }
+  /** When the last renewal that succeeded was sent. */
+  #lastRenewal: Instant = { at: 0, wallAt: 0 }
 
   constructor(engine: Engine, executions: ReadonlySet<Execution>, loading: ReadonlySet<Claim>) {
     this.#engine = engine
@@ -31,7 +37,7 @@ export class LeaseKeeper {
   }
 
   start(): void {
-    this.#noteRenewal()
+    this.#noteRenewal(now())
     this.#renewTimer = setInterval(() => void this.renew(), this.#engine.leaseMs / 3)
     this.#flushTimer = setInterval(() => {
       for (const execution of this.#executions) execution.flushIfOld()
@@ -42,6 +48,8 @@ export class LeaseKeeper {
     clearInterval(this.#renewTimer)
     clearInterval(this.#flushTimer)
     clearTimeout(this.#mailTimer)
+    this.#isStopped = true
+    clearTimeout(this.#retryTimer)
   }
 
   /** A notification: mail for a run that is held here, perhaps. */
@@ -68,22 +76,24 @@ export class LeaseKeeper {
   }
 
   /**
-   * Awaited before claiming. A process that was stopped or blocked past its leases would otherwise take its own runs from
-   * itself, and execute again what it is in the middle of.
+   * Awaited before claiming. A process that was stopped, blocked or cut off past its leases would otherwise take its own runs
+   * from itself, and execute again what it is in the middle of. False: they could not be renewed, so nothing may be claimed.
    */
-  async renewIfLate(): Promise<void> {
+  async renewIfLate(): Promise<boolean> {
     // Twice, because a renewal that was under way may have been written before the process was stopped.
     for (let tries = 0; tries < 2 && this.#isLate(); tries++) await this.renew()
+    return this.#failures === 0 || !this.#isLate()
   }
 
   async #renewHeld(): Promise<void> {
-    this.#noteRenewal()
+    const sentAt = now()
     const held = [...this.#executions].filter((execution) => !execution.hasEnded)
     const claims = [...held.map(({ claim }) => claim), ...this.#loading]
-    if (claims.length === 0) return
+    if (claims.length === 0) return this.#noteRenewal(sentAt)
     try {
       const leases = claims.map(({ run, leaseId }) => ({ owner: run.owner, runId: run.id, epoch: run.epoch, leaseId }))
       const answers = await this.#engine.store.renew({ leaseMs: this.#engine.leaseMs, leases })
+      this.#noteRenewal(sentAt)
       for (const [index, answer] of answers.entries()) {
         const execution = held[index]
         if (!answer.isHeld) execution?.lose()
@@ -91,12 +101,22 @@ export class LeaseKeeper {
       }
     } catch (error) {
       // Not knowing is not losing: the next commit or renewal decides, and the store fences whatever comes too late.
-      this.#engine.log.warn('leases could not be renewed', { count: held.length, error })
+      this.#engine.log.warn('leases could not be renewed', { count: claims.length, error })
+      this.#retrySoon()
     }
   }
 
-  #noteRenewal(): void {
-    this.#lastRenewal = { at: performance.now(), wallAt: Date.now() }
+  /** Waiting for the next third of the lease could lose what the store, back by then, would still have renewed. */
+  #retrySoon(): void {
+    if (this.#isStopped) return
+    const delayMs = Math.min(this.#engine.leaseMs / 10, firstRetryMs * 2 ** this.#failures++)
+    clearTimeout(this.#retryTimer)
+    this.#retryTimer = setTimeout(() => void this.renew(), delayMs)
+  }
+
+  #noteRenewal(sentAt: Instant): void {
+    this.#lastRenewal = sentAt
+    this.#failures = 0
   }
 
   /** By either clock: the monotonic one stands still while the machine sleeps, the other can be set back. */
@@ -104,4 +124,13 @@ export class LeaseKeeper {
     const { at, wallAt } = this.#lastRenewal
     return Math.max(performance.now() - at, Date.now() - wallAt) > this.#engine.leaseMs / 2
   }
+}
+
+interface Instant {
+  readonly at: number
+  readonly wallAt: number
+}
+
+function now(): Instant {
+  return { at: performance.now(), wallAt: Date.now() }
 }

@@ -21,6 +21,9 @@ export interface WorkerOptions {
   readonly closeGraceMs?: number
 }
 
+/** After an error a round waits at most this part of the lease, and after an outage that may have ended leases twice that long. */
+const backOffShare = 1 / 10
+
 /** How long a run that was claimed in vain is watched before the next such run may come. */
 const probationMs = 10_000
 
@@ -30,6 +33,7 @@ const probationMs = 10_000
  *   W1  An error in a round is reported and backs off; it never ends the loop and never spins.
  *   W2  Of runs that were claimed in vain one executes at a time: the one that brings its workers down does not take others with it.
  *   W3  Stopping: stop claiming, wait, abort, release.
+ *   W4  After an outage that outlasted leases everybody's renewals come before anybody's claims, as far as waiting can do it.
  */
 export class Worker {
   readonly #engine: Engine
@@ -50,6 +54,8 @@ export class Worker {
   #wake: (() => void) | undefined
   #isWoken = false
   #errorCount = 0
+  #failsSince = 0
+  #claimsFrom = 0
   #loop: Promise<void> | undefined
   #unsubscribe: (() => void) | undefined
 
@@ -91,8 +97,9 @@ export class Worker {
     this.#isStopping = true
     this.#unsubscribe?.()
     this.wake()
-    await this.#loop
+    // At once: a claim that is under way may take its time. What it brings is told when it begins.
     for (const execution of this.#executions) execution.requestRelease()
+    await this.#loop
     await this.#untilIdle(this.#closeGraceMs)
     this.#isGraceOver = true
     for (const execution of this.#executions) void execution.forceStop()
@@ -114,7 +121,10 @@ export class Worker {
     const workflows = this.#claimable()
     if (limit <= 0 || workflows.length === 0) return this.#pollMs
     try {
-      await this.#keeper.renewIfLate()
+      if (this.#errorCount > 0) await this.#noteReturn()
+      const waitMs = this.#claimsFrom - performance.now()
+      if (waitMs > 0) return waitMs
+      if (!(await this.#keeper.renewIfLate())) return this.#backOff()
       const claims = await this.#engine.store.claim({
         workerId: this.#workerId,
         leaseMs: this.#engine.leaseMs,
@@ -130,10 +140,24 @@ export class Worker {
       }
       return claims.length > 0 && claims.length === limit ? 0 : this.#pollMs
     } catch (error) {
-      this.#errorCount++
-      this.#engine.log.error('claiming failed', { error, errorCount: this.#errorCount })
-      return Math.min(5_000, this.#pollMs * 2 ** this.#errorCount)
+      this.#engine.log.error('claiming failed', { error, errorCount: this.#errorCount + 1 })
+      return this.#backOff()
     }
+  }
+
+  #backOff(): number {
+    if (this.#errorCount === 0) this.#failsSince = performance.now()
+    this.#errorCount++
+    return Math.min(this.#engine.leaseMs * backOffShare, this.#pollMs * 2 ** this.#errorCount)
+  }
+
+  /** The store answers again, after so long that leases may be over whose holders live: they get the time to renew them (W4). */
+  async #noteReturn(): Promise<void> {
+    const { store, leaseMs } = this.#engine
+    await store.now()
+    this.#errorCount = 0
+    const now = performance.now()
+    if (now - this.#failsSince > leaseMs / 2) this.#claimsFrom = now + 2 * leaseMs * backOffShare
   }
 
   async #execute(claim: Claim): Promise<void> {

@@ -6,7 +6,7 @@ import { type HoldfastError, open as openHoldfast, state, workflow } from 'holdf
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { startProgramMounted } from './programs.ts'
 import { becomes, codeOfRejection, failureOf } from './runs.ts'
-import { onEverySqlStore, onEveryStore } from './stores.ts'
+import { onEveryStore, onSqlite } from './stores.ts'
 
 /** What no store keeps, and the code that says so. Made anew each time, since a few of them are large. */
 const refusedValues: Record<string, () => [value: unknown, code: string]> = {
@@ -481,7 +481,7 @@ describe('open', () => {
   })
 })
 
-onEverySqlStore('a store file', (scene) => {
+onSqlite('a store file', (scene) => {
   const fileOf = () => scene.url.replace(/^sqlite:/, '')
   const echo = workflow('echo', (ctx, input: unknown) => ctx.step('echo', () => input))
 

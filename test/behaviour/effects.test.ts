@@ -710,6 +710,7 @@ onEverySharedStore('a process that is killed between sending and recording', (sc
     const file = join(scene.folder, 'provider')
     expect(await startProgram('send-and-die', scene.url, file, declaration).ended).toBe('SIGKILL')
     expect(sentKeys(file)).toHaveLength(1)
+    scene.outlastKilled()
     const hf = await scene.open({ workflows: [makeMailer(file, declaration)] })
     return { file, hf, run: await hf.runs.get<string>('mail-run') }
   }

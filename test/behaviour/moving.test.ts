@@ -162,7 +162,7 @@ describe('copyStore', () => {
     if (name !== 'postgres') return place.target
     // The tests of a file share a database there.
     await place.sql?.(`DROP SCHEMA IF EXISTS copy_${part} CASCADE`)
-    return `${place.url}?schema=copy_${part}`
+    return `${place.url}`.replace(/schema=\w+/, `schema=copy_${part}`)
   }
 
   /** Threads of several owners, one of them deleted, and a run in flight whose process is gone. */

@@ -1,7 +1,7 @@
 import { type HoldfastError, type RunEvent, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { z } from 'zod'
-import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
+import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged, noting } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 const echo = workflow('echo', (ctx, input: unknown) => ctx.step('echo', () => input))
@@ -246,7 +246,7 @@ onEveryStore('runs.get and runs.list', ({ open }) => {
   })
 })
 
-onEveryStore('pause and resume', ({ open, advance }) => {
+onEveryStore('pause and resume', ({ open, openWrapped, advance }) => {
   it('pause lets the running step finish, starts nothing new, and survives; resume goes on', async () => {
     const ran: string[] = []
     const inFirst = gate()
@@ -260,10 +260,12 @@ onEveryStore('pause and resume', ({ open, advance }) => {
       await ctx.step('second', () => void ran.push('second'))
       return 'done'
     })
-    const hf = await open({ workflows: [work] })
+    const asked = gate()
+    const hf = await openWrapped(noting('deliver', asked.open), { workflows: [work] })
     const run = await hf.start(work, undefined, { id: 'r' })
     await inFirst.promise
     const pausing = run.pause({ by: 'olga' })
+    await asked.promise
     release.open()
     await pausing
     await becomes(run, 'paused')
@@ -293,11 +295,13 @@ onEveryStore('pause and resume', ({ open, advance }) => {
       return ctx.step('b', () => 'b')
     })
     const worker = await open({ workflows: [work] })
-    const client = await open({ worker: false })
+    const asked = gate()
+    const client = await openWrapped(noting('deliver', asked.open), { worker: false })
     await worker.start(work, undefined, { id: 'r' })
     await inBody.promise
     const run = await client.runs.get('r')
     const pausing = run.pause()
+    await asked.promise
     release.open()
     await pausing
     await becomes(run, 'paused')
@@ -370,7 +374,7 @@ onEveryStore('pause and resume', ({ open, advance }) => {
   })
 })
 
-onEveryStore('cancel', ({ open }) => {
+onEveryStore('cancel', ({ open, openWrapped }) => {
   it('reaches the running step, and nothing of the run executes afterwards', async () => {
     const ran: string[] = []
     const inBody = gate()
@@ -459,10 +463,12 @@ onEveryStore('cancel', ({ open }) => {
         },
       }),
     )
-    const hf = await open()
+    const asked = gate()
+    const hf = await openWrapped(noting('deliver', asked.open))
     const run = await hf.start(mail)
     await sending.promise
     const cancelling = run.cancel()
+    await asked.promise
     release.open()
     await cancelling
     expect(await run.info()).toMatchObject({ status: 'cancelled' })
@@ -488,7 +494,8 @@ onEveryStore('a finished run', ({ open }) => {
     const hf = await open()
     const run = await hf.start(echo, 'x')
     await run.result()
-    for (const act of [run.pause(), run.resume(), run.cancel(), run.retry()]) expect(await codeOfRejection(act)).toBe('conflict')
+    const acts = [run.pause(), run.resume(), run.cancel(), run.retry()]
+    expect(new Set(await Promise.all(acts.map(codeOfRejection)))).toEqual(new Set(['conflict']))
     expect(await run.info()).toMatchObject({ status: 'completed' })
   })
 
@@ -501,7 +508,8 @@ onEveryStore('a finished run', ({ open }) => {
     const hf = await open()
     const run = await hf.start(fails)
     await failureOf(run)
-    for (const act of [run.pause(), run.resume(), run.cancel()]) expect(await codeOfRejection(act)).toBe('conflict')
+    const acts = [run.pause(), run.resume(), run.cancel()]
+    expect(new Set(await Promise.all(acts.map(codeOfRejection)))).toEqual(new Set(['conflict']))
     await run.retry()
     await failureOf(run)
     expect((await eventTypes(run)).filter((type) => type === 'run_failed')).toHaveLength(2)
@@ -528,7 +536,7 @@ onEveryStore('a finished run', ({ open }) => {
   })
 })
 
-onEveryStore('result and watch', ({ open, advance }) => {
+onEveryStore('result and watch', ({ open, openWrapped, advance }) => {
   it('result gives up with timeout after timeoutMs, and the run goes on', async () => {
     const release = gate()
     const work = workflow('work', (ctx) => ctx.step('a', () => release.promise.then(() => 'done')))
@@ -567,12 +575,14 @@ onEveryStore('result and watch', ({ open, advance }) => {
       await ctx.step('second', () => {})
     })
     const worker = await open({ workflows: [work] })
-    const client = await open({ worker: false })
+    const hasBegun = gate()
+    const client = await openWrapped(noting('readThread', hasBegun.open), { worker: false })
     await worker.start(work, undefined, { id: 'r' })
     await inFirst.promise
     const watch = (await client.runs.get('r')).watch()
     const first = watch.next()
     // The first event that the watcher sees comes after everything that was in the log when it began.
+    await hasBegun.promise
     release.open()
     const seen: RunEvent[] = []
     const { value, done } = await first

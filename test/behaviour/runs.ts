@@ -1,5 +1,7 @@
 import type { EventType, RunHandle, RunStatus } from 'holdfast'
+import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { vi } from 'vitest'
+import type { Store } from '../../src/store/store.ts'
 
 /** The types of a run's events, in order; of one kind (`step`, `effect`) if asked. */
 export async function eventTypes(run: RunHandle, kind?: string): Promise<EventType[]> {
@@ -42,4 +44,9 @@ export async function failureOf(run: RunHandle): Promise<Error & { code?: string
     },
     (error: Error) => (error.cause ?? error) as Error & { code?: string },
   )
+}
+
+/** For `openWrapped`: tells when an act of the client has been done. */
+export function noting(act: StoreAct, done: () => void): (store: Store) => Store {
+  return (store) => wrapStore(store, { after: (name) => name === act && done() })
 }

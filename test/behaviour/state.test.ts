@@ -363,6 +363,17 @@ onEveryStore('the checkpoints of a thread', ({ open }) => {
     }
   })
 
+  it('mean what they say, also where a label is written like one of them', async () => {
+    const hf = await open()
+    const thread = hf.thread('t')
+    await thread.run(steps)
+    const [first, second] = (await thread.checkpoints()).filter(({ step }) => step === 'a' || step === 'b')
+    await thread.tag(second?.checkpoint as string, first?.checkpoint as string)
+    expect(await thread.stateAt(first?.checkpoint as string)).toMatchObject({ n: 1 })
+    await thread.tag(second?.checkpoint as string, 'u@1')
+    expect(await thread.stateAt('u@1')).toMatchObject({ n: 2 })
+  })
+
   it('say where commits ended, with time, run, step, label and bytes; the state at each can be read', async () => {
     const hf = await open()
     const thread = hf.thread('t')

@@ -108,6 +108,37 @@ onEveryStore('attempts of a step', ({ open, openMortal, advance }) => {
     expect(await eventTypes(later, 'step')).toEqual(['step_started', 'step_failed', 'step_started', 'step_completed'])
   })
 
+  it('a retryIf that throws ends the attempts: its error is recorded, and thrown again on replay', async () => {
+    let asked = 0
+    let isDown = true
+    const fetching = workflow({ name: 'fetching', retry: { attempts: 1 } }, async (ctx) => {
+      const retryIf = () => {
+        asked++
+        throw new Error('a retryIf with a bug')
+      }
+      const fetch = () => {
+        throw new Error('down')
+      }
+      const caught = await ctx
+        .step('fetch', fetch, { retry: { attempts: 5, ...quick, retryIf } })
+        .catch((error: Error) => error.message)
+      await ctx.step('after', () => {
+        if (isDown) throw new Error('later')
+      })
+      return caught
+    })
+    const hf = await open()
+    const run = await hf.start(fetching)
+    await failureOf(run)
+    isDown = false
+    await run.retry()
+    expect(await run.result()).toBe('a retryIf with a bug')
+    expect(asked).toBe(1)
+    expect((await run.events()).find(({ type }) => type === 'step_failed')).toMatchObject({
+      error: { message: 'a retryIf with a bug' },
+    })
+  })
+
   it('retryIf decides whether an error is worth another attempt', async () => {
     let calls = 0
     const flaky = workflow('flaky', (ctx) =>
@@ -287,9 +318,10 @@ onEveryStore('when all attempts have failed', ({ open, openMortal, advance }) =>
       'step_failed',
       'step_started',
       'step_failed',
+      'step_started',
       'step_completed',
     ])
-    expect(events.at(-1)?.data).toMatchObject({ via: 'fallback' })
+    for (const event of events.slice(-2)) expect(event).toMatchObject({ attempt: 3, data: { via: 'fallback' } })
   })
 
   it('a fallback that throws is the failure of the step', async () => {

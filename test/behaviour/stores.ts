@@ -2,11 +2,10 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type EventType, type Holdfast, type OpenOptions, open } from 'holdfast'
-import { afterEach, describe } from 'vitest'
+import { afterEach, beforeEach, describe } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import type { Hint, Store } from '../../src/store/store.ts'
-import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
-import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
+import { type Place, type StoreKind, storeKinds } from './places.ts'
 
 /** One store of its own for each test, which any number of clients can open. */
 export interface Scene {
@@ -21,8 +20,19 @@ export interface Scene {
   openWrapped(wrap: (store: Store) => Store, options?: OpenOptions): Promise<Holdfast>
   /** Moves the clock of the store. */
   advance(ms: number): void
+  /**
+   * After the kill of a process: where the store does not see that it is dead, lets its leases run out. Says why its runs can
+   * be taken over now.
+   */
+  outlastKilled(): 'holder_died' | 'lease_expired'
   /** For other processes. Refused by a store that lives in one process. */
   readonly url: string
+  /** The user's own SQL in the same database, from outside of Holdfast. */
+  sql(text: string): Promise<Record<string, unknown>[]>
+  /** How that database writes the n-th parameter of a statement. */
+  parameter(n: number): string
+  /** Takes away what an earlier test left set up in the place, for tests of setting up. */
+  clear(): Promise<void>
   /** A folder of the test's own. */
   readonly folder: string
 }
@@ -36,92 +46,77 @@ export interface Mortal {
   readonly dead: Promise<void>
 }
 
-interface Place {
-  /** What `open` takes. */
-  readonly target: string | Store
-  readonly url?: string
-  /** A second way into the same store, for wrapping. */
-  openStore(): Promise<Store>
-}
-
-interface StoreKind {
-  readonly name: string
-  /** Other processes can open it. */
-  readonly isShared: boolean
-  readonly hasSql: boolean
-  create(folder: string, clockOffsetMs: () => number): Promise<Place>
-}
-
-const kinds: readonly StoreKind[] = [
-  {
-    name: 'memory',
-    isShared: false,
-    hasSql: false,
-    create: async (_folder, clockOffsetMs) => {
-      const store = createMemoryStore({ clockOffsetMs })
-      return { target: store, openStore: async () => store }
-    },
-  },
-  {
-    name: 'sqlite',
-    isShared: true,
-    hasSql: true,
-    create: async (folder, clockOffsetMs) => {
-      const file = join(folder, 'holdfast.db')
-      const url = `sqlite:${file}`
-      return { target: url, url, openStore: () => openSqliteStore({ file, durability: 'full', clockOffsetMs }) }
-    },
-  },
-]
-
 /** Describes a behaviour once and tests it on every store. */
 export function onEveryStore(topic: string, tests: (scene: Scene) => void): void {
-  for (const kind of kinds) describeOn(kind, topic, tests)
+  describeOn(() => true, topic, tests)
 }
 
 /** On the stores that several processes can share. */
 export function onEverySharedStore(topic: string, tests: (scene: Scene) => void): void {
-  for (const kind of kinds.filter(({ isShared }) => isShared)) describeOn(kind, topic, tests)
+  describeOn(({ isShared }) => isShared, topic, tests)
 }
 
 /** On the stores that can run the user's SQL in the checkpoint's transaction. */
 export function onEverySqlStore(topic: string, tests: (scene: Scene) => void): void {
-  for (const kind of kinds.filter(({ hasSql }) => hasSql)) describeOn(kind, topic, tests)
+  describeOn(({ parameter }) => parameter !== undefined, topic, tests)
 }
 
 /** On the stores that can't. */
 export function onEveryStoreWithoutSql(topic: string, tests: (scene: Scene) => void): void {
-  for (const kind of kinds.filter(({ hasSql }) => !hasSql)) describeOn(kind, topic, tests)
+  describeOn(({ parameter }) => parameter === undefined, topic, tests)
 }
 
-function describeOn(kind: StoreKind, topic: string, tests: (scene: Scene) => void): void {
+/** On the stores that are reached over a network. */
+export function onEveryRemoteStore(topic: string, tests: (scene: Scene) => void): void {
+  describeOn(({ isShared, seesDeaths }) => isShared && seesDeaths !== true, topic, tests)
+}
+
+/** On SQLite alone: about the file. */
+export function onSqlite(topic: string, tests: (scene: Scene) => void): void {
+  describeOn(({ name }) => name === 'sqlite', topic, tests)
+}
+
+function describeOn(isMeant: (kind: StoreKind) => boolean, topic: string, tests: (scene: Scene) => void): void {
+  for (const kind of storeKinds) if (isMeant(kind)) describe(`${topic}, on ${kind.name}`, () => tests(createScene(kind)))
+}
+
+/** A scene that is set before each test of the suite and cleared after it. */
+function createScene(kind: StoreKind): Scene {
   let offsetMs = 0
-  let folder: string | undefined
-  let place: Promise<Place> | undefined
+  let folder: string
+  let place: Place
   let endings: (() => Promise<void>)[] = []
 
-  const home = () => {
-    folder ??= mkdtempSync(join(tmpdir(), 'holdfast-behaviour-'))
-    return folder
-  }
-  const settle = () => {
-    place ??= kind.create(home(), () => offsetMs)
-    return place
-  }
+  beforeEach(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'holdfast-behaviour-'))
+    place = await kind.create(folder, () => offsetMs)
+  })
+  afterEach(async () => {
+    // Last in first out: the dead are buried before they are closed, and stores are closed after their clients.
+    for (const end of endings.reverse()) await end()
+    endings = []
+    await place.leave?.()
+    rmSync(folder, { recursive: true, force: true })
+    offsetMs = 0
+  })
+
   const openOn = async (target: string | Store, options: OpenOptions) => {
     const hf = await open(target, { clock: () => offsetMs, ...options })
     endings.push(() => hf.close())
     return hf
   }
   const openStore = async () => {
-    const { openStore, target } = await settle()
-    const store = await openStore()
-    if (store !== target) endings.push(() => store.close())
+    const store = await place.openStore()
+    if (store !== place.target) endings.push(() => store.close())
     return store
   }
+  const has = <T>(member: T | undefined, what: string): T => {
+    if (member === undefined) throw new Error(`${kind.name} has no ${what}`)
+    return member
+  }
 
-  const scene: Scene = {
-    open: async (options = {}) => openOn((await settle()).target, options),
+  return {
+    open: (options = {}) => openOn(place.target, options),
     openMortal: async (options = {}, death) => {
       const mortal = makeMortal(await openStore(), death)
       const hf = await openOn(mortal.store, { ...options, worker: { closeGraceMs: 0, ...(options.worker || {}) } })
@@ -132,27 +127,21 @@ function describeOn(kind: StoreKind, topic: string, tests: (scene: Scene) => voi
     advance: (ms) => {
       offsetMs += ms
     },
-    get url() {
-      const file = join(home(), 'holdfast.db')
-      if (!kind.isShared) throw new Error(`${kind.name} has no URL for other processes`)
-      return `${kind.name}:${file}`
+    outlastKilled: () => {
+      if (kind.seesDeaths === true) return 'holder_died'
+      offsetMs += 11_000
+      return 'lease_expired'
     },
+    get url() {
+      return has(place.url, 'URL for other processes')
+    },
+    sql: (text) => has(place.sql, 'SQL')(text),
+    parameter: (n) => has(kind.parameter, 'SQL')(n),
+    clear: async () => place.clear?.(),
     get folder() {
-      return home()
+      return folder
     },
   }
-
-  describe(`${topic}, on ${kind.name}`, () => {
-    afterEach(async () => {
-      // Last in first out: the dead are buried before they are closed, and stores are closed after their clients.
-      for (const end of endings.reverse()) await end()
-      endings = []
-      if (folder !== undefined) rmSync(folder, { recursive: true, force: true })
-      folder = place = undefined
-      offsetMs = 0
-    })
-    tests(scene)
-  })
 }
 
 /** A store as a process sees it that stops at some instant: calls after its death are not carried out and not answered. */

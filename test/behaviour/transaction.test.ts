@@ -1,54 +1,42 @@
-import Database from 'better-sqlite3'
 import { type SqlTransaction, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
-import { eventTypes, failureOf } from './runs.ts'
+import { becomes, eventTypes, failureOf, gate } from './runs.ts'
 import { onEverySqlStore, onEveryStoreWithoutSql } from './stores.ts'
 
 onEverySqlStore('ctx.transaction', (scene) => {
-  const { open, openMortal, advance } = scene
+  const { open, openMortal, advance, sql, parameter } = scene
   /** The user's own table, in the same database. */
-  const withTable = <T>(use: (db: InstanceType<typeof Database>) => T): T => {
-    const db = new Database(scene.url.replace(/^sqlite:/, ''))
-    try {
-      db.exec('CREATE TABLE IF NOT EXISTS accounts (name TEXT PRIMARY KEY, balance INTEGER NOT NULL)')
-      return use(db)
-    } finally {
-      db.close()
-    }
+  const setUp = async () => {
+    await sql('CREATE TABLE accounts (name TEXT PRIMARY KEY, balance INTEGER NOT NULL)')
+    await sql(`INSERT INTO accounts VALUES ('alice', 100), ('bob', 0)`)
   }
-  const balances = () =>
-    withTable((db) =>
-      Object.fromEntries(
-        (db.prepare('SELECT name, balance FROM accounts').all() as { name: string; balance: number }[]).map(
-          ({ name, balance }) => [name, balance],
-        ),
-      ),
-    )
-  const setUp = () => withTable((db) => db.prepare(`INSERT INTO accounts VALUES ('alice', 100), ('bob', 0)`).run())
+  const balances = async () =>
+    Object.fromEntries((await sql('SELECT name, balance FROM accounts')).map(({ name, balance }) => [name, balance]))
   const move = async (tx: SqlTransaction, amount: number) => {
-    await tx.query('UPDATE accounts SET balance = balance - ? WHERE name = ?', [amount, 'alice'])
-    await tx.query('UPDATE accounts SET balance = balance + ? WHERE name = ?', [amount, 'bob'])
-    const [row] = await tx.query<{ balance: number }>('SELECT balance FROM accounts WHERE name = ?', ['alice'])
+    const [first, second] = [parameter(1), parameter(2)]
+    await tx.query(`UPDATE accounts SET balance = balance - ${first} WHERE name = ${second}`, [amount, 'alice'])
+    await tx.query(`UPDATE accounts SET balance = balance + ${first} WHERE name = ${second}`, [amount, 'bob'])
+    const [row] = await tx.query<{ balance: number }>(`SELECT balance FROM accounts WHERE name = ${first}`, ['alice'])
     return row?.balance
   }
 
   it('writes the user’s tables and the checkpoint together, and gives its result', async () => {
     const hf = await open()
-    setUp()
+    await setUp()
     const pay = workflow('pay', async (ctx) => {
       const left = await ctx.transaction('move', (tx) => move(tx, 30))
       return { left, after: await ctx.step('after', () => 'went on') }
     })
     const run = await hf.start(pay)
     expect(await run.result()).toEqual({ left: 70, after: 'went on' })
-    expect(balances()).toEqual({ alice: 70, bob: 30 })
+    expect(await balances()).toEqual({ alice: 70, bob: 30 })
     expect(await eventTypes(run, 'step')).toEqual(['step_started', 'step_completed', 'step_started', 'step_completed'])
     expect((await run.info()).completedSteps).toEqual(['move', 'after'])
   })
 
   it('that throws leaves nothing behind; its failure is final, and retry() executes it again', async () => {
     const hf = await open()
-    setUp()
+    await setUp()
     let isDown = true
     const pay = workflow('pay', (ctx) =>
       ctx.transaction('move', async (tx) => {
@@ -59,17 +47,17 @@ onEverySqlStore('ctx.transaction', (scene) => {
     )
     const run = await hf.start(pay)
     expect((await failureOf(run)).message).toBe('insufficient trust')
-    expect(balances()).toEqual({ alice: 100, bob: 0 })
+    expect(await balances()).toEqual({ alice: 100, bob: 0 })
     expect(await eventTypes(run, 'step')).toEqual(['step_started', 'step_failed'])
     isDown = false
     await run.retry()
     expect(await run.result()).toBe(70)
-    expect(balances()).toEqual({ alice: 70, bob: 30 })
+    expect(await balances()).toEqual({ alice: 70, bob: 30 })
   })
 
   it('whose process dies after it takes effect exactly once', async () => {
     const { hf, dead } = await openMortal({}, { before: 'run_completed' })
-    setUp()
+    await setUp()
     let bodies = 0
     const pay = workflow('pay', (ctx) =>
       ctx.transaction('move', (tx) => {
@@ -83,12 +71,37 @@ onEverySqlStore('ctx.transaction', (scene) => {
     advance(11_000)
     expect(await (await heir.runs.get('r')).result()).toBe(70)
     expect(bodies).toBe(1)
-    expect(balances()).toEqual({ alice: 70, bob: 30 })
+    expect(await balances()).toEqual({ alice: 70, bob: 30 })
+  })
+
+  it('that was running at three deaths of its worker fails with worker_died', async () => {
+    const client = await open({ worker: false })
+    await setUp()
+    const dying = { next: gate(), die: () => {} }
+    const pay = workflow('pay', (ctx) =>
+      ctx.transaction('move', async (tx) => {
+        await move(tx, 30)
+        dying.next.open()
+        dying.die()
+        // The connection of a dead process is closed, and its transaction rolled back.
+        throw new Error('dead')
+      }),
+    )
+    const run = await client.start(pay)
+    for (let lives = 0; lives < 5 && (await run.info()).status !== 'failed'; lives++) {
+      const mortal = await openMortal({ workflows: [pay] })
+      dying.die = mortal.die
+      await Promise.race([dying.next.promise, becomes(run, 'failed')])
+      dying.next = gate()
+      advance(11_000)
+    }
+    expect(await failureOf(run)).toMatchObject({ code: 'worker_died' })
+    expect(await balances()).toEqual({ alice: 100, bob: 0 })
   })
 
   it('refuses a result that can not be stored, and then nothing was written', async () => {
     const hf = await open()
-    setUp()
+    await setUp()
     const pay = workflow('pay', (ctx) =>
       ctx.transaction('move', async (tx) => {
         await move(tx, 30)
@@ -96,12 +109,12 @@ onEverySqlStore('ctx.transaction', (scene) => {
       }),
     )
     expect(await failureOf(await hf.start(pay))).toMatchObject({ code: 'value_not_storable' })
-    expect(balances()).toEqual({ alice: 100, bob: 0 })
+    expect(await balances()).toEqual({ alice: 100, bob: 0 })
   })
 
   it('refuses a ctx call inside with nested_call, and then nothing was written', async () => {
     const hf = await open()
-    setUp()
+    await setUp()
     const pay = workflow('pay', (ctx) =>
       ctx.transaction('move', async (tx) => {
         await move(tx, 30)
@@ -109,7 +122,7 @@ onEverySqlStore('ctx.transaction', (scene) => {
       }),
     )
     expect(await failureOf(await hf.start(pay))).toMatchObject({ code: 'nested_call' })
-    expect(balances()).toEqual({ alice: 100, bob: 0 })
+    expect(await balances()).toEqual({ alice: 100, bob: 0 })
   })
 
   it('with wrong SQL fails with the error of the database, and the store works on', async () => {
@@ -121,7 +134,7 @@ onEverySqlStore('ctx.transaction', (scene) => {
 
   it('beside steps of its own and of other runs keeps every log whole', async () => {
     const hf = await open()
-    setUp()
+    await setUp()
     const pay = workflow('pay', (ctx) =>
       Promise.all([
         ctx.transaction('one', (tx) => move(tx, 1)),
@@ -133,7 +146,7 @@ onEverySqlStore('ctx.transaction', (scene) => {
     const runs = await Promise.all(Array.from({ length: 10 }, () => hf.start(pay)))
     const results = await Promise.all(runs.map((run) => run.result()))
     for (const result of results) expect(result).toMatchObject([expect.any(Number), 'beside', expect.any(Number), [1, 2, 3]])
-    expect(balances()).toEqual({ alice: 80, bob: 20 })
+    expect(await balances()).toEqual({ alice: 80, bob: 20 })
     for (const run of runs) {
       const events = await run.events()
       expect(events.map(({ seq }) => seq)).toEqual(events.map((_, index) => index + 1))
@@ -142,7 +155,7 @@ onEverySqlStore('ctx.transaction', (scene) => {
 
   it('can not be used after it is over', async () => {
     const hf = await open()
-    setUp()
+    await setUp()
     let leaked: SqlTransaction | undefined
     const pay = workflow('pay', (ctx) =>
       ctx.transaction('move', (tx) => {
@@ -152,7 +165,7 @@ onEverySqlStore('ctx.transaction', (scene) => {
     )
     await hf.run(pay)
     await expect(Promise.resolve(leaked?.query('UPDATE accounts SET balance = 0'))).rejects.toThrow()
-    expect(balances()).toEqual({ alice: 99, bob: 1 })
+    expect(await balances()).toEqual({ alice: 99, bob: 1 })
   })
 })
 

@@ -1,4 +1,4 @@
-import { HoldfastError, workflow } from 'holdfast'
+import { type Context, type HoldfastError, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import type { Store } from '../../src/store/store.ts'
 import { makePoison } from './programs/poisonous.ts'
@@ -155,9 +155,12 @@ onEveryStore('a worker', ({ open, advance }) => {
   it('never executes more runs at a time than its concurrency', async () => {
     let atWork = 0
     let most = 0
+    const full = gate()
     const busy = workflow('busy', (ctx) =>
       ctx.step('a', async () => {
         most = Math.max(most, ++atWork)
+        if (atWork === 3) full.open()
+        await full.promise
         await new Promise((resolve) => setTimeout(resolve, 5))
         atWork--
       }),
@@ -241,85 +244,6 @@ onEveryStore('a worker', ({ open, advance }) => {
   })
 })
 
-onEveryStore('an outage of the store', ({ open, openWrapped }) => {
-  /** A store that refuses writes while it is down. */
-  const breakable = () => {
-    const outage = { isDown: false, refused: 0 }
-    const wrap = (store: Store): Store =>
-      new Proxy(store, {
-        get(target, name) {
-          const member = Reflect.get(target, name) as unknown
-          if (typeof member !== 'function') return member
-          return (...args: unknown[]) => {
-            if (outage.isDown && name !== 'close' && name !== 'subscribe') {
-              outage.refused++
-              return Promise.reject(new HoldfastError('store_unavailable', 'The store is down.', { retryable: true }))
-            }
-            return member.apply(target, args) as unknown
-          }
-        },
-      })
-    return { outage, wrap }
-  }
-
-  it('is waited for by the runs, which then go on as if nothing had been', async () => {
-    const { outage, wrap } = breakable()
-    const ran: string[] = []
-    const inFirst = gate()
-    const release = gate()
-    const work = workflow('work', async (ctx) => {
-      await ctx.step('first', async () => {
-        ran.push('first')
-        inFirst.open()
-        await release.promise
-      })
-      await ctx.step('second', () => void ran.push('second'))
-      return 'done'
-    })
-    const hf = await openWrapped(wrap, { workflows: [work] })
-    const run = await hf.start(work)
-    await inFirst.promise
-    outage.isDown = true
-    release.open()
-    while (outage.refused < 5) await new Promise((resolve) => setImmediate(resolve))
-    outage.isDown = false
-    expect(await run.result()).toBe('done')
-    expect(ran).toEqual(['first', 'second'])
-    expect(await eventTypes(run)).not.toContain('run_recovered')
-  })
-
-  it('is an error to callers, who can try again', async () => {
-    const { outage, wrap } = breakable()
-    const quick = workflow('quick', () => 'done')
-    const hf = await openWrapped(wrap, { workflows: [quick] })
-    outage.isDown = true
-    const error = await hf.start(quick, undefined, { id: 'r' }).catch((thrown: HoldfastError) => thrown)
-    expect(error).toMatchObject({ code: 'store_unavailable', retryable: true })
-    outage.isDown = false
-    expect(await hf.run(quick, undefined, { id: 'r' })).toBe('done')
-  })
-
-  it('does not keep close() from ending, and the run goes on elsewhere', async () => {
-    const { outage, wrap } = breakable()
-    const inBody = gate()
-    const ran: string[] = []
-    const work = workflow('work', (ctx) =>
-      ctx.step('a', () => {
-        if (ran.push('a') > 1) return 'done'
-        inBody.open()
-        return new Promise<string>(() => {})
-      }),
-    )
-    const hf = await openWrapped(wrap, { workflows: [work], worker: { closeGraceMs: 50, leaseMs: 1_000 } })
-    await hf.start(work, undefined, { id: 'r' })
-    await inBody.promise
-    outage.isDown = true
-    await hf.close()
-    const heir = await open({ workflows: [work] })
-    expect(await (await heir.runs.get('r')).result()).toBe('done')
-  })
-})
-
 onEveryStore('two Holdfasts in one process', ({ open }) => {
   it('on one store share its runs, each executed once', async () => {
     const executed: string[] = []
@@ -368,6 +292,43 @@ onEveryStore('a run that brings its worker down', ({ open, openMortal, advance }
     isPoisonous = false
     await run.resume()
     expect(await run.result()).toBe('worked')
+  })
+
+  const deadly: Readonly<Record<string, (ctx: Context, die: () => Promise<never>) => Promise<unknown>>> = {
+    'the body of a step': (ctx, die) => ctx.step('work', die),
+    'a fallback': (ctx, die) =>
+      ctx.step(
+        'work',
+        () => {
+          throw new Error('no')
+        },
+        { retry: { attempts: 1 }, fallback: die },
+      ),
+    'what ctx.begin began': async (ctx, die) => {
+      await ctx.begin('work')
+      return die()
+    },
+  }
+  it.each(Object.entries(deadly))('in %s: it fails with worker_died before the run is poisoned', async (_, work) => {
+    const dying = { next: gate() }
+    const deaths = workflow('deaths', (ctx) =>
+      work(ctx, () => {
+        dying.next.open()
+        return new Promise<never>(() => {})
+      }),
+    )
+    const client = await open({ worker: false })
+    const run = await client.start(deaths)
+    let lives = 0
+    for (; lives < 5 && (await run.info()).status !== 'failed'; lives++) {
+      const { die } = await openMortal({ workflows: [deaths] })
+      await Promise.race([dying.next.promise, becomes(run, 'failed')])
+      dying.next = gate()
+      die()
+      advance(11_000)
+    }
+    expect(await failureOf(run)).toMatchObject({ code: 'worker_died', details: { step: 'work' } })
+    expect(lives).toBeGreaterThan(3)
   })
 
   it('is not poisoned when each worker records something before it dies', async () => {
@@ -420,7 +381,7 @@ onEverySharedStore('several processes on one store', (scene) => {
   })
 
   it('take over what a killed one held, and lose nothing', async () => {
-    const [victim, survivor] = [startProgram('worker', scene.url, '10'), startProgram('worker', scene.url, '1')]
+    const [victim, survivor] = [startProgram('worker', scene.url, '10', '1500'), startProgram('worker', scene.url, '1')]
     await Promise.all([victim.said('ready'), survivor.said('ready')])
     const client = await scene.open({ worker: false })
     const runs = await Promise.all(Array.from({ length: 40 }, (_, n) => client.start('where', undefined, { id: `r${n}` })))
@@ -459,6 +420,7 @@ onEverySharedStore('several processes on one store', (scene) => {
   })
 
   it('boot at once on a store that is not there yet', async () => {
+    await scene.clear()
     const programs = Array.from({ length: 4 }, () => startProgram('worker', scene.url, '1'))
     await Promise.all(programs.map((program) => program.said('ready')))
     const client = await scene.open({ worker: false })

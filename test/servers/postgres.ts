@@ -1,6 +1,6 @@
 import { type ChildProcess, execFile, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chownSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
+import { chownSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -10,6 +10,8 @@ import pg from 'pg'
 export interface PostgresServerOptions {
   /** More settings, as in postgresql.conf: `{ fsync: 'off' }`. */
   readonly settings?: Readonly<Record<string, string>>
+  /** Adds a tablespace `small` on a disk of this size, in memory; it does not outlive the server. */
+  readonly smallDiskBytes?: number
 }
 
 /** A real Postgres server of the test's own, in a folder of its own, on a free port of this machine. It ends with the process. */
@@ -23,7 +25,9 @@ export interface PostgresServer {
   kill(): Promise<void>
   /** Ends it as an operator would: sessions are ended, what was committed is flushed. */
   shutDown(): Promise<void>
-  /** Starts it again after `kill` or `shutDown`, over the same files. */
+  /** Ends it at once, sessions and all, as `pg_ctl stop -m immediate` does. */
+  quit(): Promise<void>
+  /** Starts it again after `kill`, `shutDown` or `quit`, over the same files. */
   start(): Promise<void>
   /** Ends it and removes its files. */
   stop(): Promise<void>
@@ -31,7 +35,7 @@ export interface PostgresServer {
 
 const password = 'tide & rock'
 
-export async function startPostgres({ settings = {} }: PostgresServerOptions = {}): Promise<PostgresServer> {
+export async function startPostgres({ settings = {}, smallDiskBytes }: PostgresServerOptions = {}): Promise<PostgresServer> {
   const { initdb, postgres } = await findBinaries()
   const user = findUser()
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-postgres-'))
@@ -39,6 +43,8 @@ export async function startPostgres({ settings = {} }: PostgresServerOptions = {
   const data = join(folder, 'data')
   const logFile = join(folder, 'server.log')
   await initialise(initdb, { data, user })
+  const disk = join(folder, 'disk')
+  if (smallDiskBytes !== undefined) mkdirSync(disk)
   const port = await freePort()
   const url = `postgres://holdfast:${encodeURIComponent(password)}@127.0.0.1:${port}/postgres`
   const all: Record<string, string> = {
@@ -76,13 +82,15 @@ export async function startPostgres({ settings = {} }: PostgresServerOptions = {
     },
     kill: () => end('SIGKILL'),
     shutDown: () => end('SIGINT'),
+    quit: () => end('SIGQUIT'),
     async start() {
       // After a crash the last sessions may take a moment to leave the files.
       for (let attempt = 1; ; attempt++) {
-        guard = spawn('sh', ['-c', guardScript, folder, postgres, '-D', data, ...args], {
-          stdio: ['pipe', 'ignore', log],
-          ...user,
-        })
+        const command = ['sh', '-c', guardScript, folder, postgres, '-D', data, ...args]
+        guard =
+          smallDiskBytes === undefined
+            ? spawn('sh', command.slice(1), { stdio: ['pipe', 'ignore', log], ...user })
+            : spawn('unshare', withDisk(command, { disk, bytes: smallDiskBytes, user }), { stdio: ['pipe', 'ignore', log] })
         guard.unref()
         if (await answers(url, guard)) return
         if (attempt === 20) throw new Error(`Postgres did not start: ${readFileSync(logFile, 'utf8').slice(-4_000)}`)
@@ -97,7 +105,30 @@ export async function startPostgres({ settings = {} }: PostgresServerOptions = {
   }
   process.once('exit', removeWithProcess)
   await server.start()
+  if (smallDiskBytes !== undefined) await addTablespace(url, disk)
   return server
+}
+
+/** Arguments of `unshare`: a mount that only the server sees, and the server as the user that it would be without. */
+function withDisk(
+  command: readonly string[],
+  { disk, bytes, user }: { disk: string; bytes: number; user: User | null },
+): string[] {
+  const { uid, gid } = user ?? { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
+  const own = user === null ? '' : `,uid=${uid},gid=${gid}`
+  const mount = `mount -t tmpfs -o size=${bytes}${own} tmpfs "$0" && exec "$@"`
+  const become =
+    user === null
+      ? ['unshare', '-U', `--map-user=${uid}`, `--map-group=${gid}`]
+      : ['setpriv', `--reuid=${uid}`, `--regid=${gid}`, '--clear-groups']
+  return [user === null ? '-rm' : '-m', 'sh', '-c', mount, disk, ...become, ...command]
+}
+
+async function addTablespace(url: string, disk: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  await client.query(`CREATE TABLESPACE small LOCATION '${disk}'`)
+  await client.end()
 }
 
 /**
@@ -128,7 +159,7 @@ interface User {
 }
 
 /** Postgres refuses to run as root; null where this process is not root. */
-function findUser(): User | null {
+export function findUser(): User | null {
   if (process.getuid?.() !== 0) return null
   const idOf = (flag: string) =>
     Number(execFileSync('id', [flag, 'postgres'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }))
@@ -172,7 +203,7 @@ async function initialise(initdb: string, { data, user }: { data: string; user: 
   rmSync(passwordFile)
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const probe = createServer().listen(0, '127.0.0.1')
   await once(probe, 'listening')
   const { port } = probe.address() as AddressInfo

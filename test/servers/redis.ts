@@ -82,6 +82,16 @@ export async function startRedis({ fsync = 'always', settings = {}, diskBytes }:
   return server
 }
 
+let shared: Promise<{ url: string }> | undefined
+
+/** The server that all tests of a run share, started by the first that asks: `setup.ts`. Outside of vitest, one of this process's own. */
+export function sharedRedis(): Promise<{ url: string }> {
+  const desk = process.env['HOLDFAST_TEST_SERVERS']
+  shared ??=
+    desk === undefined ? startRedis() : fetch(`${desk}/redis`).then((answer) => answer.json() as Promise<{ url: string }>)
+  return shared
+}
+
 /** Ends the server when its input ends: that also happens when the process that started it is killed. */
 const keep = '"$@" </dev/null & echo "<process $!>"; cat >/dev/null; { kill -9 $!; wait $!; } 2>/dev/null'
 

@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { startPostgres } from './postgres.ts'
+import { startRedis } from './redis.ts'
 
 interface Server {
   stop(): Promise<void>
@@ -10,6 +11,7 @@ interface Server {
 /** Servers that all tests of a run share. Each is started by the first test that asks for it, so that others do not wait. */
 const starters: Readonly<Record<string, () => Promise<Server>>> = {
   '/postgres': () => startPostgres(),
+  '/redis': () => startRedis(),
 }
 
 /** Called by vitest before any test: opens the desk at which tests ask for servers, and returns what to do after the last. */

@@ -4,7 +4,10 @@ import { makePoison } from './poisonous.ts'
 import { report } from './report.ts'
 
 const [url, place] = process.argv.slice(2) as [string, string]
-const hf = await open(url, { workflows: [makePoison(place, () => process.kill(process.pid, 'SIGKILL'))] })
+const hf = await open(url, {
+  workflows: [makePoison(place, () => process.kill(process.pid, 'SIGKILL'))],
+  worker: { leaseMs: 500 },
+})
 const run = await hf.start('poison', null, { id: 'poison' })
 await hf.start('poison', 'harmless', { id: 'harmless' })
 for (;;) {

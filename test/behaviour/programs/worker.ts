@@ -1,8 +1,9 @@
-// A worker: executes runs of `where` until it is killed or told to close (SIGTERM). Arguments: URL, concurrency.
+// A worker: executes runs of `where` until it is killed or told to close (SIGTERM). Arguments: URL, concurrency,
+// and how long its leases last, in ms.
 import { open, workflow } from 'holdfast'
 import { report } from './report.ts'
 
-const [url, concurrency] = process.argv.slice(2) as [string, string]
+const [url, concurrency, leaseMs = '10000'] = process.argv.slice(2) as [string, string, string?]
 const where = workflow('where', (ctx) =>
   ctx.step('work', async () => {
     report('executed', ctx.runId)
@@ -10,6 +11,6 @@ const where = workflow('where', (ctx) =>
     return process.pid
   }),
 )
-const hf = await open(url, { workflows: [where], worker: { concurrency: Number(concurrency) } })
+const hf = await open(url, { workflows: [where], worker: { concurrency: Number(concurrency), leaseMs: Number(leaseMs) } })
 process.once('SIGTERM', () => void hf.close())
 report('ready')
