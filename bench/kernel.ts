@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { open, workflow } from 'holdfast'
+import { type Load, prepareLoad, runCount, stepsARun } from './measuring/engine-speed.ts'
 import { Floor, recycleWal, walPages } from './measuring/floor.ts'
 import { printLoad, printMachine } from './measuring/machine.ts'
 import { Scorecard } from './measuring/scorecard.ts'
@@ -17,8 +18,6 @@ const only = optionOf('only')
 const stepsASlice = 500
 /** Floor and engine take turns after so many steps: short enough that both meet the machine in the same mood. */
 const blockSize = 50
-const runCount = 500
-const stepsARun = 10
 /** More than the 1000 pages after which SQLite copies its WAL into the database and begins it anew. */
 const warmUpSteps = 1_500
 
@@ -108,31 +107,7 @@ async function measureLoad(): Promise<void> {
   // Runs are queued by a client without a worker. The worker learns of the workflow when the clock starts.
   const queue = await open(`sqlite:${engineFile}`, { worker: false })
   const hf = await open(`sqlite:${engineFile}`, { worker: { concurrency: runCount } })
-  const prepareLoad = async (name: string): Promise<() => Promise<Load>> => {
-    let firstStepAt = 0
-    let lastStepAt = 0
-    const load = workflow(name, async (ctx) => {
-      firstStepAt ||= performance.now()
-      for (let i = 0; i < stepsARun; i++) await ctx.step('s', () => i)
-      lastStepAt = performance.now()
-      return 'done'
-    })
-    const ids = Array.from({ length: runCount }, (_, index) => `${name}-${index}`)
-    await Promise.all(ids.map((id) => queue.start(name, undefined, { id })))
-    const handles = await Promise.all(ids.map((id) => hf.runs.get<string>(id)))
-    // The worker looks around when another client has written; that is over before the clock starts.
-    await new Promise((resolve) => setTimeout(resolve, 250))
-    return async () => {
-      const startedAt = performance.now()
-      hf.register(load)
-      const outputs = await Promise.all(handles.map((handle) => handle.result()))
-      const totalMs = performance.now() - startedAt
-      if (outputs.some((output) => output !== 'done')) throw new Error('a run of the load gave a wrong result')
-      return { totalMs, stepsMs: lastStepAt - firstStepAt }
-    }
-  }
-
-  for (const name of ['warm-up-1', 'warm-up-2', 'warm-up-3']) await (await prepareLoad(name))()
+  for (const name of ['warm-up-1', 'warm-up-2', 'warm-up-3']) await (await prepareLoad({ queue, hf, name }))()
   const floor = await Floor.open(floorFile, { like: engineFile, threads: runCount })
   floor.write(warmUpSteps)
   floor.write(10_000, 500)
@@ -142,7 +117,7 @@ async function measureLoad(): Promise<void> {
   const batchedRates: number[] = []
   let longestMs = 0
   for (let slice = 0; slice < sliceCount; slice++) {
-    const runLoad = await prepareLoad(`load-${slice}`)
+    const runLoad = await prepareLoad({ queue, hf, name: `load-${slice}` })
     // Half of the floor before the load and half after it, so that a drift of the machine hurts both.
     let floorMs = 0
     const writeFloor = (): void => {
@@ -162,7 +137,9 @@ async function measureLoad(): Promise<void> {
   }
 
   // The event loop is watched over loads that follow each other at once, without a floor that blocks it in between.
-  const sustained = await Promise.all(Array.from({ length: 8 }, (_, index) => prepareLoad(`sustained-${index}`)))
+  const sustained = await Promise.all(
+    Array.from({ length: 8 }, (_, index) => prepareLoad({ queue, hf, name: `sustained-${index}` })),
+  )
   const delay = monitorEventLoopDelay({ resolution: 1 })
   delay.enable()
   for (const runLoad of sustained) await runLoad()
@@ -188,11 +165,6 @@ async function measureLoad(): Promise<void> {
             over ${delay.count} samples in 8 such loads on end (resolution 1 ms, included); the longest raw transaction took ${longestMs.toFixed(1)} ms`)
   scorecard.atLeast(`${runCount} × ${stepsARun} steps against one transaction a step`, gains.median, 8)
   scorecard.atMost('p99 event-loop delay under that load, ms', p99, 50)
-}
-
-interface Load {
-  readonly totalMs: number
-  readonly stepsMs: number
 }
 
 function optionOf(name: string): string | undefined {

@@ -3,16 +3,20 @@ import { cpus, loadavg, totalmem } from 'node:os'
 import BetterSqlite3 from 'better-sqlite3'
 
 /** Says where the figures come from: without it they mean nothing elsewhere. */
-export function printMachine(folder: string): void {
+export function printMachine(sqliteFolder?: string): void {
   const [cpu] = cpus()
-  const db = new BetterSqlite3(':memory:')
-  const sqlite = db.prepare('SELECT sqlite_version()').pluck().get()
-  db.close()
   console.log(
     `machine   ${cpus().length} cores (${cpu?.model.trim() ?? 'unknown'}), ${gigabytes(totalmem())} GB, ${process.platform} ${process.arch}, Node ${process.version}`,
   )
-  console.log(`store     SQLite ${sqlite} through better-sqlite3, ${folder} (${fileSystem(folder)})`)
+  if (sqliteFolder !== undefined) console.log(`store     ${describeSqlite(sqliteFolder)}`)
   printLoad('start')
+}
+
+function describeSqlite(folder: string): string {
+  const db = new BetterSqlite3(':memory:')
+  const sqlite = db.prepare('SELECT sqlite_version()').pluck().get()
+  db.close()
+  return `SQLite ${sqlite} through better-sqlite3, ${folder} (${fileSystem(folder)})`
 }
 
 /** The load of the machine by its own count: above the number of cores, timings are worth little. */

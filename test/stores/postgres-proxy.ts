@@ -38,6 +38,8 @@ export async function startProxy(serverUrl: string): Promise<PostgresProxy> {
     }
     for (const socket of [client, server]) {
       sockets.add(socket)
+      // Message by message as they are: gathered by the kernel, each would wait for the answer to the one before.
+      socket.setNoDelay(true)
       socket.on('error', end)
       socket.on('close', () => {
         sockets.delete(socket)

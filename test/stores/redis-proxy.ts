@@ -13,8 +13,8 @@ export type Fault = 'swallow' | 'cut' | 'hold' | 'lose'
 
 export interface RedisProxy {
   readonly url: string
-  /** The fault is done to the next script call, once. */
-  arm(fault: Fault): void
+  /** The fault is done to the next script call, or to the nth from now on, once. */
+  arm(fault: Fault, nth?: number): void
   /** How many faults were done. */
   readonly faultCount: number
   /** Hands on what was held. */
@@ -24,6 +24,7 @@ export interface RedisProxy {
 
 export async function startProxy(port: number): Promise<RedisProxy> {
   let armed: Fault | null = null
+  let callsUntilFault = 0
   let faultCount = 0
   let held: (() => void)[] = []
   const sockets = new Set<Socket>()
@@ -37,7 +38,7 @@ export async function startProxy(port: number): Promise<RedisProxy> {
       socket.on('close', () => sockets.delete(socket))
     }
     caller.on('data', (data) => {
-      if (fault === null && armed !== null && data.includes('EVAL')) {
+      if (fault === null && armed !== null && data.includes('EVAL') && --callsUntilFault <= 0) {
         fault = armed
         armed = null
         faultCount += 1
@@ -65,8 +66,9 @@ export async function startProxy(port: number): Promise<RedisProxy> {
 
   return {
     url: `redis://127.0.0.1:${(proxy.address() as AddressInfo).port}`,
-    arm: (fault) => {
+    arm: (fault, nth = 1) => {
       armed = fault
+      callsUntilFault = nth
     },
     get faultCount() {
       return faultCount

@@ -1,9 +1,13 @@
 import { Cluster, Redis } from 'ioredis'
 import { createClient, createCluster } from 'redis'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { open, workflow } from '../../src/index.ts'
+import type { WholeThread } from '../../src/store/moving.ts'
+import { readWholeThread } from '../../src/store/read-whole-thread.ts'
 import type { Hint, Store } from '../../src/store/store.ts'
 import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
 import { openRedisStore, type RedisClientLike, type RedisStoreOptions } from '../../src/stores/redis/redis-store.ts'
+import { commitScript } from '../../src/stores/redis/scripts/commit.ts'
 import { compareStores, createTestClock, testStore } from '../../src/testing/index.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { claimRequest, createAndClaim, creating, event, stepping } from './sqlite-scene.ts'
@@ -109,6 +113,91 @@ describe('redis', () => {
     await store.close()
   })
 
+  it('takes one script call for a step through the whole engine, and two for an effect, by the log of the server', async () => {
+    const namespace = newNamespace()
+    const [admin, monitor] = await Promise.all([1, 2].map(() => createClient({ url: server.url }).connect()))
+    const calls: string[] = []
+    await monitor?.monitor((line) => {
+      const [, command = '', sha] = /"(EVALSHA|EVAL|ECHO)" "((?:[^"\\\\]|\\\\.)*)"/i.exec(String(line)) ?? []
+      if (/echo/i.test(command)) calls.push(String(sha))
+      else if (command !== '' && String(line).includes(`{${namespace}}`))
+        calls.push(sha === commitScript.sha ? 'commit' : 'other')
+    })
+    const agent = workflow('agent', async (ctx) => {
+      await ctx.step('first', () => 0)
+      await admin?.echo('steps')
+      for (let i = 0; i < 100; i++) await ctx.step('s', () => i)
+      await admin?.echo('effects')
+      for (let i = 0; i < 10; i++) await ctx.once('e', { run: () => i })
+      await admin?.echo('end')
+    })
+    const hf = await open(`${server.url}?namespace=${namespace}`, { workflows: [agent] })
+    await hf.run(agent, undefined)
+    await expect.poll(() => calls).toContain('end')
+    const between = (from: string, to: string) => calls.slice(calls.indexOf(from) + 1, calls.indexOf(to))
+    expect(between('steps', 'effects').filter((call) => call === 'commit')).toHaveLength(100)
+    expect(between('effects', 'end').filter((call) => call === 'commit')).toHaveLength(20)
+    // The worker looks for runs and renews leases by the clock, not by the step.
+    expect(between('steps', 'end').filter((call) => call === 'other').length).toBeLessThan(50)
+    await hf.close()
+    monitor?.destroy()
+    admin?.destroy()
+  })
+
+  it('an operation key that another thread opens again moves with that thread', async () => {
+    const store = await openStore()
+    const [one, two] = [await createAndClaim(store, 'one'), await createAndClaim(store, 'two')]
+    const intend = { kind: 'intend', key: 'k', name: 'send' } as const
+    await store.commit([stepping(one, { operation: intend }), stepping(one, { operation: { kind: 'fail', key: 'k' } })])
+    await store.commit([stepping(two, { operation: intend })])
+    const keysOf = async (threadId: string) =>
+      (await store.readThreadImage({ owner: '', threadId }))?.operations.map(({ key }) => key)
+    expect([await keysOf('one'), await keysOf('two')]).toEqual([[], ['k']])
+    await store.close()
+  })
+
+  it('a restore that does not come to its end leaves nothing but keys that expire', async () => {
+    const namespace = newNamespace()
+    const store = await openStore({ namespace })
+    const claim = await createAndClaim(store, 'r')
+    await store.commit([stepping(claim, { snapshot: '{}', run: { status: 'paused' } })])
+    const whole = await readWholeThread(store, { owner: '', threadId: 'r' })
+    const admin = await createClient({ url: server.url }).connect()
+    const keys = async () => (await admin.keys('*')).filter((key) => key.includes(`{${namespace}}`)).sort()
+    // A damaged value in the last part: what was put down before it stays where it waits.
+    const snapshots = [...(whole?.snapshots ?? []), { seq: 1, stateVersion: 0, state: null as never }]
+    const before = await keys()
+    const moved = { ...whole, thread: { ...whole?.thread, threadId: 'elsewhere' }, snapshots } as WholeThread
+    await expect(store.restoreThread(moved)).rejects.toThrow()
+    const left = (await keys()).filter((key) => !before.includes(key) && !key.includes(':answer:'))
+    expect(left).toEqual([expect.stringContaining(':restoring:')])
+    for (const key of left) expect(await admin.ttl(key)).toBeGreaterThan(0)
+    expect(await store.readThread({ owner: '', threadId: 'elsewhere' })).toBeNull()
+    admin.destroy()
+    await store.close()
+  })
+
+  it('reads many runs in one call, and one that is damaged does not hurt those who ask for others', async () => {
+    const namespace = newNamespace()
+    const store = await openStore({ namespace })
+    await store.commit(Array.from({ length: 300 }, (_, index) => creating(`r-${index}`)))
+    const admin = await createClient({ url: server.url }).connect()
+    await admin.sendCommand(['CONFIG', 'RESETSTAT'])
+    const ids = Array.from({ length: 301 }, (_, index) => `r-${index}`)
+    const readAll = () => Promise.allSettled(ids.map((runId) => store.readRun({ owner: '', runId })))
+    const found = (await readAll()).map((answer) => answer.status === 'fulfilled' && (answer.value?.id ?? null))
+    expect(found).toEqual([...ids.slice(0, 300), null])
+    expect(String(await admin.info('commandstats'))).toMatch(/cmdstat_evalsha:calls=[23],/)
+    await admin.set(`holdfast:{${namespace}}:run:0:r-7`, 'something else')
+    const answers = await readAll()
+    expect(answers.flatMap((answer, index) => (answer.status === 'rejected' ? [index, answer.reason.code] : []))).toEqual([
+      7,
+      'corrupt_record',
+    ])
+    admin.destroy()
+    await store.close()
+  })
+
   it('keeps namespaces of one server apart', async () => {
     const [one, two] = [await openStore(), await openStore()]
     await one.commit([creating('r')])
@@ -161,6 +250,11 @@ describe('redis', () => {
     await store.commit(
       Array.from({ length: 3_000 }, (_, index) => creating(`many-${index}`, { queue: index === 5 ? 'rare' : 'default' })),
     )
+    // Single records that are asked for at once are gathered, also when they are too many for one answer.
+    const positions = log.map(({ seq }) => seq).slice(0, 600)
+    const one = async (seq: number) => (await store.readLog({ owner: '', threadId: 'r', afterSeq: seq - 1, toSeq: seq }))[0]
+    expect(await Promise.all(positions.map(one))).toEqual(log.slice(0, 600))
+    expect(await one(log.length + 1)).toBeUndefined()
     const { items } = await store.listRuns({ owner: '', queue: 'rare', limit: 3 })
     expect(items.map(({ id }) => id)).toEqual(['many-5'])
     await store.close()

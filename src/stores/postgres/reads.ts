@@ -14,7 +14,9 @@ import type {
   ThreadKey,
   ThreadQuery,
 } from '../../store/store.ts'
+import { bigintArray, textArray } from './columns.ts'
 import type { Connections, Statement } from './connections.ts'
+import { Gathering } from './gathering.ts'
 import {
   type Row,
   selectBareColumns,
@@ -46,19 +48,30 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
     return connections.read(statement, values)
   }
 
+  const runs = new Gathering<RunKey, Run | null>(async (keys) => {
+    const rows = await read(runsSql, [textArray(keys.map(({ owner }) => owner)), textArray(keys.map(({ runId }) => runId))])
+    const found = new Map(rows.map((row) => [Number(row[0]), toRun(row, 1)]))
+    return keys.map((_, at) => found.get(at + 1) ?? null)
+  })
+
+  /** Single records: how a run ended, most of all. A damaged one is an error for who asked for it, not for his neighbours. */
+  const singles = new Gathering<SingleQuery, () => LogRecord[]>(async (queries) => {
+    const rows = await read(singlesSql, [
+      textArray(queries.map(({ owner }) => owner)),
+      textArray(queries.map(({ threadId }) => threadId)),
+      bigintArray(queries.map(({ toSeq }) => position(toSeq))),
+    ])
+    const found = new Map(rows.map(([n, ...row]) => [Number(n), row]))
+    return queries.map((query, at) => () => readRecords([found.get(at + 1) ?? []].filter(hasColumns), query, 1))
+  })
+
   return {
     async now(offset: number): Promise<number> {
       const [row] = await read('SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1::bigint', [offset])
       return Number(row?.[0])
     },
 
-    async readRun({ owner, runId }: RunKey): Promise<Run | null> {
-      const [row] = await read(
-        `SELECT ${selectRunColumns} FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread WHERE r.owner = $1 AND r.run_id = $2`,
-        [owner, runId],
-      )
-      return row === undefined ? null : toRun(row)
-    },
+    readRun: (key: RunKey): Promise<Run | null> => runs.read(key),
 
     async listRuns(query: RunQuery): Promise<{ items: Run[]; cursor?: string }> {
       const limit = atLeastZero(query.limit)
@@ -87,6 +100,7 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
     async readLog(query: LogQuery): Promise<LogRecord[]> {
       const limit = query.limit === undefined ? null : atLeastZero(query.limit)
       if (limit === 0) return []
+      if (isSingle(query)) return (await singles.read(query))()
       const { owner, threadId, runId, types } = query
       const rows = await read(logSql(query), [
         ...[owner, threadId, position(query.afterSeq ?? 0), query.toSeq === undefined ? null : position(query.toSeq)],
@@ -149,6 +163,34 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
       return row?.[0] == null ? null : toOperation(JSON.parse(row[0]) as Parameters<typeof toOperation>[0])
     },
   }
+}
+
+/** LIMIT keeps these look-ups from becoming joins, which on small tables are planned as full scans. */
+const runsSql = `
+  SELECT a.n, ${selectRunColumns} FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS a(owner, run, n)
+    CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE r.owner = a.owner AND r.run_id = a.run LIMIT 1) r
+    CROSS JOIN LATERAL (SELECT * FROM holdfast.threads t WHERE t.id = r.thread LIMIT 1) t`
+
+const singlesSql = `
+  SELECT a.n, t.first, t.last, NULL, r.run_id, ${selectRecordColumns}
+  FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS a(owner, thread, seq, n)
+    CROSS JOIN LATERAL (
+      SELECT t.id, greatest(a.seq - 1, t.base_seq) + 1 AS first, CASE WHEN t.deleted_at IS NULL THEN least(a.seq, t.head_seq) ELSE 0 END AS last
+      FROM holdfast.threads t WHERE t.owner = a.owner AND t.thread_id = a.thread LIMIT 1) t
+    LEFT JOIN LATERAL (SELECT * FROM holdfast.log l WHERE l.thread = t.id AND l.seq BETWEEN t.first AND t.last LIMIT 1) l ON true
+    LEFT JOIN LATERAL (SELECT r.run_id FROM holdfast.runs r WHERE r.id = l.run LIMIT 1) r ON true`
+
+type SingleQuery = LogQuery & { readonly toSeq: number }
+
+/** Asks for one position, and for the whole of it. */
+function isSingle(query: LogQuery): query is SingleQuery {
+  const { afterSeq, toSeq, runId, types, patchesOnly, bare } = query
+  if (afterSeq === undefined || toSeq !== afterSeq + 1 || !Number.isSafeInteger(toSeq)) return false
+  return runId === undefined && types === undefined && patchesOnly !== true && bare !== true
+}
+
+function hasColumns(row: Row): boolean {
+  return row.length > 0
 }
 
 /** Newest first: one look into the index for each status, or along the thread. */

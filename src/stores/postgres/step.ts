@@ -1,10 +1,12 @@
 import { recordChecksum } from '../../model/checksum.ts'
 import type { NewEvent } from '../../model/event.ts'
 import type { Change } from '../../store/change.ts'
-import { type Answers, count32, flagsOf, wholeMs } from './commit.ts'
+import type { Answers } from './answers.ts'
+import { flagsOf } from './held-columns.ts'
 import type { LeasePlace, Leases } from './leases.ts'
 import { byteLengthOf } from './rows.ts'
 import { durableSql, nowSql, planSql, sealSql } from './sql.ts'
+import { count32, wholeMs } from './whole-numbers.ts'
 
 /** An event's columns, in the order in which `eventValues` has them. */
 const eventColumns = 'type step count attempt at duration_ms checkpoint_bytes checksum payload patch'.split(' ')

@@ -1,0 +1,117 @@
+import type { Payload } from '../../model/payload.ts'
+import type { Change, NewRun, RunChange } from '../../store/change.ts'
+import { BigintColumn } from './columns.ts'
+import type { EventColumns } from './event-columns.ts'
+import { operationJson } from './operations.ts'
+import { PayloadColumns } from './payload-columns.ts'
+import { newSnapshotChecksum } from './rows.ts'
+import type { SortedChanges } from './sort-changes.ts'
+import { countOrNull, dueOf, whole, wholeMs } from './whole-numbers.ts'
+
+/** What is neither held nor a start, as JSON: rare, and of many shapes. */
+export function encodeOthers(
+  changes: readonly Change[],
+  { held, starts, others }: SortedChanges,
+  into: { events: EventColumns; extras: Extras },
+): unknown[] {
+  if (others.length === 0) return [null]
+  let slot = held.length + starts.length
+  const encoded = others.map(({ index, rank, createRanks }) => {
+    const change = changes[index] as Change
+    slot += 1
+    into.events.add(slot, change, 0)
+    const json = { index, slot, rank, ...changeJson(change, into.extras) }
+    const creates = (change.creates ?? []).map((create, at) => {
+      slot += 1
+      into.events.addQueued(slot, create)
+      return { slot, rank: createRanks[at], ...createJson(create) }
+    })
+    return creates.length === 0 ? json : { ...json, creates }
+  })
+  return [JSON.stringify(encoded)]
+}
+
+/** The names of fn_apply for what a change says; what is absent is null there. */
+function changeJson(change: Change, extras: Extras): object {
+  const { owner, guard, run: to, label, stateVersion, snapshot, readMessages, operation } = change
+  return {
+    ...{
+      owner,
+      thread: change.threadId,
+      run: change.runId,
+      count: change.events.length,
+      is_checkpoint: change.isCheckpoint,
+      label,
+    },
+    ...(stateVersion === undefined ? {} : { state_version: whole(stateVersion, 'state version') }),
+    ...(snapshot === undefined ? {} : { snapshot: extras.add(snapshot, newSnapshotChecksum(change, snapshot)) }),
+    ...(readMessages === undefined ? {} : { read: readMessages.filter(Number.isSafeInteger) }),
+    ...guardJson(guard),
+    ...(to === undefined ? {} : runJson(to)),
+    ...(operation === undefined
+      ? {}
+      : { operation: operationJson(owner, operation, (payload, checksum) => extras.add(payload, checksum)) }),
+  }
+}
+
+function guardJson(guard: Change['guard']): object {
+  switch (guard.kind) {
+    case 'lease':
+      return { guard: 'lease', epoch: countOrNull(guard.epoch), lease: guard.leaseId }
+    case 'run':
+      return {
+        guard: 'run',
+        epoch: countOrNull(guard.epoch),
+        guard_status: guard.status,
+        is_undisturbed: guard.undisturbed === true,
+      }
+    case 'thread':
+      return { guard: 'thread', guard_head: countOrNull(guard.headSeq) }
+    case 'none':
+      return { guard: 'none' }
+  }
+}
+
+function runJson(to: RunChange): object {
+  const [due_kind, due] = to.due === undefined ? [undefined, undefined] : dueOf(to.due)
+  return {
+    ...{
+      has_run: true,
+      status: to.status,
+      sets_reason: to.reason !== undefined,
+      reason: to.reason,
+      due_kind,
+      due,
+      wait_key: to.waitKey,
+    },
+    ...{ sets_step: to.currentStep !== undefined, step: to.currentStep, has_progress: to.hasProgress, uncounts: to.uncountClaim },
+    ...{ starts_tape: to.startsTape, has_new_input: to.hasNewInput, sets_end: to.setsEnd },
+    ...(to.leaseMs === undefined ? {} : { lease_ms: wholeMs(to.leaseMs) }),
+  }
+}
+
+function createJson({ owner, threadId, id, workflow, version, queue, priority, fingerprint, due, ifBusy }: NewRun): object {
+  const [due_kind, dueMs] = dueOf(due)
+  return {
+    ...{ owner, thread: threadId, run: id, workflow, version: whole(version, 'workflow version'), queue },
+    ...{ priority: whole(priority, 'priority'), fingerprint },
+    ...{ due_kind, due: dueMs, reject: ifBusy === 'reject' },
+  }
+}
+
+/** Payloads of operations and snapshots of changes that travel as JSON: counted from 1. */
+export class Extras {
+  readonly #checksums = new BigintColumn()
+  readonly #payloads = new PayloadColumns()
+  #count = 0
+
+  add(payload: Payload, checksum: number): number {
+    this.#checksums.push(checksum)
+    this.#payloads.push(payload)
+    return ++this.#count
+  }
+
+  encode(): unknown[] {
+    return [this.#checksums.encode(), ...this.#payloads.encode()]
+  }
+}

@@ -1,0 +1,80 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { open } from 'holdfast'
+import pg from 'pg'
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import type { Hint } from '../../src/store/store.ts'
+import { makeDeposit } from './postgres-deposit.ts'
+import { usePostgres } from './postgres-scene.ts'
+import { createAndClaim, stepping } from './sqlite-scene.ts'
+
+const scene = usePostgres()
+
+describe('one server, many processes', () => {
+  const children: ChildProcess[] = []
+
+  afterEach(() => {
+    for (const child of children.splice(0)) child.kill('SIGKILL')
+  })
+
+  function startWorker(target: string): { child: ChildProcess; lines: string[]; ended: Promise<unknown> } {
+    const child = spawn(process.execPath, [join(import.meta.dirname, 'postgres-worker.ts'), target], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    })
+    children.push(child)
+    const lines: string[] = []
+    child.stdout?.on('data', (chunk) => lines.push(...String(chunk).split('\n').filter(Boolean)))
+    return { child, lines, ended: once(child, 'exit') }
+  }
+
+  it('one that is stopped inside a transaction holds nobody up beyond its lease and the time limit of the transaction', async () => {
+    const own = await scene.ownDatabase()
+    const user = new pg.Client({ connectionString: own })
+    await user.connect()
+    scene.afterwards(() => user.end())
+    await user.query('CREATE TABLE accounts (balance int); INSERT INTO accounts VALUES (0)')
+    const target = `${own}?schema=${scene.schema}`
+    const queue = await open(target, { worker: false })
+    scene.afterwards(() => queue.close())
+    const run = await queue.start('deposit')
+    const { child, lines, ended } = startWorker(target)
+    await vi.waitFor(() => expect(lines).toContain('in the body'), 20_000)
+    child.kill('SIGSTOP')
+    const stoppedAt = performance.now()
+
+    const worker = await open(target, { workflows: [makeDeposit(() => {})], worker: { pollMs: 100 } })
+    scene.afterwards(() => worker.close())
+    expect(await run.result()).toBe(1)
+    // The row is free when the server has ended the session: 5 s for the body, one more for the server. The lease is over before.
+    expect(performance.now() - stoppedAt).toBeLessThan(6_000 + 1_000 + 5_000)
+
+    child.kill('SIGCONT')
+    child.stdin?.end()
+    await ended
+    expect((await user.query('SELECT balance FROM accounts')).rows).toEqual([{ balance: 1 }])
+    const types = (await run.events()).map(({ type }) => type)
+    expect(types.filter((type) => type === 'step_completed' || type === 'run_recovered')).toEqual([
+      'run_recovered',
+      'step_completed',
+    ])
+  })
+
+  it('one hears of what another started, ended and sent; steps are not announced', async () => {
+    const [here, there] = [await scene.open(), await scene.open()]
+    const heard: Hint[] = []
+    const end = here.subscribe?.((hint) => heard.push(hint))
+    // The first hint says that it listens now.
+    await vi.waitFor(() => expect(heard).toHaveLength(1), 10_000)
+    const claim = await createAndClaim(there, 'a run/1 "ü"')
+    const named = { owner: '', threadId: claim.run.threadId, runId: claim.run.id }
+    await vi.waitFor(() => expect(heard).toContainEqual({ ...named, isClaimable: true }), 10_000)
+    await there.deliver({ owner: '', runId: claim.run.id, kind: 'signal', name: null, payload: null })
+    await vi.waitFor(() => expect(heard).toContainEqual({ ...named, hasMail: true }), 10_000)
+    heard.length = 0
+    await there.commit([stepping(claim)])
+    await there.commit([stepping(claim, { run: { status: 'completed' } })])
+    await vi.waitFor(() => expect(heard).toEqual([{ ...named, isClaimable: true }]), 10_000)
+    end?.()
+  })
+})
