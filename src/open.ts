@@ -26,6 +26,10 @@ export interface OpenOptions {
   readonly logger?: Logger
   /** Postgres by URL: connections that are kept and that there are at most. Default 5 and 20. */
   readonly pool?: { readonly min?: number; readonly max?: number }
+  /** Postgres over a pool of yours: the schema of the tables. In a URL it is `?schema=NAME`. Default `holdfast`. */
+  readonly schema?: string
+  /** Redis over a client of yours: the namespace of the keys. In a URL it is `?namespace=NAME`. Default `default`. */
+  readonly namespace?: string
   /** Ms added to the store's time, or a function that returns them: for tests. */
   readonly clock?: number | (() => number)
 }
@@ -61,11 +65,13 @@ export type OpenTarget = string | SqliteHandle | PostgresPool | RedisClient | St
  * What the caller opened the caller closes.
  */
 export async function open(target?: OpenTarget, options: OpenOptions = {}): Promise<Holdfast> {
-  const { clock = 0, durability = 'full', pool } = options
+  const { clock = 0, durability = 'full', pool, schema, namespace } = options
   const { store, close } = await openTarget(target ?? process.env['HOLDFAST_URL'] ?? 'sqlite:.holdfast/holdfast.db', {
     durability,
     clockOffsetMs: typeof clock === 'function' ? clock : () => clock,
     ...(pool !== undefined && { poolSize: pool }),
+    ...(schema !== undefined && { schema }),
+    ...(namespace !== undefined && { namespace }),
   })
   try {
     return assemble(store, options, close)
@@ -79,6 +85,8 @@ interface StoreOptions {
   readonly durability: 'full' | 'relaxed'
   readonly clockOffsetMs: () => number
   readonly poolSize?: { readonly min?: number; readonly max?: number }
+  readonly schema?: string
+  readonly namespace?: string
 }
 
 /** A store that is ready to use, and the function that closes it unless the caller had opened it. */
@@ -158,7 +166,7 @@ function assemble(store: Store, options: OpenOptions, closeStore: () => Promise<
   const log = options.logger ?? silentLogger
   const registry = new Registry()
   for (const workflow of options.workflows ?? []) registry.add(workflow)
-  const committer = new Committer(store)
+  const committer = new Committer(store, { log })
   const codec = createCodec()
   const waiters = new RunWaiters(store)
   const workerOptions = options.worker === undefined ? {} : options.worker

@@ -125,6 +125,24 @@ describe('Committer, with a store that can pipeline', { timeout: 5_000 }, () => 
     await commits
   })
 
+  it('counts one turn for two batches that are answered in the same turn of the event loop', async () => {
+    const { committer, writes } = pipelined()
+    const turns: number[] = []
+    const commits = names('r', 200).map((name) => committer.commit(changeOf(name)).then(() => turns.push(committer.turn)))
+    const [first, second] = [await writes.next(), await writes.next()]
+    first.succeed()
+    // A few microtasks later: what the first set off may be under way already.
+    for (let i = 0; i < 20; i++) await null
+    second.succeed()
+    await Promise.all(commits)
+    expect(new Set(turns)).toEqual(new Set([1]))
+    await new Promise((resolve) => setImmediate(resolve))
+    const later = committer.commit(changeOf('later'))
+    ;(await writes.next()).succeed()
+    await later
+    expect(committer.turn).toBe(2)
+  })
+
   it('gathers a few instead of sending them ahead', async () => {
     const { committer, writes } = pipelined()
     const commits = [committer.commit(changeOf('a'))]

@@ -38,8 +38,9 @@ export class Committer {
   #whenIdle: (() => void)[] = []
   /** Leases of which a change has failed, with the reason. */
   readonly #broken = new Map<string, unknown>()
-  /** Counts flushes: acknowledgements with the same number arrived in the same turn of the event loop. */
+  /** Counts turns of the event loop in which something was acknowledged: what has the same number arrived in the same turn. */
   turn = 0
+  #isTurnCounted = false
 
   constructor(store: Store, options: { maxBatch?: number; maxQueue?: number; log?: Logger } = {}) {
     this.#store = store
@@ -114,8 +115,8 @@ export class Committer {
       failures = isDone ? 0 : failures + 1
       if (!isDone) await sleep(Math.min(1_000, 10 * 2 ** failures))
       if (this.#queue.length < this.#maxQueue) for (const wake of this.#whenRoom.splice(0)) wake()
-      // What the acknowledgements set off in this turn joins the next batch.
-      if (isDone) await nextTurn()
+      // What the acknowledgements set off joins the next batch. A store that answers over a network lets others have their turn anyway.
+      if (isDone) await (this.#store.canPipeline === true ? endOfMicrotasks() : nextTurn())
     }
     this.#flushing--
     if (this.#flushing === 0) for (const wake of this.#whenIdle.splice(0)) wake()
@@ -151,7 +152,7 @@ export class Committer {
   async #write(entries: Entry[], isAlone: boolean): Promise<boolean> {
     try {
       const answers = await this.#ask(entries)
-      this.turn++
+      this.#countTurn()
       for (let i = 0; i < entries.length; i++) entries[i]?.resolve(answers[i] as Committed)
     } catch (error) {
       if (isOutage(error)) return this.#putBack(entries, error)
@@ -164,6 +165,16 @@ export class Committer {
     }
     if (isAlone) this.#oneByOne--
     return true
+  }
+
+  /** Two batches can be answered in one turn. */
+  #countTurn(): void {
+    if (this.#isTurnCounted) return
+    this.turn++
+    this.#isTurnCounted = true
+    setImmediate(() => {
+      this.#isTurnCounted = false
+    })
   }
 
   async #ask(entries: Entry[]): Promise<readonly Committed[]> {
@@ -239,4 +250,8 @@ function sleep(ms: number): Promise<void> {
 
 function nextTurn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve))
+}
+
+function endOfMicrotasks(): Promise<void> {
+  return new Promise((resolve) => process.nextTick(resolve))
 }

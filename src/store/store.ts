@@ -120,8 +120,8 @@ export interface Store {
   subscribe?(listener: (hint: Hint) => void): () => void
 
   /**
-   * Optional speed: it gains from a second `commit` while the first is under way. Whoever hands one in sees to it that the two
-   * concern different threads: should the first fail, the second may be written all the same.
+   * Optional speed: it answers over a network, and gains from a second `commit` while the first is under way. Whoever hands one
+   * in sees to it that the two concern different threads: should the first fail, the second may be written all the same.
    */
   readonly canPipeline?: boolean
 

@@ -180,9 +180,11 @@ export class World {
     for (const [index, { run }] of (answers[0] ?? []).entries()) {
       const { owner, id: runId, threadId, epoch } = run
       const claims = answers.flatMap((claims) => claims[index] ?? [])
-      if (claims.length < answers.length || claims.some((claim) => claim.run.id !== runId)) return
-      const name = `lease ${this.leaseNames.size / claims.length + 1} of ${runId}`
-      for (const { leaseId } of claims) this.leaseNames.set(leaseId, name)
+      const same = claims.filter((claim) => claim.run.id === runId)
+      const name = `lease ${epoch} of ${runId} of "${owner}"`
+      for (const { leaseId } of same) this.leaseNames.set(leaseId, name)
+      // A store that has claimed something else is about to be told of.
+      if (same.length < answers.length) return
       const [taken, kept] = partition(this.held, (lease) => lease.owner === owner && lease.runId === runId)
       this.stale.push(...taken)
       const leaseIds = claims.map(({ leaseId }) => leaseId)

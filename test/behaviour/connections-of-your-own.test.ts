@@ -38,6 +38,23 @@ describe('open', () => {
     expect((await pool.query('SELECT count(*)::int AS runs FROM holdfast.runs')).rows).toEqual([{ runs: 1 }])
   })
 
+  it('keeps its tables and keys where it is told to, over connections of your own', async () => {
+    const pool = await ownPool()
+    const client = await createClient({ url: (await sharedRedis()).url }).connect()
+    endings.push(() => client.close())
+    const name = `mine_${randomBytes(4).toString('hex')}`
+    for (const [target, options] of [
+      [pool, { schema: name }],
+      [client, { namespace: name }],
+    ] as const) {
+      const hf = await open(target, { workflows: [echo], ...options })
+      expect(await hf.run(echo, 'here', { id: 'r' })).toBe('here')
+      await hf.close()
+    }
+    expect((await pool.query(`SELECT run_id FROM ${name}.runs`)).rows).toEqual([{ run_id: 'r' }])
+    expect(await client.exists(`holdfast:{${name}}:run:0:r`)).toBe(1)
+  })
+
   it('takes a pg.Pool with one connection', async () => {
     const hf = await open(await ownPool({ max: 1 }), { workflows: [echo] })
     expect(await Promise.all(['a', 'b', 'c'].map((word) => hf.run(echo, word)))).toEqual(['a', 'b', 'c'])

@@ -181,7 +181,9 @@ export class Connection {
         if (trouble.kind === 'lost') {
           link.drop()
           if (!call.isRepeatable) lostBy = trouble.cause ?? new Error('lost')
-          else if (performance.now() >= endsAt) throw unreachableError(trouble.cause)
+          // Also when every new connection breaks in its turn.
+          const lastsUntil = call.isRepeatable ? endsAt : startedAt + this.#patience.outcomeMs
+          if (performance.now() >= lastsUntil) throw call.isRepeatable ? unreachableError(trouble.cause) : unknownError(lostBy)
         } else {
           const answer = isInDoubt && call.recall !== undefined ? await this.#recall(link, call.recall) : undefined
           if (answer !== undefined) return answer

@@ -62,16 +62,12 @@ const asBuffers = { typeMapping: { 36: Buffer } }
 /** Links to a server by its URL, over `redis`. We connect again ourselves, so that it is known what was sent and what was not. */
 export async function linksTo(url: string): Promise<LinkSource> {
   const { createClient } = await loadRedis()
-  const options = {
-    url,
-    RESP: 2 as const,
-    disableOfflineQueue: true,
-    commandOptions: { timeout: 0 },
-    clientInfoTag: 'holdfast',
-  }
+  // Making a client builds a class with all commands of Redis in it, which takes longer than to connect. Copies share theirs.
+  const mould = createClient({ RESP: 2, commandOptions: { timeout: 0 }, clientInfoTag: 'holdfast' })
   return {
     async connect() {
-      const client = createClient({ ...options, socket: { connectTimeout: connectTimeoutMs, reconnectStrategy: false } })
+      const socket = { connectTimeout: connectTimeoutMs, reconnectStrategy: false } as const
+      const client = mould.duplicate({ url, disableOfflineQueue: true, socket })
       // Every command that fails says so itself.
       client.on('error', () => {})
       await client.connect()
@@ -85,7 +81,7 @@ export async function linksTo(url: string): Promise<LinkSource> {
         },
       }
     },
-    listen: (channel, listener) => listenWith(createClient({ ...options, disableOfflineQueue: false }), channel, listener),
+    listen: (channel, listener) => listenWith(mould.duplicate({ url }), channel, listener),
   }
 }
 

@@ -6,6 +6,7 @@ import type {
   CheckpointQuery,
   CheckpointRow,
   LogQuery,
+  RunKey,
   RunQuery,
   ScanQuery,
   Snapshot,
@@ -14,6 +15,7 @@ import type {
   ThreadQuery,
 } from '../../store/store.ts'
 import type { Connection, Reply } from './connection.ts'
+import type { GatheredReads } from './gathered-reads.ts'
 import { pairOf } from './keys.ts'
 import { Packer } from './pack.ts'
 import { readRow, type StoredRecord, toOperation, toRecord, toRun, toSnapshot, toThread } from './rows.ts'
@@ -30,6 +32,12 @@ import {
 
 /** About how much of a log one call of the server brings: it answers nobody else meanwhile. */
 const pieceBytes = 4 * 1024 * 1024
+
+export async function readRun(runRows: GatheredReads, { owner, runId }: RunKey): Promise<Run | null> {
+  const pair = pairOf(owner, runId)
+  const row = readRow(await runRows.read(pair))
+  return row === null ? null : toRun(pair, row).run
+}
 
 export async function readThread(connection: Connection, { owner, threadId }: ThreadKey): Promise<Thread | null> {
   const pair = pairOf(owner, threadId)
@@ -65,6 +73,20 @@ export async function readLog(connection: Connection, query: LogQuery): Promise<
     if (records.length >= limit) break
   }
   return records
+}
+
+/** One record, as `run.result()` reads how its run ended. */
+export async function readRecord(entries: GatheredReads, query: LogQuery & { readonly toSeq: number }): Promise<LogRecord[]> {
+  const { owner, threadId, toSeq } = query
+  const entry = (await entries.read(pairOf(owner, threadId), String(toSeq))) as Buffer
+  if (entry.length === 0) return []
+  const found = toRecord(entry, toSeq, { owner, threadId })
+  return isAskedFor(found, query) ? [showRecord(found.record, query)] : []
+}
+
+/** Whether this asks for one whole record. */
+export function isForOne(query: LogQuery): query is LogQuery & { readonly toSeq: number } {
+  return query.toSeq !== undefined && query.toSeq === (query.afterSeq ?? 0) + 1 && query.bare !== true && query.limit !== 0
 }
 
 export async function listCheckpoints(connection: Connection, query: CheckpointQuery): Promise<CheckpointRow[]> {

@@ -6,23 +6,26 @@ import { addHints, commit, expectedHintsOf } from './commit.ts'
 import { Connection, type Patience } from './connection.ts'
 import { deleteThread } from './delete-thread.ts'
 import { goneError } from './errors.ts'
+import { GatheredReads } from './gathered-reads.ts'
 import { deliver, readInbox } from './inbox.ts'
 import { checkNamespace, lifeKey, schemaVersion } from './keys.ts'
 import { linksOver, linksTo, type RedisClientLike } from './link.ts'
 import { readThreadImage, restoreThread } from './moving.ts'
 import {
+  isForOne,
   listCheckpoints,
   listRuns,
   listThreads,
   readLog,
   readOperation,
+  readRecord,
+  readRun,
   readSnapshot,
   readThread,
   scanThreads,
   tag,
 } from './reads.ts'
-import { RunReads } from './run-reads.ts'
-import { nowScript } from './scripts/reads.ts'
+import { nowScript, readRecordsScript, readRunsScript } from './scripts/reads.ts'
 import { beginLifeScript } from './scripts/schema.ts'
 import { Watch } from './watch.ts'
 
@@ -56,7 +59,8 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
   const connection = await Connection.open(source, { namespace, durability: options.durability, patience })
   const offsetMs = () => Math.round(options.clockOffsetMs?.() ?? 0)
   const watch = new Watch(connection)
-  const runReads = new RunReads(connection)
+  const runRows = new GatheredReads(connection, readRunsScript)
+  const entries = new GatheredReads(connection, readRecordsScript)
 
   return {
     kind: 'redis',
@@ -123,13 +127,13 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
 
     tag: (request) => tag(connection, request),
     readInbox: (key) => readInbox(connection, key),
-    readRun: (key) => runReads.read(key),
+    readRun: (key) => readRun(runRows, key),
     listRuns: (query) => listRuns(connection, query),
     readThread: (key) => readThread(connection, key),
     listThreads: (query) => listThreads(connection, query),
     scanThreads: (query) => scanThreads(connection, query),
     readThreadImage: (key) => readThreadImage(connection, key),
-    readLog: (query) => readLog(connection, query),
+    readLog: (query) => (isForOne(query) ? readRecord(entries, query) : readLog(connection, query)),
     readSnapshot: (query) => readSnapshot(connection, query),
     listCheckpoints: (query) => listCheckpoints(connection, query),
     readOperation: (key) => readOperation(connection, key),

@@ -57,6 +57,25 @@ return { tonumber(t[2]), head, first, entries, ARGV[8] == '1' and call('HGETALL'
 `,
 )
 
+/**
+ * Single records. ARGV: 1 life, then thread, position, thread, position, … Answers their entries, empty where there is none; of large ones
+ * only the first few.
+ */
+export const readRecordsScript = defineScript(
+  'read',
+  `
+local answer, bytes = {}, 0
+for i = 2, #ARGV, 2 do
+  if bytes > 4194304 then break end
+  local t = call('HMGET', P .. 'thread:' .. ARGV[i], 'base', 'deleted')
+  local index = t[1] and t[2] == '' and ARGV[i + 1] - t[1] - 1
+  answer[i / 2] = index and index >= 0 and call('LINDEX', P .. 'log:' .. ARGV[i], index) or ''
+  bytes = bytes + #answer[i / 2]
+end
+return answer
+`,
+)
+
 /** ARGV: 1 life, 2 thread, 3 label. Answers its position and the entry there, or nothing. */
 export const readLabelScript = defineScript(
   'read',
