@@ -31,16 +31,13 @@ export async function runEffect<T>(execution: Execution, call: Call, options: Ef
   return new Effect<T>(execution, call, options, key).carryOut()
 }
 
-/**
- * Redis can't flush a single write: where it does not flush every one, an intent may be lost with the machine, and an effect
- * that has neither `check` nor `idempotent` could be sent twice.
- */
+/** An intent that may be lost with the machine: an effect that has neither `check` nor `idempotent` could be sent twice. */
 function refuseWhereIntentsGetLost({ store, runId }: Execution, call: Call, options: EffectOptions<unknown>): void {
-  if (store.kind !== 'redis' || store.durability === 'full' || options.check !== undefined || options.idempotent === true) return
+  if (store.keepsIntents !== false || options.check !== undefined || options.idempotent === true) return
   throw new HoldfastError(
     'durability_too_weak',
-    `Effect "${call.path}" of run "${runId}" has neither check nor idempotent, and this Redis may lose its intent. Give it one of ` +
-      'them, or set appendonly yes and appendfsync always and open with durability full.',
+    `Effect "${call.path}" of run "${runId}" has neither check nor idempotent, and this ${store.kind} store may lose its intent with the machine. ` +
+      'Give it one of them, or open a store that flushes every write (Redis: appendonly yes, appendfsync always).',
     { details: { runId, step: call.path } },
   )
 }

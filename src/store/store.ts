@@ -113,6 +113,9 @@ export interface Store {
   /** How durable an acknowledged change is; checked against the engine when the store was opened. */
   readonly durability: 'full' | 'relaxed' | 'none'
 
+  /** False where `mustSync` cannot be kept: effects that nothing else backs are then refused. */
+  readonly keepsIntents?: boolean
+
   /**
    * Optional speed: calls back soon after something changed, in this process or another. May be late, doubled or lost;
    * polling stays correct without it. An empty hint means: something changed. Returns the function that ends it.

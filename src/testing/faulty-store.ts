@@ -45,6 +45,7 @@ export function wrapStore(store: Store, hooks: StoreHooks): Store {
   return {
     kind: store.kind,
     durability: store.durability,
+    ...(store.keepsIntents !== undefined && { keepsIntents: store.keepsIntents }),
     ...(store.canPipeline !== undefined && { canPipeline: store.canPipeline }),
     migrate: wrap('migrate'),
     now: wrap('now'),

@@ -6,7 +6,7 @@ import pg from 'pg'
 import { createClient } from 'redis'
 import { afterEach, describe, expect, it } from 'vitest'
 import { sharedPostgres } from '../servers/postgres.ts'
-import { sharedRedis } from '../servers/redis.ts'
+import { sharedRedis, startRedis } from '../servers/redis.ts'
 import { codeOfRejection } from './runs.ts'
 
 const echo = workflow('echo', (ctx, input: string) => ctx.step('echo', () => input))
@@ -132,6 +132,20 @@ describe('start with { tx }', () => {
     const hf = await open(await ownPool(), { workflows: [echo] })
     expect(await codeOfRejection(hf.start(echo, 'x', { tx: {} as never }))).toBe('invalid_input')
     expect((await hf.runs.list()).items).toEqual([])
+    await hf.close()
+  })
+})
+
+describe('a Redis that does not flush every write', () => {
+  it('refuses effects with neither check nor idempotent, and carries out the others', async () => {
+    const server = await startRedis({ fsync: 'everysec' })
+    endings.push(() => server.stop())
+    const pay = workflow('pay', (ctx, more: { idempotent?: boolean }) => ctx.once('pay', { run: () => 'paid', ...more }))
+    expect(await codeOfRejection(open(server.url))).toBe('durability_too_weak')
+    const hf = await open(server.url, { workflows: [pay], durability: 'relaxed' })
+    const refused = await hf.start(pay, {})
+    await expect(refused.result()).rejects.toMatchObject({ cause: { code: 'durability_too_weak' } })
+    expect(await hf.run(pay, { idempotent: true })).toBe('paid')
     await hf.close()
   })
 })

@@ -65,6 +65,8 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
   return {
     kind: 'redis',
     durability: connection.durability,
+    // A single write cannot be flushed: either all are, or an intent may be lost.
+    keepsIntents: connection.durability === 'full',
     // The server works on one batch while the next is being made here.
     canPipeline: true,
 
