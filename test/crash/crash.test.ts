@@ -1,58 +1,55 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { beforeAll, expect, test } from 'vitest'
 import { CrashHarness } from './harness.ts'
-import { Stage } from './stage.ts'
+import { onEveryDurableStore } from './on-every-durable-store.ts'
 import { killAtSystemCalls } from './syscalls.ts'
 
-// Real processes, real SIGKILLs, real files. What must hold is in rules.ts; npm run torture does the same for longer.
+// Real processes, real SIGKILLs, real stores. What must hold is in rules.ts; npm run torture does the same for longer.
 
 const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
 const limitMs = 240_000
-let stage: Stage
-let harness: CrashHarness
 
-beforeAll(async () => {
-  stage = await Stage.build()
-  harness = await CrashHarness.prepare(stage)
-}, limitMs)
-afterAll(() => {
-  console.log(`crash: ${stage.killCount} SIGKILLs over ${harness.boundaries.length} boundaries, seed ${seed}`)
-  stage.close()
-})
+onEveryDurableStore((on) => {
+  let harness: CrashHarness
+  beforeAll(async () => {
+    harness = await CrashHarness.prepare(on.stage)
+    console.log(`${on.kind}: ${harness.boundaries.length} boundaries, seed ${seed}`)
+  }, limitMs)
 
-test('a run survives a kill before and after every write, in every body and at every call to the provider', {
-  timeout: limitMs,
-}, async () => {
-  const { kills, broken } = await harness.killOnce()
-  expect(broken).toEqual([])
-  // A boundary may be missed when writes fall into other batches than in the undisturbed run.
-  expect(kills).toBeGreaterThan(harness.boundaries.length * 0.8)
-})
+  test('a run survives a kill before and after every write, in every body and at every call to the provider', {
+    timeout: limitMs,
+  }, async () => {
+    const { kills, broken } = await harness.killOnce()
+    expect(broken).toEqual([])
+    // A boundary may be missed when writes fall into other batches than in the undisturbed run.
+    expect(kills).toBeGreaterThan(harness.boundaries.length * 0.8)
+  })
 
-test('an effect whose answer got lost keeps its key when another process sends it again', { timeout: limitMs }, async () => {
-  const { kills, broken } = await harness.killOnce([
-    { at: 'write', type: 'effect_failed', step: 'pay', when: 'after' },
-    { at: 'write', type: 'effect_failed', step: 'book', when: 'after' },
-  ])
-  expect(broken).toEqual([])
-  expect(kills).toBe(2)
-})
+  test('an effect whose answer got lost keeps its key when another process sends it again', { timeout: limitMs }, async () => {
+    const { kills, broken } = await harness.killOnce([
+      { at: 'write', type: 'effect_failed', step: 'pay', when: 'after' },
+      { at: 'write', type: 'effect_failed', step: 'book', when: 'after' },
+    ])
+    expect(broken).toEqual([])
+    expect(kills).toBe(2)
+  })
 
-test('a run survives a second kill while it recovers from the first', { timeout: limitMs }, async () => {
-  const { kills, broken } = await harness.killTwice(16, seed)
-  expect(broken).toEqual([])
-  expect(kills).toBeGreaterThan(16)
-})
+  test('a run survives a second kill while it recovers from the first', { timeout: limitMs }, async () => {
+    const { kills, broken } = await harness.killTwice(16, seed)
+    expect(broken).toEqual([])
+    expect(kills).toBeGreaterThan(16)
+  })
 
-test('a run gets through although its processes are killed on and on', { timeout: limitMs }, async () => {
-  const { kills, broken } = await harness.killOnAndOn(2, seed)
-  expect(broken).toEqual([])
-  expect(kills).toBeGreaterThan(10)
-})
+  test('a run gets through although its processes are killed on and on', { timeout: limitMs }, async () => {
+    const { kills, broken } = await harness.killOnAndOn(2, seed)
+    expect(broken).toEqual([])
+    expect(kills).toBeGreaterThan(10)
+  })
 
-test('a transaction is there whole or not at all when the kill falls between two of its writes', {
-  timeout: limitMs,
-}, async () => {
-  const { kills, broken } = await killAtSystemCalls(stage, { count: 16, seed })
-  expect(broken).toEqual([])
-  expect(kills).toBeGreaterThan(8)
+  test('a transaction is there whole or not at all when the kill falls between two of its writes', {
+    timeout: limitMs,
+  }, async () => {
+    const { kills, broken } = await killAtSystemCalls(on.stage, { count: 16, seed })
+    expect(broken).toEqual([])
+    expect(kills).toBeGreaterThan(8)
+  })
 })

@@ -1,15 +1,14 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { Life } from './live.ts'
-import { Stage, startLife, untilOver } from './stage.ts'
+import { Stage } from './stage.ts'
 import { operationCount } from './workflows.ts'
 
 // Durable on acknowledgement, seen from below: strace shows what reaches the disk, and when, between two acknowledgements.
 
 let stage: Stage
 beforeAll(async () => {
-  stage = await Stage.build()
+  stage = await Stage.build('sqlite')
 })
 afterAll(() => stage.close())
 
@@ -37,19 +36,20 @@ interface TracedNote {
 
 /** What a run that nothing else runs beside did to the disk. */
 async function notesOf(workflow: string): Promise<TracedNote[]> {
-  const scene = stage.openScene()
+  const scene = await stage.openScene()
   try {
     const trace = join(scene.folder, 'trace')
-    const life: Life = {
-      ...{ number: 1, file: scene.file, journal: scene.journal, port: stage.provider.port, account: scene.name },
-      ...{ fault: null, strike: 'SIGKILL', leaseMs: 60_000, decides: false, runs: [{ workflow, id: 'main', threadId: 'main' }] },
-    }
+    const runs = [{ workflow, id: 'main', threadId: 'main' }]
+    const life = await stage.lifeIn(scene, { number: 1, decides: false, runs })
     const strace = ['strace', '-f', '-y', '-qq', '-s', '300', '-e', 'trace=write,pwrite64,fsync,fdatasync', '-o', trace]
-    const { code, errors } = await untilOver(startLife(life, strace))
-    expect(code, errors).toBe(0)
-    return readTrace(readFileSync(trace, 'utf8'), { wal: `${scene.file}-wal`, journal: scene.journal })
+    const traced = stage.startProcess({ command: strace })
+    const { report, errors } = await traced.live(life, 20_000)
+    expect(report, errors).not.toBeNull()
+    await traced.dismiss()
+    const file = life.store.url.slice('sqlite:'.length)
+    return readTrace(readFileSync(trace, 'utf8'), { wal: `${file}-wal`, journal: scene.journal })
   } finally {
-    stage.closeScene(scene)
+    await stage.closeScene(scene)
   }
 }
 

@@ -1,4 +1,4 @@
-import { closeSync, existsSync, fdatasyncSync, openSync, readFileSync, writeSync } from 'node:fs'
+import { closeSync, existsSync, openSync, readFileSync, writeSync } from 'node:fs'
 
 /** What a process noted about itself, beside the store, at the moment when it happened. */
 export type Note =
@@ -15,7 +15,7 @@ export type Note =
 
 export type JournalEntry = Note & { readonly life: number; readonly at: number }
 
-/** An append-only file beside the store. A note is on the disk when `write` returns, so that a kill cannot take it back. */
+/** An append-only file beside the store. A note is with the kernel when `write` returns, so that a kill cannot take it back. */
 export class Journal {
   readonly #descriptor: number
   readonly #life: number
@@ -27,7 +27,6 @@ export class Journal {
 
   write(note: Note): void {
     writeSync(this.#descriptor, `${JSON.stringify({ life: this.#life, at: Date.now(), ...note })}\n`)
-    fdatasyncSync(this.#descriptor)
   }
 
   close(): void {

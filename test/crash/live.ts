@@ -1,18 +1,20 @@
 import { HoldfastError, open, type RunHandle } from 'holdfast'
 import type { Change } from '../../src/store/change.ts'
-import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 import { type StoreAct, wrapStore } from '../../src/testing/faulty-store.ts'
 import { createRandom } from '../../src/testing/random.ts'
 import { type Fault, isFaultAt } from './fault.ts'
 import { Journal } from './journal.ts'
 import { ProviderClient } from './provider.ts'
+import { openStoreAt, type StoreAddress } from './store-address.ts'
 import { workflowsOf } from './workflows.ts'
 import { World } from './world.ts'
 
 /** One life of a process in a scene. */
 export interface Life {
   readonly number: number
-  readonly file: string
+  readonly store: StoreAddress
+  /** Added to the store's time: how a later life finds the leases of an earlier one run out without waiting for it. */
+  readonly clockOffsetMs?: number
   readonly journal: string
   readonly port: number
   readonly account: string
@@ -55,19 +57,20 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
   const startedAt = performance.now()
   const journal = new Journal(life.journal, life.number)
   const provider = new ProviderClient({ port: life.port, account: life.account, life: life.number })
-  const world = new World({ journal, provider, life: life.number, fault: life.fault, strike })
+  const { number, fault, store: address, clockOffsetMs = 0 } = life
+  const world = new World({ journal, provider, life: number, orders: address.orders, fault, strike })
   const workflows = Object.values(workflowsOf(world)).filter(({ name }) => life.workflows?.includes(name) ?? true)
   const acts: Record<string, number> = {}
   let isOver = false
   let isStruck = false
 
-  const inner = await openSqliteStore({ file: life.file, durability: 'full' })
+  const inner = await openStoreAt(address, () => clockOffsetMs)
   const random = createRandom(life.chance?.seed ?? 0)
   const store = wrapStore(inner, {
     before: (act, nth, args) => {
       acts[act] = nth
       failByChance('store_unavailable', act)
-      if (isFaultAt(life.fault, { act, nth, args, when: 'before' })) strike()
+      if (isFaultAt(fault, { act, nth, args, when: 'before' })) strike()
     },
     after: (act, nth, args) => {
       failByChance(
@@ -75,7 +78,7 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
         act,
         act === 'commit' ? resultsIn(args[0] as Change[]) : [],
       )
-      if (isFaultAt(life.fault, { act, nth, args, when: 'after' })) strike(act === 'commit' ? resultsIn(args[0] as Change[]) : [])
+      if (isFaultAt(fault, { act, nth, args, when: 'after' })) strike(act === 'commit' ? resultsIn(args[0] as Change[]) : [])
     },
   })
   const { leaseMs, closeGraceMs = 5_000, concurrency = 100 } = life
@@ -131,7 +134,7 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
           ignoreAnswered,
         )
       }
-      await new Promise((resolve) => setTimeout(resolve, 15))
+      await new Promise((resolve) => setTimeout(resolve, 30))
     }
   }
 }
@@ -149,7 +152,7 @@ function resultsIn(changes: readonly Change[]): string[] {
 }
 
 /** As an application would: what may have been done is asked for again, under the same id. */
-async function patiently<Answer>(ask: () => Promise<Answer>): Promise<Answer> {
+export async function patiently<Answer>(ask: () => Promise<Answer>): Promise<Answer> {
   for (;;) {
     try {
       return await ask()

@@ -158,7 +158,7 @@ function brokenAfterStrike(journal: PlayedScene['journal'], struck: number): str
 }
 
 /** A run whose holder was killed is taken from it, by name, when somebody goes on with it. */
-function brokenRecoveries({ lives }: PlayedScene): string[] {
+function brokenRecoveries({ lives, takeover }: PlayedScene): string[] {
   const broken: string[] = []
   lives.slice(0, -1).forEach(({ dump, pid, number }, index) => {
     const next = (lives[index + 1] as PlayedLife).dump
@@ -170,7 +170,7 @@ function brokenRecoveries({ lives }: PlayedScene): string[] {
       const { holder, why } = (recovered[0]?.data ?? {}) as { holder?: string; why?: string }
       if (recovered.length !== 1)
         broken.push(`life ${number + 1} went on with ${run.id} and logged ${recovered.length} recoveries`)
-      else if (holder !== run.leaseHolder || why !== 'holder_died' || !(pid === null || holder?.includes(`"pid":${pid},`))) {
+      else if (holder !== run.leaseHolder || why !== takeover || !(pid === null || holder?.includes(`:${pid}:`))) {
         broken.push(`life ${number + 1} took ${run.id} from ${holder} (${why}); its holder was ${run.leaseHolder}`)
       }
     }
@@ -266,7 +266,7 @@ function resultsOf(dump: StoreDump): Map<string, number> {
 }
 
 /** Calls with a recorded result, and attempts with a recorded end. */
-function settledIn(dump: StoreDump): { results: Set<string>; attempts: Set<string> } {
+export function settledIn(dump: StoreDump): { results: Set<string>; attempts: Set<string> } {
   const results = new Set<string>()
   const attempts = new Set<string>()
   for (const { type, runId, tape, step, attempt, data } of dump.threads.flatMap(({ log }) => log)) {
@@ -281,11 +281,11 @@ function recordsOf(dump: StoreDump, runId: string): DumpedRecord[] {
   return dump.threads.flatMap(({ log }) => log).filter((record) => record.runId === runId)
 }
 
-function callOf({ run, tape, path }: { run: string; tape: number; path: string }): string {
+export function callOf({ run, tape, path }: { run: string; tape: number; path: string }): string {
   return `${run}~${tape}/${path}`
 }
 
-function bodyOf(body: { run: string; tape: number; path: string; attempt: number }): string {
+export function bodyOf(body: { run: string; tape: number; path: string; attempt: number }): string {
   return `${callOf(body)} attempt ${body.attempt}`
 }
 
@@ -300,7 +300,7 @@ function withoutOrder(states: Record<string, unknown>): unknown {
   })
 }
 
-function countBy<Item>(items: readonly Item[], keyOf: (item: Item) => string): Map<string, number> {
+export function countBy<Item>(items: readonly Item[], keyOf: (item: Item) => string): Map<string, number> {
   const counts = new Map<string, number>()
   for (const item of items) counts.set(keyOf(item), (counts.get(keyOf(item)) ?? 0) + 1)
   return counts

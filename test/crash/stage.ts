@@ -1,20 +1,21 @@
-import { type ChildProcess, spawn } from 'node:child_process'
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import BetterSqlite3 from 'better-sqlite3'
-import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
+import { Cast } from './cast.ts'
 import { describeFault, type Fault } from './fault.ts'
+import type { Ground, LentStore } from './grounds/ground.ts'
+import { grounds } from './grounds/grounds.ts'
 import { type JournalEntry, readJournal } from './journal.ts'
+import { LifeProcess, type LifeProcessOptions } from './life-process.ts'
 import { type Life, live, type Report } from './live.ts'
+import { bundleProgram } from './program-bundle.ts'
 import { type Account, Provider } from './provider.ts'
-import { dumpStore, type StoreDump } from './store-dump.ts'
+import type { DurableStore } from './store-address.ts'
+import type { StoreDump } from './store-dump.ts'
 
 /** How long a process may take before it counts as stuck. Far below the lease: nothing here may wait for one to run out. */
 const patienceMs = 20_000
 const leaseMs = 60_000
-
-const program = join(import.meta.dirname, 'program.ts')
 
 /** A process that lived in a scene until it was killed, or came to its end. */
 export interface PlayedLife {
@@ -38,6 +39,8 @@ export interface PlayedScene {
   readonly lives: readonly PlayedLife[]
   readonly journal: readonly JournalEntry[]
   readonly account: Account
+  /** How a run comes from a life that was killed to the next. */
+  readonly takeover: 'holder_died' | 'lease_expired'
 }
 
 export interface Scene {
@@ -50,105 +53,141 @@ export interface Scene {
   readonly strike?: 'SIGKILL' | 'outcome_unknown' | 'store_unavailable'
   /** Each act of the store fails by chance; played in this process. */
   readonly chance?: Life['chance']
-  /** Begin without a file, so that its creation is part of the scene. */
+  /** Begin with a store that is not set up, so that its creation is part of the scene. */
   readonly isBare?: boolean
 }
 
-/** Where scenes are played: a folder, a provider, and a fresh store to copy. */
+/** Where a scene is played: a store, a journal, an account at the provider. */
+export interface OpenedScene {
+  readonly name: string
+  readonly folder: string
+  readonly journal: string
+  readonly account: Account
+  readonly store: LentStore
+}
+
+/** Where scenes are played, all on one kind of store. */
 export class Stage {
   readonly folder: string
   readonly provider: Provider
+  readonly kind: DurableStore
   /** Real SIGKILLs so far. */
   killCount = 0
+  readonly #ground: Ground
+  readonly #program: string
+  readonly #cast: Cast
   #sceneCount = 0
 
-  private constructor(folder: string, provider: Provider) {
-    this.folder = folder
-    this.provider = provider
+  private constructor(ground: Ground, parts: { folder: string; provider: Provider; program: string }) {
+    this.folder = parts.folder
+    this.provider = parts.provider
+    this.kind = ground.kind
+    this.#ground = ground
+    this.#program = parts.program
+    this.#cast = new Cast({ program: parts.program, store: ground.kind })
   }
 
-  static async build(): Promise<Stage> {
+  static async build(on: DurableStore | Ground): Promise<Stage> {
+    const ground = typeof on === 'string' ? await grounds[on]() : on
     const folder = mkdtempSync(join(tmpdir(), 'holdfast-crash-'))
-    const file = join(folder, 'template.db')
-    const db = new BetterSqlite3(file)
-    createOrders(db)
-    db.close()
-    const store = await openSqliteStore({ file, durability: 'full' })
-    await store.migrate()
-    await store.close()
-    return new Stage(folder, await Provider.start())
+    return new Stage(ground, {
+      folder,
+      provider: await Provider.start(),
+      program: await bundleProgram(join(import.meta.dirname, 'program.ts')),
+    })
   }
 
-  close(): void {
+  async close(): Promise<void> {
+    await this.#cast.dismiss()
     this.provider.close()
+    await this.#ground.close()
     rmSync(this.folder, { recursive: true, force: true })
   }
 
-  /** A folder with a fresh store in it, and an account at the provider. */
-  openScene({ isBare = false } = {}): { name: string; folder: string; file: string; journal: string; account: Account } {
+  /** SQLite sees that a holder's process is gone; elsewhere its lease has to run out. */
+  get takeover(): PlayedScene['takeover'] {
+    return this.kind === 'sqlite' ? 'holder_died' : 'lease_expired'
+  }
+
+  async openScene({ isBare = false } = {}): Promise<OpenedScene> {
     const name = `scene-${++this.#sceneCount}`
     const folder = join(this.folder, name)
     mkdirSync(folder)
-    const file = join(folder, 'store.db')
-    if (!isBare) copyFileSync(join(this.folder, 'template.db'), file)
-    return { name, folder, file, journal: join(folder, 'journal'), account: this.provider.open(name) }
+    const store = await this.#ground.lend({ name, folder, isBare })
+    return { name, folder, journal: join(folder, 'journal'), account: this.provider.open(name), store }
   }
 
-  closeScene({ name, folder }: { name: string; folder: string }): void {
+  async closeScene({ name, folder, store }: OpenedScene): Promise<void> {
+    await store.giveBack()
     this.provider.forget(name)
     rmSync(folder, { recursive: true, force: true })
   }
 
+  /** A life in a scene. Where only the lease tells, a later one comes when those of the earlier are over by the store's clock. */
+  async lifeIn(scene: OpenedScene, own: OwnPart): Promise<Life> {
+    const { journal, name: account, store } = scene
+    const clockOffsetMs = this.takeover === 'lease_expired' ? (own.number - 1) * (leaseMs + 1_000) : 0
+    return {
+      ...{ store: await store.addressFor(own.number), journal, port: this.provider.port, account, clockOffsetMs },
+      ...{ fault: null, strike: 'SIGKILL', leaseMs, ...own },
+    }
+  }
+
+  /** A process of its own for one life. */
+  startProcess(how: Omit<LifeProcessOptions, 'program' | 'store'> = {}): LifeProcess {
+    return new LifeProcess({ program: this.#program, store: this.kind, ...how })
+  }
+
   /** Plays lives until one comes to its end. */
   async play(scene: Scene): Promise<PlayedScene> {
-    const opened = this.openScene({ isBare: scene.isBare === true })
-    const { name, file, journal, account } = opened
+    const opened = await this.openScene({ isBare: scene.isBare === true })
+    const { name, journal, account } = opened
     const lives: PlayedLife[] = []
     try {
       for (;;) {
         const fault = scene.nextFault(lives)
-        const life: Life = {
-          ...{ number: lives.length + 1, file, journal, port: this.provider.port, account: name },
-          ...{ fault, strike: scene.strike ?? 'SIGKILL', leaseMs, runs: scene.runs },
+        const number = lives.length + 1
+        const life = await this.lifeIn(opened, {
+          ...{ number, fault, strike: scene.strike ?? 'SIGKILL', runs: scene.runs },
           ...(scene.chance !== undefined && { chance: scene.chance, leaseMs: 500 }),
-        }
-        account.onCall = fault?.at === 'call' ? killerAtProvider(fault, life.number) : undefined
-        const played =
-          life.strike === 'SIGKILL' && life.chance === undefined
-            ? await this.#live(life, scene.command?.(life.number) ?? [])
-            : await liveHere(life)
-        lives.push(played)
+        })
+        account.onCall = fault?.at === 'call' ? killerAtProvider(fault, number) : undefined
+        const isMortal = life.strike === 'SIGKILL' && life.chance === undefined
+        const played = isMortal ? await this.#live(life, scene.command?.(number) ?? []) : await liveHere(life)
+        if (played.wasKilled) await opened.store.untilLeft(number)
+        lives.push({ ...played, dump: await opened.store.dump() })
         if (!played.wasKilled) break
       }
-      return { name, runs: scene.runs, lives, journal: readJournal(journal), account }
+      return { name, runs: scene.runs, lives, journal: readJournal(journal), account, takeover: this.takeover }
     } finally {
-      this.closeScene(opened)
+      await this.closeScene(opened)
     }
   }
 
-  async #live(life: Life, command: readonly string[]): Promise<PlayedLife> {
+  async #live(life: Life, command: readonly string[]): Promise<Omit<PlayedLife, 'dump'>> {
     const startedAt = performance.now()
-    const child = startLife(life, command)
-    const { code, signal, output, errors, isStuck } = await untilOver(child)
-    const wasKilled = !isStuck && (signal === 'SIGKILL' || code === 137)
+    const isOfTheCast = command.length === 0
+    const actor = isOfTheCast ? this.#cast.take() : this.startProcess({ command })
+    const { code, signal, report, errors, isStuck } = await actor.live(life, patienceMs)
+    if (isOfTheCast) this.#cast.giveBack(actor)
+    else await actor.dismiss()
+    const wasKilled = !isStuck && report === null && (signal === 'SIGKILL' || code === 137)
     if (wasKilled) this.killCount++
-    const isDone = code === 0 && output !== ''
     const how = isStuck ? `did not end within ${patienceMs} ms` : `ended with code ${code}, signal ${signal}`
+    const isGood = report !== null || wasKilled
     return {
-      number: life.number,
-      fault: life.fault,
-      pid: command.length === 0 ? (child.pid ?? 0) : null,
-      wasKilled,
-      report: isDone ? (JSON.parse(output) as Report) : null,
-      problem: isDone || wasKilled ? null : `life ${life.number} (${describeFault(life.fault)}) ${how}: ${errors.slice(-2_000)}`,
+      ...{ number: life.number, fault: life.fault, pid: isOfTheCast ? actor.pid : null, wasKilled, report },
+      problem: isGood ? null : `life ${life.number} (${describeFault(life.fault)}) ${how}: ${errors.slice(-2_000)}`,
       tookMs: Math.round(performance.now() - startedAt),
-      dump: await dumpStore(life.file),
     }
   }
 }
 
+/** What a life does not have from its scene. */
+type OwnPart = Pick<Life, 'number' | 'runs'> & Partial<Omit<Life, 'store' | 'journal' | 'port' | 'account'>>
+
 /** A life in this process, for faults that do not end it. */
-async function liveHere(life: Life): Promise<PlayedLife> {
+async function liveHere(life: Life): Promise<Omit<PlayedLife, 'dump'>> {
   const startedAt = performance.now()
   const ended = await Promise.race([
     live(life).catch((error: unknown) => String((error as Error).stack)),
@@ -157,58 +196,7 @@ async function liveHere(life: Life): Promise<PlayedLife> {
   const problem = typeof ended === 'string' ? `life ${life.number} (${describeFault(life.fault)}) failed: ${ended}` : null
   const report = typeof ended === 'string' ? null : (JSON.parse(JSON.stringify(ended)) as Report)
   const tookMs = Math.round(performance.now() - startedAt)
-  return {
-    number: life.number,
-    fault: life.fault,
-    pid: process.pid,
-    wasKilled: false,
-    report,
-    problem,
-    tookMs,
-    dump: await dumpStore(life.file),
-  }
-}
-
-/** The environment of a process under test: sources instead of the build, and compiled code kept between processes. */
-export function childEnvironment(): NodeJS.ProcessEnv {
-  return { ...process.env, NODE_OPTIONS: '', NODE_COMPILE_CACHE: join(tmpdir(), 'holdfast-compile-cache') }
-}
-
-export function startLife(life: Life, command: readonly string[] = [], nodeArgs: readonly string[] = []): ChildProcess {
-  const all = [...command, process.execPath, '--conditions=holdfast-source', ...nodeArgs, program, JSON.stringify(life)]
-  return spawn(all[0] as string, all.slice(1), { stdio: ['pipe', 'pipe', 'pipe'], env: childEnvironment() })
-}
-
-export interface Ended {
-  readonly code: number | null
-  readonly signal: NodeJS.Signals | null
-  readonly output: string
-  readonly errors: string
-  readonly isStuck: boolean
-}
-
-/** Waits for the end of a process; one that does not come is killed. */
-export function untilOver(child: ChildProcess, limitMs = patienceMs): Promise<Ended> {
-  return new Promise((resolve, reject) => {
-    let output = ''
-    let errors = ''
-    let isStuck = false
-    child.stdout?.on('data', (chunk) => {
-      output += chunk
-    })
-    child.stderr?.on('data', (chunk) => {
-      errors += chunk
-    })
-    const timer = setTimeout(() => {
-      isStuck = true
-      child.kill('SIGKILL')
-    }, limitMs)
-    child.on('error', reject)
-    child.on('close', (code, signal) => {
-      clearTimeout(timer)
-      resolve({ code, signal, output, errors, isStuck })
-    })
-  })
+  return { number: life.number, fault: life.fault, pid: process.pid, wasKilled: false, report, problem, tookMs }
 }
 
 /** Works through tasks, some at a time, in order. */
@@ -230,8 +218,4 @@ function killerAtProvider(fault: Extract<Fault, { at: 'call' }>, life: number): 
     process.kill(call.pid, 'SIGKILL')
     return true
   }
-}
-
-function createOrders(db: BetterSqlite3.Database): void {
-  db.exec('CREATE TABLE orders (run TEXT NOT NULL, round INTEGER NOT NULL)')
 }

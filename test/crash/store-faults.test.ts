@@ -1,40 +1,38 @@
 import { HoldfastError, open, workflow } from 'holdfast'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { beforeAll, expect, test } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
 import { wrapStore } from '../../src/testing/faulty-store.ts'
 import { CrashHarness } from './harness.ts'
-import { Stage } from './stage.ts'
+import { onEveryDurableStore } from './on-every-durable-store.ts'
 
 // A store that fails while the process lives on: nothing was written, or all was and the answer got lost.
 
-let stage: Stage
-let harness: CrashHarness
+onEveryDurableStore((on) => {
+  let harness: CrashHarness
+  beforeAll(async () => {
+    harness = await CrashHarness.prepare(on.stage)
+  }, 60_000)
 
-beforeAll(async () => {
-  stage = await Stage.build()
-  harness = await CrashHarness.prepare(stage)
-}, 60_000)
-afterAll(() => stage.close())
+  test('a run waits for a store that is not available, at every write', { timeout: 120_000 }, async () => {
+    const { scenes, broken } = await harness.failOnce('store_unavailable')
+    expect(broken).toEqual([])
+    expect(scenes).toBeGreaterThan(40)
+  })
 
-test('a run waits for a store that is not available, at every write', { timeout: 120_000 }, async () => {
-  const { scenes, broken } = await harness.failOnce('store_unavailable')
-  expect(broken).toEqual([])
-  expect(scenes).toBeGreaterThan(40)
-})
+  test('a run whose write has an unknown outcome is read anew: nothing is lost, nothing recorded is made again', {
+    timeout: 120_000,
+  }, async () => {
+    const { scenes, broken } = await harness.failOnce('outcome_unknown')
+    expect(broken).toEqual([])
+    expect(scenes).toBeGreaterThan(80)
+  })
 
-test('a run whose write has an unknown outcome is read anew: nothing is lost, nothing recorded is made again', {
-  timeout: 120_000,
-}, async () => {
-  const { scenes, broken } = await harness.failOnce('outcome_unknown')
-  expect(broken).toEqual([])
-  expect(scenes).toBeGreaterThan(80)
-})
-
-test('a run gets through a store of which every act fails one time in twenty', { timeout: 120_000 }, async () => {
-  const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
-  const { broken } = await harness.failByChance(16, { ofFailure: 0.05, seed })
-  expect(broken, `seed ${seed}`).toEqual([])
+  test('a run gets through a store of which every act fails one time in twenty', { timeout: 120_000 }, async () => {
+    const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
+    const { broken } = await harness.failByChance(16, { ofFailure: 0.05, seed })
+    expect(broken, `seed ${seed}`).toEqual([])
+  })
 })
 
 test('outages and unknown outcomes do not count as deaths', async () => {

@@ -1,23 +1,43 @@
 import { createRandom } from '../../src/testing/random.ts'
 import type { CrashResult } from './harness.ts'
 import { brokenAnywhere } from './rules.ts'
-import { inLanes, type Stage } from './stage.ts'
+import { inLanes, type Scene, type Stage } from './stage.ts'
+import type { DurableStore } from './store-address.ts'
 
-/** What is killed: the run that uses everything, one that is all effects, or the first run in a file that is not there yet. */
-const acts = [
+/** What is killed, and about how many calls of each kind it makes. */
+interface Target {
+  readonly isBare: boolean
+  readonly runs: Scene['runs']
+  readonly calls: Readonly<Record<DurableStore, readonly (readonly [weight: number, call: string, times: number])[]>>
+}
+
+const onServers = (times: number) => ({ postgres: [[1, 'write', times]], redis: [[1, 'write', times]] }) as const
+
+/** The run that uses everything, one that is all effects, and the first run in a store that is not set up yet. */
+const targets: readonly Target[] = [
   {
     isBare: false,
     runs: [{ workflow: 'everything', id: 'main', threadId: 'diary', input: { round: 1 } }],
-    writes: 320,
-    flushes: 46,
+    calls: {
+      ...{ sqlite: [[3, 'pwrite64', 320] as const, [1, 'fsync', 46] as const] },
+      ...onServers(160),
+    },
   },
-  { isBare: false, runs: [{ workflow: 'windows-neither', id: 'main', threadId: 'ops' }], writes: 90, flushes: 12 },
-  { isBare: true, runs: [{ workflow: 'windows-idempotent', id: 'main', threadId: 'ops' }], writes: 120, flushes: 22 },
+  {
+    isBare: false,
+    runs: [{ workflow: 'windows-neither', id: 'main', threadId: 'ops' }],
+    calls: { sqlite: [[3, 'pwrite64', 90] as const, [1, 'fsync', 12] as const], ...onServers(60) },
+  },
+  {
+    isBare: true,
+    runs: [{ workflow: 'windows-idempotent', id: 'main', threadId: 'ops' }],
+    calls: { sqlite: [[3, 'pwrite64', 120] as const, [1, 'fsync', 22] as const], ...onServers(60) },
+  },
 ]
 
 /**
- * Kills inside the store, where no hook reaches: at the n-th write or flush of a file, between two parts of one transaction.
- * strace sends the signal as the call is entered, so the file is as the call before left it.
+ * Kills inside the store, where no hook reaches: at the n-th write or flush of a file, between two parts of one transaction, or
+ * at the n-th message to a server. strace sends the signal as the call is entered, so all is as the call before left it.
  */
 export async function killAtSystemCalls(
   stage: Stage,
@@ -27,27 +47,17 @@ export async function killAtSystemCalls(
   const killsBefore = stage.killCount
   const broken: string[] = []
   const tasks = Array.from({ length: count }, () => {
-    const act = random.pick(acts)
-    const call = random.pickWeighted([
-      [3, 'pwrite64'],
-      [1, 'fsync'],
-    ] as const)
-    return { ...act, call, nth: random.integer(1, call === 'fsync' ? act.flushes : act.writes) }
+    const { calls, ...target } = random.pick(targets)
+    const { call, times } = random.pickWeighted(
+      calls[stage.kind].map(([weight, call, times]) => [weight, { call, times }] as const),
+    )
+    return { ...target, call, nth: random.integer(1, times) }
   })
   await inLanes(tasks, laneCount, async ({ call, nth, isBare, runs }) => {
-    const strace = [
-      'strace',
-      '-f',
-      '-qq',
-      '-o',
-      '/dev/null',
-      '-e',
-      `trace=${call}`,
-      '-e',
-      `inject=${call}:signal=SIGKILL:when=${nth}`,
-    ]
+    const injected = `inject=${call}:signal=SIGKILL:when=${nth}`
+    const strace = ['strace', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${call}`, '-e', injected]
     const scene = await stage.play({ runs, isBare, nextFault: () => null, command: (life) => (life === 1 ? strace : []) })
-    broken.push(...brokenAnywhere(scene).map((sentence) => `${isBare ? 'in a new file ' : ''}at ${call} ${nth}: ${sentence}`))
+    broken.push(...brokenAnywhere(scene).map((sentence) => `${isBare ? 'in a new store ' : ''}at ${call} ${nth}: ${sentence}`))
     onScene()
   })
   return { kills: stage.killCount - killsBefore, scenes: count, broken }

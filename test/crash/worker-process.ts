@@ -1,26 +1,32 @@
-import type { ChildProcess } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { type JournalEntry, readJournal } from './journal.ts'
+import type { LifeEnd, LifeProcess } from './life-process.ts'
 import type { Life } from './live.ts'
-import { type Ended, startLife, untilOver } from './stage.ts'
+import type { OpenedScene, Stage } from './stage.ts'
 
-/** A process under test that works until it is told to close, seen from outside. */
+/** A process under test that works until it is told to close. */
 export class WorkerProcess {
   readonly life: Life
-  readonly child: ChildProcess
-  readonly over: Promise<Ended>
-  #isOver = false
+  readonly over: Promise<LifeEnd>
+  readonly #process: LifeProcess
 
-  constructor(life: Life, { nodeArgs = [], limitMs = 60_000 }: { nodeArgs?: readonly string[]; limitMs?: number } = {}) {
+  private constructor(life: Life, process: LifeProcess, limitMs: number) {
     this.life = life
-    this.child = startLife(life, [], nodeArgs)
-    this.over = untilOver(this.child, limitMs).finally(() => {
-      this.#isOver = true
-    })
+    this.#process = process
+    this.over = this.#untilOver(limitMs)
+  }
+
+  static async start(
+    stage: Stage,
+    scene: OpenedScene,
+    own: Parameters<Stage['lifeIn']>[1],
+    { nodeArgs = [], limitMs = 60_000 }: { nodeArgs?: readonly string[]; limitMs?: number } = {},
+  ): Promise<WorkerProcess> {
+    return new WorkerProcess(await stage.lifeIn(scene, own), stage.startProcess({ nodeArgs }), limitMs)
   }
 
   get pid(): number {
-    return this.child.pid as number
+    return this.#process.pid
   }
 
   /** What this life noted so far. */
@@ -32,7 +38,7 @@ export class WorkerProcess {
     await until(
       () => this.notes().some(isIt),
       what,
-      () => this.#isOver,
+      () => this.#process.isOver,
     )
   }
 
@@ -41,19 +47,33 @@ export class WorkerProcess {
     await until(
       () => this.#state() === 'T',
       `process ${this.pid} stops`,
-      () => this.#isOver,
+      () => this.#process.isOver,
     )
   }
 
   goOn(): void {
-    this.child.kill('SIGCONT')
+    this.signal('SIGCONT')
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.#process.child.kill(signal)
+  }
+
+  async kill(): Promise<void> {
+    this.signal('SIGKILL')
+    await this.over
   }
 
   /** Closes Holdfast and ends the process. */
-  async close(how: 'input' | 'SIGTERM' = 'input'): Promise<Ended> {
-    if (how === 'SIGTERM') this.child.kill('SIGTERM')
-    else this.child.stdin?.write('close\n')
+  async close(how: 'input' | 'SIGTERM' = 'input'): Promise<LifeEnd> {
+    if (how === 'SIGTERM') this.signal('SIGTERM')
+    else this.#process.child.stdin?.write('close\n')
     return this.over
+  }
+
+  async #untilOver(limitMs: number): Promise<LifeEnd> {
+    const end = await this.#process.live(this.life, limitMs)
+    return { ...end, ...(await this.#process.dismiss()) }
   }
 
   #state(): string {

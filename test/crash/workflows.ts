@@ -44,6 +44,8 @@ export function workflowsOf(world: World): Record<string, AnyWorkflow> {
     bystander(tools),
     ...deadlyWorkflows(tools),
     steady(tools),
+    trifle(tools),
+    traveller(world, tools),
   ]
   return Object.fromEntries(list.map((one) => [one.name, one]))
 }
@@ -206,10 +208,12 @@ function everything(world: World, { on, sending }: Tools): AnyWorkflow {
   async function sharedWork(ctx: Ctx, { once, body, ack }: Calls, round: number) {
     const shared = { ...sending('share', 'idempotent'), key: `shared of ${ctx.threadId}` }
     const shares = [await once('share', shared), await once('share', shared)]
+    const { orders } = world
+    if (orders === null) return { shares }
     const order = await ctx.transaction('order', async (tx) => {
       body('order', 1)
-      await tx.query('INSERT INTO orders (run, round) VALUES (?, ?)', [ctx.runId, round])
-      return tx.query('SELECT count(*) AS orders FROM orders WHERE run = ?', [ctx.runId])
+      await tx.query(orders.insert, [ctx.runId, round])
+      return tx.query(orders.count, [ctx.runId])
     })
     ack('order')
     return { shares, order }
@@ -294,10 +298,13 @@ function errand(world: World, { on, sending }: Tools): AnyWorkflow {
       const { receipt } = await once('send', sending('send', effect))
       ctx.update(enter('sent'))
       await ctx.sleep(1)
-      await ctx.transaction('order', async (tx) => {
-        body('order', 1)
-        await tx.query('INSERT INTO orders (run, round) VALUES (?, ?)', [ctx.runId, 1])
-      })
+      const { orders } = world
+      if (orders !== null) {
+        await ctx.transaction('order', async (tx) => {
+          body('order', 1)
+          await tx.query(orders.insert, [ctx.runId, 1])
+        })
+      }
       await ctx.checkpoint('done')
       return { receipt, life: world.life }
     } catch (error) {
@@ -358,6 +365,39 @@ function steady({ on }: Tools): AnyWorkflow {
       return 'done'
     },
   )
+}
+
+/** As little as a run can be. */
+function trifle({ on }: Tools): AnyWorkflow {
+  return workflow<undefined, unknown, Diary>({ name: 'trifle', state: diary }, (ctx) => on(ctx).step('only', () => 'done'))
+}
+
+/** The effects of a traveller, by class. */
+export const travellerEffects: Readonly<Record<string, EffectClass>> = { fare: 'idempotent', hotel: 'check', letter: 'neither' }
+
+/** What a run may be doing when its store goes away: steps, parallel ones, effects of each class, state, waiting. */
+function traveller(world: World, { on, sending }: Tools): AnyWorkflow {
+  return workflow<{ waitMs: number }, unknown, Diary>({ name: 'traveller', state: diary }, async (ctx, { waitMs }) => {
+    const { step, once, ack } = on(ctx)
+    const enter = (entry: string) => (draft: Diary) => {
+      draft.count += 1
+      draft.entries.push(entry)
+    }
+    await step('pack', (handle) => handle.update(enter('pack')))
+    for (const [name, effectClass] of Object.entries(travellerEffects)) {
+      await once(name, sending(name, effectClass))
+      ctx.update(enter(name))
+    }
+    await ctx.sleep(waitMs)
+    ack('sleep')
+    await Promise.all(['left', 'right'].map((name) => step(name, (handle) => wait(5).then(() => handle.update(enter(name))))))
+    const { orders } = world
+    if (orders !== null) {
+      await ctx.transaction('order', (tx) => tx.query(orders.insert, [ctx.runId, 1]))
+      ack('order')
+    }
+    return ctx.state.count
+  })
 }
 
 function wait(ms: number): Promise<void> {

@@ -1,6 +1,7 @@
 import type { Fault } from './fault.ts'
 import type { Journal } from './journal.ts'
 import type { ProviderClient } from './provider.ts'
+import type { StoreAddress } from './store-address.ts'
 
 /** What the workflows under test see of the world: they note what they do, call the provider, and meet their fault. */
 export class World {
@@ -8,14 +9,24 @@ export class World {
   readonly provider: ProviderClient
   /** Which life of a scene this process is, from 1. */
   readonly life: number
+  /** The user's own table in the store's database; null where the store takes no SQL. */
+  readonly orders: StoreAddress['orders']
   readonly #fault: Fault | null
   readonly #strike: () => void
   readonly #bodies = new Map<string, number>()
 
-  constructor(options: { journal: Journal; provider: ProviderClient; life: number; fault: Fault | null; strike: () => void }) {
+  constructor(options: {
+    journal: Journal
+    provider: ProviderClient
+    life: number
+    orders: StoreAddress['orders']
+    fault: Fault | null
+    strike: () => void
+  }) {
     this.journal = options.journal
     this.provider = options.provider
     this.life = options.life
+    this.orders = options.orders
     this.#fault = options.fault
     this.#strike = options.strike
   }

@@ -32,7 +32,7 @@ export const mutants: readonly Mutant[] = [
         put: "run.lease_id !== null ? null : 'lease_lost'",
       },
     ],
-    test: { file: 'test/crash/zombie.test.ts', name: 'nothing of a stopped holder' },
+    test: { file: 'test/crash/zombie.test.ts', name: 'on sqlite > nothing of a stopped holder' },
   },
   {
     name: 'intent-after-call',
@@ -78,7 +78,7 @@ export const mutants: readonly Mutant[] = [
         ].join('\n'),
       },
     ],
-    test: { file: 'test/crash/crash.test.ts', name: 'between two of its writes' },
+    test: { file: 'test/crash/crash.test.ts', name: 'on sqlite > a transaction is there whole' },
   },
   {
     name: 'count-after-attempt',
@@ -92,7 +92,7 @@ export const mutants: readonly Mutant[] = [
         put: '  return uncountClaim === true ? claims : claims + 1\n',
       },
     ],
-    test: { file: 'test/crash/poison.test.ts', name: 'paused as poisoned' },
+    test: { file: 'test/crash/poison.test.ts', name: 'on sqlite > a run that ends its process' },
   },
   {
     name: 'ack-before-flush',
@@ -118,7 +118,7 @@ export const mutants: readonly Mutant[] = [
         put: "options.key === undefined ? execution.calls.defaultKey(call) + '!' + (call.history?.failures ?? 0) :",
       },
     ],
-    test: { file: 'test/crash/crash.test.ts', name: 'keeps its key' },
+    test: { file: 'test/crash/crash.test.ts', name: 'on sqlite > an effect whose answer got lost' },
   },
   {
     name: 'result-before-ack',
@@ -130,7 +130,7 @@ export const mutants: readonly Mutant[] = [
         put: '      this.#write(this.#writer.change(events, { hasProgress: true, ...options })).catch(() => {})\n',
       },
     ],
-    test: { file: 'test/crash/windows.test.ts', name: 'a plain step' },
+    test: { file: 'test/crash/windows.test.ts', name: 'on sqlite > a plain step' },
   },
   {
     name: 'epoch-by-order',
@@ -191,7 +191,7 @@ export const mutants: readonly Mutant[] = [
         put: 'if (stage.byCrash) return this.#send()',
       },
     ],
-    test: { file: 'test/crash/windows.test.ts', name: 'an effect with neither' },
+    test: { file: 'test/crash/windows.test.ts', name: 'on sqlite > an effect with neither' },
   },
   {
     name: 'everybody-dead',
@@ -227,7 +227,7 @@ export const mutants: readonly Mutant[] = [
         put: "return this.#endWith([], { status: 'pending', reason: null, due: { inMs: 0 } }, { kind: 'released' })",
       },
     ],
-    test: { file: 'test/crash/zombie.test.ts', name: 'outlasts the grace' },
+    test: { file: 'test/crash/zombie.test.ts', name: 'on sqlite > a step that outlasts the grace' },
   },
   {
     name: 'evidence-dropped',
@@ -239,19 +239,21 @@ export const mutants: readonly Mutant[] = [
         put: '        void 0\n',
       },
     ],
-    test: { file: 'test/crash/zombie.test.ts', name: 'kept as evidence' },
+    test: { file: 'test/crash/zombie.test.ts', name: 'on sqlite > the late answer' },
   },
   {
     name: 'takes-its-own',
     wrong: 'a worker that slept past its leases takes its own runs from itself',
-    edits: [{ file: 'worker/worker.ts', find: '      await this.#keeper.renewIfLate()\n', put: '' }],
-    test: { file: 'test/crash/zombie.test.ts', name: 'event loop was blocked' },
+    edits: [
+      { file: 'worker/worker.ts', find: '      if (!(await this.#keeper.renewIfLate())) return this.#backOff()\n', put: '' },
+    ],
+    test: { file: 'test/crash/zombie.test.ts', name: 'on sqlite > a holder whose event loop' },
   },
   {
     name: 'poison-spreads',
     wrong: 'a run that brings its worker down gets its neighbours poisoned with it',
     edits: [{ file: 'worker/worker.ts', find: 'suspectLimit: this.#hasSuspect ? 0 : 1,', put: '' }],
-    test: { file: 'test/crash/poison.test.ts', name: 'paused as poisoned' },
+    test: { file: 'test/crash/poison.test.ts', name: 'on sqlite > a run that ends its process' },
   },
   {
     name: 'starts-unrecorded',
@@ -263,7 +265,7 @@ export const mutants: readonly Mutant[] = [
         put: 'return this.claim.run.claimsWithoutProgress > 9',
       },
     ],
-    test: { file: 'test/crash/poison.test.ts', name: 'one death later' },
+    test: { file: 'test/crash/poison.test.ts', name: 'on sqlite > a step that kills its worker before' },
   },
   {
     name: 'unknown-tried-again',
@@ -306,5 +308,53 @@ export const mutants: readonly Mutant[] = [
       },
     ],
     test: { file: 'test/crash/store-faults.test.ts', name: 'is seen by nobody' },
+  },
+  {
+    name: 'postgres-epoch-unchecked',
+    wrong: 'Postgres writes a lone step under a lease that was lost',
+    edits: [
+      {
+        file: 'stores/postgres/step.ts',
+        find: 'WHERE r.id = p_run AND r.epoch = p_epoch AND r.lease_id = p_lease',
+        put: 'WHERE r.id = p_run AND r.epoch >= p_epoch AND p_lease IS NOT NULL',
+      },
+    ],
+    test: { file: 'test/crash/zombie.test.ts', name: 'on postgres > nothing of a stopped holder' },
+  },
+  {
+    name: 'postgres-epoch-by-order',
+    wrong: 'Postgres compares a lease by order instead of equality',
+    edits: [
+      {
+        file: 'stores/postgres/apply-sql.ts',
+        find: 'r.epoch IS DISTINCT FROM c.epoch OR r.lease_id IS DISTINCT FROM c.lease THEN',
+        put: 'r.epoch > c.epoch OR r.lease_id IS NULL THEN',
+      },
+    ],
+    test: { file: 'test/stores/postgres.test.ts', name: 'S2: ' },
+  },
+  {
+    name: 'redis-epoch-unchecked',
+    wrong: 'Redis writes a step under a lease that was lost',
+    edits: [
+      {
+        file: 'stores/redis/scripts/commit.ts',
+        find: "if r[1] ~= c[4] or r[2] ~= c[5] or r[3] ~= thread or c[5] == '' then return 0 end",
+        put: "if r[3] ~= thread or c[5] == '' then return 0 end",
+      },
+    ],
+    test: { file: 'test/crash/zombie.test.ts', name: 'on redis > nothing of a stopped holder' },
+  },
+  {
+    name: 'redis-epoch-by-order',
+    wrong: 'Redis compares a lease by order instead of equality',
+    edits: [
+      {
+        file: 'stores/redis/scripts/commit.ts',
+        find: "if not mine or c.lease == '' or r.epoch ~= c.epoch or r.lease ~= c.lease then return 'lease_lost' end",
+        put: "if not mine or c.lease == '' or tonumber(r.epoch) > tonumber(c.epoch) then return 'lease_lost' end",
+      },
+    ],
+    test: { file: 'test/stores/redis.test.ts', name: 'S2: ' },
   },
 ]

@@ -1,25 +1,34 @@
-// npm run torture -- [--kills N] [--zombies N] [--operations N] [--seed N] [--lanes N] [--only PART[,PART…]]
+// npm run torture -- [--stores STORE[,STORE…]] [--kills N] [--zombies N] [--operations N] [--minutes N] [--opens N] [--seed N]
+//   [--lanes N] [--only PART[,PART…]]
 //
-// The same as the crash tests, for longer: kills processes until there were so many kills, raises zombies, makes the
-// store fail, compares stores, plants mutants. Prints what it does and a summary; ends with 1 when a rule was broken.
+// The same as the crash tests, for longer: kills processes until there were so many kills on each store, raises zombies, makes
+// stores fail, restarts servers under load, opens empty stores, compares stores, plants mutants. Prints what it does and a
+// summary; ends with 1 when a rule was broken.
 
 import { parseArgs } from 'node:util'
 import { CrashHarness, type CrashResult } from '../crash/harness.ts'
+import { raceForOrphans } from '../crash/recoverers.ts'
 import { Stage } from '../crash/stage.ts'
+import { type DurableStore, durableStores } from '../crash/store-address.ts'
 import { killAtSystemCalls } from '../crash/syscalls.ts'
 import { walkWindows, windowClasses } from '../crash/windows.ts'
-import { raiseZombies, zombiePoints } from '../crash/zombies.ts'
+import { raiseZombies, type ZombiePoint, zombiePointsOn } from '../crash/zombies.ts'
 import { runMutants } from '../mutants/run-mutants.ts'
 import { compareManyActs } from './compare-many-acts.ts'
+import { emptyStores } from './empty-stores.ts'
+import { openAtOnce } from './open-at-once.ts'
+import { sufferOutages } from './outages.ts'
 
-const parts = ['crash', 'zombies', 'faults', 'stores', 'mutants'] as const
-type Part = (typeof parts)[number]
+const parts = ['crash', 'zombies', 'recoverers', 'faults', 'outages', 'opens', 'stores', 'mutants'] as const
 
 const { values } = parseArgs({
   options: {
+    stores: { type: 'string', default: durableStores.join(',') },
     kills: { type: 'string', default: '3000' },
     zombies: { type: 'string', default: '200' },
     operations: { type: 'string', default: '200000' },
+    minutes: { type: 'string', default: '10' },
+    opens: { type: 'string', default: '50' },
     seed: { type: 'string', default: String(Date.now() % 1_000_000) },
     lanes: { type: 'string', default: '2' },
     only: { type: 'string', default: parts.join(',') },
@@ -27,17 +36,24 @@ const { values } = parseArgs({
 })
 const seed = Number(values.seed)
 const laneCount = Number(values.lanes)
-const chosen = values.only.split(',')
-const unknown = chosen.filter((part) => !parts.includes(part as Part))
-if (unknown.length > 0) throw new Error(`There is no part ${unknown.join(', ')}; there are ${parts.join(', ')}.`)
+const chosen = chooseFrom(parts, values.only, 'part')
+const stores = chooseFrom(durableStores, values.stores, 'store')
+const servers = stores.filter((kind) => kind !== 'sqlite')
 
 const summary: string[] = []
 const broken: string[] = []
 const startedAt = performance.now()
-say(`seed ${seed}, ${chosen.join(', ')}`)
-if (chosen.includes('crash')) await tortureByKills(Number(values.kills))
-if (chosen.includes('zombies')) await tortureByZombies(Number(values.zombies))
-if (chosen.includes('faults')) await tortureByFaults()
+say(`seed ${seed}, ${chosen.join(', ')}, on ${stores.join(', ')}`)
+for (const kind of stores) {
+  if (chosen.includes('crash')) await onStage(kind, (stage) => tortureByKills(stage, Number(values.kills)))
+  if (chosen.includes('zombies')) await onStage(kind, (stage) => tortureByZombies(stage, Number(values.zombies)))
+  if (chosen.includes('recoverers')) await onStage(kind, tortureByOrphans)
+  if (chosen.includes('faults')) await onStage(kind, tortureByFaults)
+}
+for (const kind of servers) {
+  if (chosen.includes('outages')) await tortureByOutages(kind, Number(values.minutes))
+  if (chosen.includes('opens')) await tortureByOpening(kind, Number(values.opens))
+}
 if (chosen.includes('stores')) await tortureByComparing(Number(values.operations))
 if (chosen.includes('mutants')) await tortureByMutants()
 
@@ -45,36 +61,41 @@ console.log('')
 for (const line of summary) console.log(line)
 for (const sentence of broken) console.error(`BROKEN ${sentence}`)
 console.log(`${broken.length} broken rules, seed ${seed}, ${elapsed()}`)
-process.exitCode = broken.length === 0 ? 0 : 1
+process.exit(broken.length === 0 ? 0 : 1)
+
+async function onStage(kind: DurableStore, torture: (stage: Stage) => Promise<void>): Promise<void> {
+  const stage = await Stage.build(kind)
+  try {
+    await torture(stage)
+  } finally {
+    await stage.close()
+  }
+}
 
 /** Round after round of kills everywhere, with a seed of its own each, until there were enough. */
-async function tortureByKills(target: number): Promise<void> {
-  const stage = await Stage.build()
+async function tortureByKills(stage: Stage, target: number): Promise<void> {
   const counts = new Map<string, { kills: number; scenes: number }>()
   const take = (name: string, result: CrashResult) => {
     const { kills, scenes } = counts.get(name) ?? { kills: 0, scenes: 0 }
     counts.set(name, { kills: kills + result.kills, scenes: scenes + result.scenes })
-    broken.push(...result.broken)
-    say(`${stage.killCount} kills, ${broken.length} broken rules (${name})`)
+    note(stage.kind, result.broken)
+    say(`${stage.kind}: ${stage.killCount} kills, ${broken.length} broken rules (${name})`)
   }
-  try {
-    const harness = await CrashHarness.prepare(stage, { laneCount })
-    const isEnough = () => stage.killCount >= target || broken.length > 20
-    for (let round = 0; !isEnough(); round++) {
-      const ofRound = seed + round * 1_000
-      take('once, at every boundary', await harness.killOnce())
-      if (!isEnough()) take('again and again', await harness.killOnAndOn(40, ofRound))
-      if (!isEnough()) take('crash windows of effects', await killInWindows(stage))
-      if (!isEnough()) take('twice', await harness.killTwice(40, ofRound))
-      if (!isEnough()) take('at system calls', await killAtSystemCalls(stage, { count: 30, seed: ofRound, laneCount }))
-    }
-    for (const [name, { kills, scenes }] of counts) summary.push(`kills ${name}: ${kills} in ${scenes} scenes`)
-    summary.push(
-      `kills in all: ${stage.killCount} real SIGKILLs over ${harness.boundaries.length} boundaries; ${bound(stage.killCount)}`,
-    )
-  } finally {
-    stage.close()
+  const harness = await CrashHarness.prepare(stage, { laneCount })
+  const isEnough = () => stage.killCount >= target || broken.length > 20
+  for (let round = 0; !isEnough(); round++) {
+    const ofRound = seed + round * 1_000
+    take('once, at every boundary', await harness.killOnce())
+    if (!isEnough()) take('again and again', await harness.killOnAndOn(40, ofRound))
+    if (!isEnough()) take('crash windows of effects', await killInWindows(stage))
+    if (!isEnough()) take('twice', await harness.killTwice(40, ofRound))
+    if (!isEnough()) take('at system calls', await killAtSystemCalls(stage, { count: 30, seed: ofRound, laneCount }))
   }
+  for (const [name, { kills, scenes }] of counts) summary.push(`${stage.kind}, kills ${name}: ${kills} in ${scenes} scenes`)
+  const { length } = harness.boundaries
+  summary.push(
+    `${stage.kind}, kills in all: ${stage.killCount} real SIGKILLs over ${length} boundaries; ${bound(stage.killCount)}`,
+  )
 }
 
 async function killInWindows(stage: Stage): Promise<CrashResult> {
@@ -91,50 +112,68 @@ async function killInWindows(stage: Stage): Promise<CrashResult> {
   }
 }
 
-async function tortureByZombies(target: number): Promise<void> {
-  const stage = await Stage.build()
-  try {
-    const points = Array.from(
-      { length: target },
-      (_, index) => zombiePoints[index % zombiePoints.length] as (typeof zombiePoints)[number],
-    )
-    let done = 0
-    const onCycle = () => {
-      if (++done % 20 === 0) say(`${done} zombies`)
-    }
-    const result = await raiseZombies(stage, { points, laneCount: laneCount * 4, onCycle })
-    broken.push(...result.broken)
-    summary.push(`zombies: ${result.cycles} cycles over ${zombiePoints.length} points; ${bound(result.cycles)}`)
-  } finally {
-    stage.close()
+async function tortureByZombies(stage: Stage, target: number): Promise<void> {
+  const kinds = zombiePointsOn(stage.kind)
+  const points = Array.from({ length: target }, (_, index) => kinds[index % kinds.length] as ZombiePoint)
+  let done = 0
+  const onCycle = () => {
+    if (++done % 20 === 0) say(`${stage.kind}: ${done} zombies`)
+  }
+  const result = await raiseZombies(stage, { points, laneCount: laneCount * 4, onCycle })
+  note(stage.kind, result.broken)
+  summary.push(`${stage.kind}, zombies: ${result.cycles} cycles over ${kinds.length} points; ${bound(result.cycles)}`)
+}
+
+async function tortureByOrphans(stage: Stage): Promise<void> {
+  for (let round = 1; round <= 10; round++) {
+    const result = await raceForOrphans(stage, { recovererCount: 16, orphanCount: 1_000 })
+    note(stage.kind, result.broken)
+    say(`${stage.kind}: 16 recoverers, 1,000 orphans, ${result.tookMs} ms`)
+  }
+  summary.push(`${stage.kind}, recoverers: 10 times 16 processes and 1,000 orphans; ${bound(10_000)}`)
+}
+
+async function tortureByFaults(stage: Stage): Promise<void> {
+  const harness = await CrashHarness.prepare(stage, { laneCount })
+  const take = (result: CrashResult, what: string) => {
+    note(stage.kind, result.broken)
+    summary.push(`${stage.kind}, ${what}`)
+    say(summary.at(-1) as string)
+  }
+  for (const strike of ['store_unavailable', 'outcome_unknown'] as const) {
+    const result = await harness.failOnce(strike)
+    take(result, `${strike}: ${result.scenes} failures of the store, one at every write`)
+  }
+  for (const ofFailure of [0.02, 0.1]) {
+    const result = await harness.failByChance(100, { ofFailure, seed })
+    take(result, `${ofFailure * 100} % of all acts of the store fail: ${result.scenes} seeds from ${seed} on`)
   }
 }
 
-async function tortureByFaults(): Promise<void> {
-  const stage = await Stage.build()
-  try {
-    const harness = await CrashHarness.prepare(stage, { laneCount })
-    for (const strike of ['store_unavailable', 'outcome_unknown'] as const) {
-      const result = await harness.failOnce(strike)
-      broken.push(...result.broken)
-      summary.push(`${strike}: ${result.scenes} failures of the store, one at every write`)
-      say(summary.at(-1) as string)
-    }
-    for (const ofFailure of [0.02, 0.1]) {
-      const result = await harness.failByChance(100, { ofFailure, seed })
-      broken.push(...result.broken)
-      summary.push(`${ofFailure * 100} % of all acts of the store fail: ${result.scenes} seeds from ${seed} on`)
-      say(summary.at(-1) as string)
-    }
-  } finally {
-    stage.close()
+async function tortureByOutages(kind: 'postgres' | 'redis', minutes: number): Promise<void> {
+  const onRestart = (nth: number) => {
+    if (nth % 10 === 0) say(`${kind}: ${nth} restarts`)
   }
+  const { restarts, runs, steps, effects, ...result } = await sufferOutages(kind, { seconds: minutes * 60, seed, onRestart })
+  note(kind, result.broken)
+  const outcome = result.broken.length === 0 ? '0 lost, 0 doubled, 0 stuck' : `${result.broken.length} broken rules`
+  summary.push(`${kind}, outages: ${restarts} restarts under ${runs} runs, ${steps} steps, ${effects} effects; ${outcome}`)
+  say(summary.at(-1) as string)
+}
+
+async function tortureByOpening(kind: 'postgres' | 'redis', times: number): Promise<void> {
+  let done = 0
+  const onStore = () => {
+    if (++done % 10 === 0) say(`${kind}: ${done} empty stores opened`)
+  }
+  note(kind, await openAtOnce(await emptyStores[kind](times), { onStore }))
+  summary.push(`${kind}, opens: ${times} empty stores, each opened by 20 processes at once`)
 }
 
 async function tortureByComparing(operations: number): Promise<void> {
   try {
     const { kinds } = await compareManyActs({ operations, seed, onBatch: (done) => say(`${done} acts compared`) })
-    summary.push(`stores: ${operations} acts on memory and sqlite, ${kinds} kinds of answers, no difference`)
+    summary.push(`stores: ${operations} acts on memory, sqlite, postgres and redis, ${kinds} kinds of answers, no difference`)
   } catch (error) {
     broken.push(String((error as Error).message))
   }
@@ -146,11 +185,22 @@ async function tortureByMutants(): Promise<void> {
   summary.push(`mutants: ${problems.length === 0 ? 'all caught' : `${problems.length} problems`}`)
 }
 
+function note(kind: DurableStore, sentences: readonly string[]): void {
+  broken.push(...sentences.map((sentence) => `${kind}: ${sentence}`))
+}
+
 /** No failure in n trials: with 95 % confidence the rate is below 3/n. */
 function bound(trials: number): string {
   return broken.length === 0
     ? `none wrong, so less than ${((3 / trials) * 100).toFixed(3)} % are (95 %, 3/n)`
     : `${broken.length} broken rules`
+}
+
+function chooseFrom<Name extends string>(all: readonly Name[], list: string, what: string): Name[] {
+  const names = list.split(',')
+  const unknown = names.filter((name) => !all.includes(name as Name))
+  if (unknown.length > 0) throw new Error(`There is no ${what} ${unknown.join(', ')}; there are ${all.join(', ')}.`)
+  return all.filter((name) => names.includes(name))
 }
 
 function say(line: string): void {

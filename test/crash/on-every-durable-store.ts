@@ -1,0 +1,29 @@
+import { afterAll, beforeAll, describe } from 'vitest'
+import { Stage } from './stage.ts'
+import { type DurableStore, durableStores } from './store-address.ts'
+
+/** The stage of one kind of store, which is there while tests run. */
+export interface StageInTests {
+  readonly kind: DurableStore
+  readonly stage: Stage
+}
+
+/** Describes once what must survive, and tests it on every store that outlives a process. */
+export function onEveryDurableStore(tests: (on: StageInTests) => void): void {
+  describe.each(durableStores)('on %s', (kind) => {
+    let stage: Stage
+    beforeAll(async () => {
+      stage = await Stage.build(kind)
+    }, 120_000)
+    afterAll(async () => {
+      if (stage.killCount > 0) console.log(`${kind}: ${stage.killCount} real SIGKILLs`)
+      await stage.close()
+    }, 120_000)
+    tests({
+      kind,
+      get stage() {
+        return stage
+      },
+    })
+  })
+}

@@ -1,0 +1,12 @@
+import { expect, test } from 'vitest'
+import { compareManyActs } from './compare-many-acts.ts'
+
+test('random acts get the same answers from memory, sqlite, postgres and redis, and leave the same behind', {
+  timeout: 600_000,
+}, async () => {
+  const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
+  const operations = 20_000
+  const { kinds } = await compareManyActs({ operations, seed })
+  console.log(`stores: ${operations} acts on all four, ${kinds} kinds of answers, no difference, seed ${seed}`)
+  expect(kinds).toBeGreaterThan(40)
+})

@@ -1,0 +1,19 @@
+import { expect, test } from 'vitest'
+import { sufferOutages } from './outages.ts'
+
+// The short form of `npm run torture -- --only outages`.
+
+test.each(['postgres', 'redis'] as const)(
+  'runs wait for a %s server that goes away again and again, and go on',
+  {
+    timeout: 180_000,
+  },
+  async (kind) => {
+    const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
+    const { broken, ...figures } = await sufferOutages(kind, { seconds: 20, seed, everySeconds: [2, 4] })
+    console.log(`outages of ${kind}: ${JSON.stringify(figures)}, seed ${seed}`)
+    expect(broken).toEqual([])
+    expect(figures.restarts).toBeGreaterThanOrEqual(2)
+    expect(figures.runs).toBeGreaterThan(20)
+  },
+)

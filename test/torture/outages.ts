@@ -1,0 +1,150 @@
+import { open } from 'holdfast'
+import type { Store } from '../../src/store/store.ts'
+import { createRandom, type Random } from '../../src/testing/random.ts'
+import type { Ground } from '../crash/grounds/ground.ts'
+import { preparePostgres } from '../crash/grounds/postgres.ts'
+import { prepareRedis } from '../crash/grounds/redis.ts'
+import { readJournal } from '../crash/journal.ts'
+import { patiently } from '../crash/live.ts'
+import { type OpenedScene, Stage } from '../crash/stage.ts'
+import { WorkerProcess } from '../crash/worker-process.ts'
+import { startPostgres } from '../servers/postgres.ts'
+import { startRedis } from '../servers/redis.ts'
+import { brokenUnderLoad } from './load-rules.ts'
+
+export type Outage = 'postgres' | 'redis'
+
+export interface OutageResult {
+  readonly restarts: number
+  readonly runs: number
+  readonly steps: number
+  readonly effects: number
+  readonly broken: readonly string[]
+}
+
+/** A server of the test's own that goes away and comes back. */
+interface FrailServer {
+  readonly url: string
+  /** Ends it, in the way that is its turn. */
+  end(nth: number): Promise<void>
+  start(): Promise<void>
+  stop(): Promise<void>
+}
+
+const servers: Readonly<Record<Outage, () => Promise<FrailServer>>> = {
+  async postgres() {
+    const server = await startPostgres()
+    // By turns as `pg_ctl stop` does with `-m fast` and with `-m immediate`.
+    const end = (nth: number) => (nth % 2 === 0 ? server.shutDown() : server.quit())
+    return { url: server.url, end, start: () => server.start(), stop: () => server.stop() }
+  },
+  async redis() {
+    const server = await startRedis({ fsync: 'always' })
+    return { url: server.url, end: () => server.kill(), start: () => server.start(), stop: () => server.stop() }
+  },
+}
+
+const prepare: Readonly<Record<Outage, (options: { serverUrl: string }) => Promise<Ground>>> = {
+  postgres: preparePostgres,
+  redis: prepareRedis,
+}
+
+const workerCount = 3
+const laneCount = 12
+
+/**
+ * Restarts a server every few seconds while workers in several processes execute runs on it, then lets it be, waits for all runs,
+ * and looks for what was lost, doubled or got stuck.
+ */
+export async function sufferOutages(
+  kind: Outage,
+  options: {
+    seconds: number
+    seed: number
+    everySeconds?: readonly [min: number, max: number]
+    onRestart?: (nth: number) => void
+  },
+): Promise<OutageResult> {
+  const { seconds, seed, everySeconds = [5, 10], onRestart = () => {} } = options
+  const random = createRandom(seed)
+  const server = await servers[kind]()
+  const stage = await Stage.build(await prepare[kind]({ serverUrl: server.url }))
+  const scene = await stage.openScene()
+  const workers: WorkerProcess[] = []
+  const store = await scene.store.open()
+  try {
+    for (let number = 1; number <= workerCount; number++) {
+      const life = { number, runs: [], isWorker: true, decides: number === 1, leaseMs: 3_000, clockOffsetMs: 0 }
+      workers.push(await WorkerProcess.start(stage, scene, life, { limitMs: (seconds + 300) * 1_000 }))
+    }
+    const deadline = performance.now() + seconds * 1_000
+    const load = startLoad(store, { random, isOver: () => performance.now() > deadline })
+    let restarts = 0
+    for (;;) {
+      await waitMs(1_000 * random.integer(...everySeconds))
+      if (performance.now() > deadline) break
+      await server.end(restarts)
+      await waitMs(random.integer(0, 2_000))
+      await server.start()
+      onRestart(++restarts)
+    }
+    const started = await load
+    const stuck = started.filter(({ count }) => count === null).map(({ id }) => `${id} got stuck`)
+    const ends = await Promise.all(workers.map((worker) => worker.close()))
+    const ended = ends.flatMap(({ code, errors }) => (code === 0 ? [] : [`a worker ended with ${code}: ${errors}`]))
+    return { restarts, runs: started.length, ...(await judge(scene, started, [...stuck, ...ended])) }
+  } finally {
+    for (const worker of workers) await worker.kill()
+    await store.close()
+    await stage.closeScene(scene)
+    await stage.close()
+    await server.stop()
+  }
+}
+
+/** A run that was started, and what it returned; null if it did not end. */
+export interface LoadedRun {
+  readonly id: string
+  readonly count: unknown
+}
+
+/** As an application would: starts runs, waits for them, and asks again when the store is out of reach. */
+async function startLoad(
+  store: Store,
+  { random, isOver }: { random: Random; isOver: () => boolean },
+): Promise<readonly LoadedRun[]> {
+  const hf = await open(store, { worker: false })
+  const runs: LoadedRun[] = []
+  const lane = async (number: number) => {
+    for (let n = 0; !isOver(); n++) {
+      const id = `run-${number}-${n}`
+      const input = { waitMs: random.integer(10, 400) }
+      const handle = await patiently(() => hf.start('traveller', input, { id }))
+      const ended = patiently(() => handle.result()).catch((error: unknown) => String(error))
+      const count = await Promise.race([ended, waitMs(60_000).then(() => null)])
+      runs.push({ id, count })
+    }
+  }
+  await Promise.all(Array.from({ length: laneCount }, (_, number) => lane(number)))
+  await hf.close()
+  return runs
+}
+
+async function judge(
+  scene: OpenedScene,
+  runs: readonly LoadedRun[],
+  broken: readonly string[],
+): Promise<Pick<OutageResult, 'steps' | 'effects' | 'broken'>> {
+  const dump = await scene.store.dump()
+  const journal = readJournal(scene.journal)
+  const log = dump.threads.flatMap((thread) => thread.log)
+  return {
+    steps: log.filter(({ type }) => type === 'step_completed').length,
+    effects: log.filter(({ type }) => type === 'effect_completed').length,
+    broken: [...broken, ...brokenUnderLoad({ runs, dump, journal, account: scene.account })],
+  }
+}
+
+function waitMs(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms))
+}
