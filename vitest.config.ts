@@ -12,6 +12,8 @@ export default defineConfig({
     include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
     exclude: ['**/node_modules/**', 'dist/**'],
     pool: 'forks',
+    // Tests wait for servers, processes and leases more than they compute.
+    maxWorkers: 3,
     globalSetup: 'test/servers/setup.ts',
     // For the processes that tests start.
     env: { NODE_OPTIONS: '--conditions=holdfast-source' },
