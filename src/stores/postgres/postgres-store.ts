@@ -111,6 +111,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   return {
     kind: 'postgres',
     durability: options.durability,
+    // The server works on one batch while the next is being made here.
+    canPipeline: true,
 
     async migrate() {
       connections.refuseClosed()
