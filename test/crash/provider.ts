@@ -52,7 +52,10 @@ export class Provider {
   static async start(): Promise<Provider> {
     const server = createServer((socket) => {
       socket.on('error', () => {}) // The other side was killed.
-      createInterface({ input: socket }).on('line', (line) => {
+      const lines = createInterface({ input: socket })
+      // The other side may be killed in the middle of a line; the interface tells of it once more.
+      lines.on('error', () => {})
+      lines.on('line', (line) => {
         const answer = provider.#answer(JSON.parse(line) as Request)
         if (answer !== null) socket.write(`${JSON.stringify(answer)}\n`)
       })
