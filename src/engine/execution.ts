@@ -206,6 +206,11 @@ export class Execution {
     this.#busy++
   }
 
+  /** Its body is over and its result on the way: it is no longer the current step, which few rows then have to be written for. */
+  leave(call: Call): void {
+    this.#running.delete(call.key)
+  }
+
   end(call: Call): void {
     this.#running.delete(call.key)
     this.#settleDown()

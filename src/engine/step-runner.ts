@@ -178,6 +178,7 @@ async function recordResult<T>(
   // Encoded first: a result that can't be stored must leave nothing on the state line.
   const completed = execution.event('step_completed', call, { attempt, durationMs, ...(data && { data }) })
   const event = recipes.length === 0 ? completed : { ...completed, patch: execution.line.stage(recipes) }
+  execution.leave(call)
   if (options.checkpoint === false && !execution.hasResultsOnTheirWay) {
     await execution.rideResult(event)
   } else {

@@ -47,19 +47,19 @@ export function brokenInDump(dump: StoreDump): string[] {
       broken.push(`thread ${thread.threadId} says head ${thread.headSeq}, its log has ${log.length}`)
   }
   const records = dump.threads.flatMap(({ log }) => log)
+  const byRun = Map.groupBy(records, ({ runId }) => runId ?? '')
   for (const run of dump.runs) {
-    const ends = records.filter(({ runId, type }) => runId === run.id && (type === 'run_completed' || type === 'run_failed'))
+    const own = byRun.get(run.id) ?? []
+    const ends = own.filter(({ type }) => type === 'run_completed' || type === 'run_failed')
     if (ends.length !== (isTerminal(run.status) ? 1 : 0))
       broken.push(`run ${run.id} is ${run.status} with ${ends.length} ends in the log`)
-    const epochs = records
-      .filter(({ runId, type }) => runId === run.id && type === 'run_recovered')
-      .map(({ data }) => data['epoch'] as number)
+    const epochs = own.filter(({ type }) => type === 'run_recovered').map(({ data }) => data['epoch'] as number)
     if (epochs.some((epoch, index) => index > 0 && epoch <= (epochs[index - 1] as number)))
       broken.push(`epochs of ${run.id} go back: ${epochs}`)
     if (epochs.some((epoch) => epoch > run.epoch)) broken.push(`epoch of ${run.id} is ${run.epoch}, its log knows ${epochs}`)
   }
   for (const operation of dump.operations) {
-    const expected = statusInLog(records, operation.key, operation.runId)
+    const expected = statusInLog(byRun.get(operation.runId) ?? [], operation.key)
     if (operation.status !== expected) broken.push(`operation ${operation.key} is ${operation.status}, its log says ${expected}`)
   }
   for (const [key, times] of countBy(dump.orders, ({ run, round }) => `${run} round ${round}`)) {
@@ -70,11 +70,11 @@ export function brokenInDump(dump: StoreDump): string[] {
   return broken
 }
 
-function statusInLog(records: readonly DumpedRecord[], key: string, runId: string): string | undefined {
+/** The status of an operation as the records of its run have it. */
+function statusInLog(records: readonly DumpedRecord[], key: string): string | undefined {
   let status: string | undefined
   let place: string | undefined
-  for (const { type, step, count, tape, data, runId: ofRun } of records) {
-    if (ofRun !== runId) continue
+  for (const { type, step, count, tape, data } of records) {
     const here = `${tape}:${step}#${count}`
     if (type === 'effect_intended' && data['key'] === key) [status, place] = ['intended', here]
     else if (place !== here) continue

@@ -1,6 +1,8 @@
-import { dueSql, durableSql, endedSql, nowSql, planSql, sealSql } from './sql.ts'
+import { dueSql, durableSql, endedSql, nowSql, planSql, rowChanges, sealSql } from './sql.ts'
 
 const dueAfter = dueSql({ before: 'r.due_at', kind: 'a.due_kind', due: 'a.due', status: 'a.status', hasMail: 'r.has_mail' })
+/** Whether a held change changes anything in the run's row. */
+const isMoved = `(num_nonnulls(a.status, a.tape, a.input, a.ending, a.due_kind) > 0 OR ${rowChanges({ flags: 'a.flags', step: 'a.step', leaseMs: 'a.lease_ms' })})`
 const snapshotPlace = { seq: 'v_before[a.slot] + a.ord', stateVersion: 'coalesce(a.version, t.state_version)' }
 
 /**
@@ -85,7 +87,13 @@ BEGIN
         RETURNING a.slot, t.head_seq - a.count AS before
     ) SELECT array_agg(before ORDER BY slot) INTO v_before FROM raised;
 
-    WITH written AS (
+    -- Under the threads' locks nobody else can claim or end these runs: one that a step leaves as it is need not be written.
+    WITH held AS (
+      SELECT a.*, r.has_mail, ${isMoved} AS is_moved
+        FROM unnest(h_run, h_epoch, h_lease, h_flags, h_step, h_lease_ms, m_status, m_reason, m_due_kind, m_due, m_tape, m_input, m_end, v_before)
+          WITH ORDINALITY AS a(run, epoch, lease, flags, step, lease_ms, status, reason, due_kind, due, tape, input, ending, before, slot)
+        JOIN holdfast.runs r ON r.id = a.run AND r.epoch = a.epoch AND r.lease_id = a.lease
+    ), written AS (
       UPDATE holdfast.runs r SET
           status = coalesce(a.status, r.status),
           reason = CASE WHEN a.flags & 8 <> 0 THEN a.reason ELSE r.reason END,
@@ -105,12 +113,9 @@ BEGIN
             WHEN coalesce(a.status, 'running') = 'running' THEN  -- lazily: an unchanged wake_at keeps the update off the indexes
               CASE WHEN r.wake_at - v_now NOT BETWEEN a.lease_ms * 2 / 3 AND a.lease_ms THEN v_now + a.lease_ms ELSE r.wake_at END
             WHEN a.status IN ('pending', 'waiting') THEN ${dueAfter} END
-        FROM unnest(h_run, h_epoch, h_lease, h_flags, h_step, h_lease_ms, m_status, m_reason, m_due_kind, m_due, m_tape, m_input, m_end, v_before)
-          WITH ORDINALITY AS a(run, epoch, lease, flags, step, lease_ms, status, reason, due_kind, due, tape, input, ending, before, slot)
-        WHERE r.id = a.run AND r.epoch = a.epoch AND r.lease_id = a.lease
-        RETURNING a.slot, r.has_mail
+        FROM held a WHERE r.id = a.run AND a.is_moved
     ) SELECT count(*), array_agg(slot) FILTER (WHERE has_mail), CASE WHEN count(*) < v_held THEN array_agg(slot) END
-        INTO v_written, v_mail, v_slots FROM written;
+        INTO v_written, v_mail, v_slots FROM held;
 
     v_thread := h_thread;
     v_run := h_run;

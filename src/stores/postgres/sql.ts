@@ -39,4 +39,10 @@ export function dueSql({
   return `CASE WHEN ${status} = 'waiting' AND ${hasMail} THEN least(coalesce(${asked}, v_now), v_now) ELSE ${asked} END`
 }
 
+/** Whether a step changes its run's row `r`: its step, its claims, or the lease, which is extended when a third of it has gone by. */
+export function rowChanges({ flags, step, leaseMs }: Record<'flags' | 'step' | 'leaseMs', string>): string {
+  return `${flags} & 12 <> 0 OR ${flags} & 1 <> 0 AND r.claims_without_progress <> 0 OR ${flags} & 2 <> 0 AND r.current_step IS DISTINCT FROM ${step}
+    OR coalesce(r.wake_at - v_now NOT BETWEEN ${leaseMs} * 2 / 3 AND ${leaseMs}, false)`
+}
+
 export const endedSql = `('completed', 'failed', 'cancelled')`

@@ -5,7 +5,7 @@ import type { Answers } from './answers.ts'
 import { flagsOf } from './held-columns.ts'
 import type { LeasePlace, Leases } from './leases.ts'
 import { byteLengthOf } from './rows.ts'
-import { durableSql, nowSql, planSql, sealSql } from './sql.ts'
+import { durableSql, nowSql, planSql, rowChanges, sealSql } from './sql.ts'
 import { count32, wholeMs } from './whole-numbers.ts'
 
 /** An event's columns, in the order in which `eventValues` has them. */
@@ -23,8 +23,8 @@ const insertEvents = `INSERT INTO holdfast.log (thread, seq, run, ${eventColumns
 
 /**
  * A lone step: one held change of one or two events with text payloads, which moves nothing but the step, the count of claims and
- * the lease. The same as fn_commit does with a batch of it (commit-sql.ts), in four simple statements over plain values: a third of
- * the server's time.
+ * the lease. The same as fn_commit does with a batch of it (commit-sql.ts), in a few simple statements over plain values: a third
+ * of the server's time. The thread's lock comes first (P1), so the run's row is only written when the step changes it.
  */
 export const stepFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_step(
@@ -35,20 +35,23 @@ CREATE OR REPLACE FUNCTION holdfast.fn_step(
 AS $$
 DECLARE
   v_now bigint := ${nowSql};
-  v_before bigint; v_has_mail boolean; v_answer text;
+  v_before bigint; v_has_mail boolean; v_is_moved boolean; v_answer text;
 BEGIN
   ${durableSql}
   UPDATE holdfast.threads t SET head_seq = t.head_seq + p_count WHERE t.id = p_thread RETURNING t.head_seq - p_count INTO v_before;
-  UPDATE holdfast.runs r SET
+  SELECT r.has_mail, ${rowChanges({ flags: 'p_flags', step: 'p_step', leaseMs: 'p_lease_ms' })} INTO v_has_mail, v_is_moved FROM holdfast.runs r
+    WHERE r.id = p_run AND r.epoch = p_epoch AND r.lease_id = p_lease;
+  IF NOT FOUND THEN
+    UPDATE holdfast.threads t SET head_seq = v_before WHERE t.id = p_thread;
+    RETURN '{"now":' || v_now || ',"before":[-1],"mail":[]}';
+  END IF;
+  IF v_is_moved THEN
+    UPDATE holdfast.runs r SET
       current_step = CASE WHEN p_flags & 2 <> 0 THEN p_step ELSE r.current_step END,
       claims_without_progress = CASE WHEN p_flags & 1 <> 0 THEN 0
         WHEN p_flags & 4 <> 0 THEN greatest(r.claims_without_progress - 1, 0) ELSE r.claims_without_progress END,
       wake_at = CASE WHEN r.wake_at - v_now NOT BETWEEN p_lease_ms * 2 / 3 AND p_lease_ms THEN v_now + p_lease_ms ELSE r.wake_at END
-    WHERE r.id = p_run AND r.epoch = p_epoch AND r.lease_id = p_lease
-    RETURNING r.has_mail INTO v_has_mail;
-  IF NOT FOUND THEN
-    UPDATE holdfast.threads t SET head_seq = v_before WHERE t.id = p_thread;
-    RETURN '{"now":' || v_now || ',"before":[-1],"mail":[]}';
+      WHERE r.id = p_run;
   END IF;
   IF p_count = 1 THEN
     ${insertEvents} ${eventRow(1)};
