@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { open, type RunEvent } from 'holdfast'
+import { open, type RunEvent, type RunHandle } from 'holdfast'
 import pg from 'pg'
 import { claim, heading, line, paint, print, seconds, table, title } from '../report/screen.ts'
 import { type NewsletterInput, newsletter, paragraphs } from './newsletter.ts'
@@ -49,7 +49,7 @@ async function story(): Promise<void> {
   const runs = await Promise.all(inputs.map((input) => hf.start(newsletter, input, { id: input.reader })))
 
   heading('What happens to them')
-  await sleep(700)
+  await sleep(1_000)
   first.child.kill('SIGKILL')
   line(since(), 'killed', 'machine 1', `kill -9 ${first.child.pid}: it never comes back`)
   second.child.kill('SIGSTOP')
@@ -57,7 +57,7 @@ async function story(): Promise<void> {
   cable.cut()
   line(since(), 'killed', 'machine 3', 'its cable is cut: it works and can tell nobody')
   const faultAt = Date.now()
-  await sleep(4_000)
+  await untilReplaced(runs, [first, second, third])
   cable.mend()
   line(since(), 'done', 'machine 3', 'its cable is mended')
   second.child.kill('SIGCONT')
@@ -70,6 +70,19 @@ async function story(): Promise<void> {
   const events = (await Promise.all(runs.map((run) => run.events()))).flat()
   showRecoveries(events, { machines, faultAt })
   showClaims(events)
+}
+
+/** Until a run of each has been taken over by somebody else, however busy those who are left may be. */
+async function untilReplaced(runs: readonly RunHandle[], machines: readonly Machine[]): Promise<void> {
+  const patientUntil = Date.now() + 20_000
+  for (let waiting = machines; waiting.length > 0 && Date.now() < patientUntil; await sleep(200)) {
+    const events = (await Promise.all(runs.map((run) => run.events()))).flat()
+    waiting = waiting.filter((machine) => takenFrom(events, machine).length === 0)
+  }
+}
+
+function takenFrom(events: readonly RunEvent[], { child }: Machine): RunEvent[] {
+  return events.filter(({ type, data }) => type === 'run_recovered' && String(data?.['holder']).includes(`:${child.pid}:`))
 }
 
 interface Machine {
@@ -94,12 +107,11 @@ function showRecoveries(
 ): void {
   heading('Who was replaced', 'leases here last 2 s')
   print()
-  const recovered = events.filter(({ type }) => type === 'run_recovered')
-  const rows = machines.map(({ number, child }) => {
-    const from = recovered.filter(({ data }) => String(data?.['holder']).includes(`:${child.pid}:`))
+  const rows = machines.map((machine) => {
+    const from = takenFrom(events, machine)
     const delays = from.map(({ at }) => at - faultAt).sort((a, b) => a - b)
     return [
-      `machine ${number}`,
+      `machine ${machine.number}`,
       String(from.length),
       delays.length === 0 ? '' : `${seconds(delays[0] ?? 0)}–${seconds(delays.at(-1) ?? 0)} s`,
     ]
