@@ -56,6 +56,7 @@ export class World {
   private held: Lease[] = []
   private stale: Lease[] = []
   private lastNumber = 0
+  private readonly instants = new Set<number>()
 
   constructor(random: Random, stores: BySide<Store>, clock: { now(): number }) {
     this.random = random
@@ -510,19 +511,24 @@ export class World {
   }
 
   /**
-   * Instants end in other digits than those of the clock, and seldom meet: the few ms by which the stores' clocks
+   * Instants end in other digits than those of the clock, and no two are the same: the few ms by which the stores' clocks
    * differ must not decide what is due, or who is first.
    */
-  private durationMs(minSeconds: number, maxSeconds: number): number {
-    this.lastNumber += 1
-    return this.random.integer(minSeconds, maxSeconds) * 1_000 + 200 + (this.lastNumber % 20) * 10
+  private durationMs(minSeconds: number, maxSeconds: number, from = this.clock.now()): number {
+    for (;;) {
+      const durationMs = this.random.integer(minSeconds, maxSeconds) * 1_000 + 200 + this.random.integer(0, 19) * 10
+      if (this.instants.has(from + durationMs)) continue
+      this.instants.add(from + durationMs)
+      return durationMs
+    }
   }
 
   private due(): Exclude<Due, 'never'> {
     const { random } = this
     if (random.chance(0.4)) return { inMs: 0 }
     if (random.chance(0.5)) return { inMs: this.durationMs(0, 40) }
-    return { at: this.clock.now() - 60_000 + this.durationMs(0, 90) }
+    const from = this.clock.now() - 60_000
+    return { at: from + this.durationMs(0, 90, from) }
   }
 
   private owner(): string {
