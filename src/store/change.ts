@@ -2,6 +2,7 @@ import type { NewEvent } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import type { PauseReason, Run, RunStatus, WaitReason } from '../model/run.ts'
+import type { NewMessage } from './store.ts'
 
 /**
  * One atomic write. Everything in it becomes visible together or not at all.
@@ -30,6 +31,13 @@ export interface Change {
   readonly label?: string
   /** Inbox messages that this change has dealt with. */
   readonly readMessages?: readonly number[]
+  /**
+   * The latest message of the run's inbox that the writer knows of and leaves there: only later ones count as mail, in the answer
+   * and for a run that goes to wait. Default 0: all count.
+   */
+  readonly mailSeen?: number
+  /** Messages to other runs, put there as `deliver` does. One to a run that is gone or has ended is dropped. */
+  readonly delivers?: readonly NewMessage[]
   /** Flushed fully before it is acknowledged, whatever the durability mode: an effect's intent. */
   readonly mustSync?: boolean
 }
@@ -52,7 +60,7 @@ export interface RunChange {
   /**
    * A status other than `running` gives the lease up. A terminal one sets finishedAt, lets the next run of the thread go
    * on, and turns operations that the run left intended into unsure: nobody else could close them. `pending` on a
-   * finished run clears finishedAt. `waiting` with unread messages is due at once, so that none is overlooked.
+   * finished run clears finishedAt. `waiting` with mail (see `mailSeen`) is due at once, so that none is overlooked.
    */
   readonly status?: RunStatus
   readonly reason?: PauseReason | WaitReason | null
@@ -114,6 +122,8 @@ export type OperationChange =
       readonly result: Payload | null
       readonly by: string | null
     }
+  /** What it did was taken back: the key is free again. Only the run that opened it, and only once it is completed. */
+  | { readonly kind: 'undo'; readonly key: string }
   /** A fenced holder's late answer, kept as evidence for the person who decides; ignored once the operation completed. */
   | { readonly kind: 'note'; readonly key: string; readonly evidence: Payload }
 
@@ -130,7 +140,7 @@ export type Committed =
       readonly now: number
       /** For each of `creates`, in order: the run, and whether this change created it. */
       readonly created: readonly { readonly run: Run; readonly isNew: boolean }[]
-      /** Unread messages wait in the inbox of the run. */
+      /** Messages later than `mailSeen` wait in the inbox of the run. */
       readonly hasMail: boolean
     }
   | {

@@ -3,6 +3,7 @@ import { isOpen } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
 import { isTerminal } from '../../model/run.ts'
 import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../store/change.ts'
+import { deliver } from './inbox.ts'
 import { changeOperation, doubtWhatIsOpen, dueBy, judgeOperation } from './operations.ts'
 import {
   copyPayload,
@@ -101,6 +102,7 @@ function write(tables: Tables, change: Change, now: number): Committed {
     if (change.run?.status !== undefined) isClaimable = true
   }
   const created = (change.creates ?? []).map((create) => createRun(tables, create, now))
+  for (const message of change.delivers ?? []) deliver(tables, message, now)
 
   tellListeners(tables, { owner, threadId, ...(runId === null ? {} : { runId }), ...(isClaimable ? { isClaimable } : {}) })
   for (const { run, isNew } of created) {
@@ -111,8 +113,12 @@ function write(tables: Tables, change: Change, now: number): Committed {
     ...(change.events.length > 0 ? positions : headOf(tables, change)),
     now,
     created,
-    hasMail: row !== undefined && row.inbox.length > 0,
+    hasMail: row !== undefined && hasMail(row, change),
   }
+}
+
+function hasMail({ inbox }: RunRow, { mailSeen = 0 }: Change): boolean {
+  return inbox.some(({ id }) => id > mailSeen)
 }
 
 function headOf(tables: Tables, { owner, threadId }: Change): { firstSeq: number; lastSeq: number } {
@@ -221,7 +227,7 @@ function changeRun(tables: Tables, row: RunRow, { change, run: to, positions, no
     const operation = tables.operations.get(keyOf(run.owner, to.waitKey))
     if (operation === undefined || !isOpen(operation.status)) run.dueAt = now
   }
-  if (to.status === 'waiting' && row.inbox.length > 0) run.dueAt = dueBy(run.dueAt, now)
+  if (to.status === 'waiting' && hasMail(row, change)) run.dueAt = dueBy(run.dueAt, now)
   if (run.finishedAt !== null) doubtWhatIsOpen(tables, row)
 }
 

@@ -17,6 +17,9 @@ export function judgeOperation(tables: Tables, change: Change): Refused | null {
     case 'doubt':
       if (operation !== undefined && operation.runId === change.runId && isOpen(operation.status)) return null
       return { ok: false, refusal: 'conflict' }
+    case 'undo':
+      if (operation !== undefined && operation.runId === change.runId && operation.status === 'completed') return null
+      return { ok: false, refusal: 'conflict' }
     case 'resolve':
       if (operation === undefined) return { ok: false, refusal: 'already_answered' }
       if (operation.status === 'unsure') return null
@@ -42,7 +45,7 @@ export function changeOperation(tables: Tables, change: Change, now: number): bo
   const operation = tables.operations.get(key)
   if (operation === undefined) return false
   amend(operation, to, now)
-  if (to.kind === 'doubt' || to.kind === 'note') return false
+  if (to.kind === 'doubt' || to.kind === 'undo' || to.kind === 'note') return false
   return wakeWaiting(tables, operation, now)
 }
 
@@ -62,6 +65,9 @@ function amend(operation: Mutable<Operation>, to: Exclude<OperationChange, { kin
       Object.assign(operation, outcome, { resolvedBy: to.by, closedAt: now })
       return
     }
+    case 'undo':
+      Object.assign(operation, { status: 'undone', closedAt: now })
+      return
     case 'note':
       if (operation.status !== 'completed') operation.evidence = copyPayload(to.evidence)
   }
