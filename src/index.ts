@@ -1,6 +1,8 @@
+export type { AnswerOptions } from './client/answer-question.ts'
 export type { MigrationCheck } from './client/check-migration.ts'
 export type { Debug } from './client/debug.ts'
 export { Holdfast, type RunFilter } from './client/holdfast.ts'
+export type { InboxItem, OpenQuestion, StoppedRun, UnsureEffect } from './client/inbox.ts'
 export type { RunEvent } from './client/read-events.ts'
 export type { Resolution } from './client/resolve-effect.ts'
 export type { RunHandle, RunInfo } from './client/run-handle.ts'
@@ -9,6 +11,8 @@ export type { ThreadBundle } from './client/thread-bundle.ts'
 export type { Checkpoint, ThreadHandle } from './client/thread-handle.ts'
 export { type CopyOptions, type CopyProgress, type CopyReport, copyStore } from './copy-store.ts'
 export type {
+  AskOptions,
+  CallOptions,
   Context,
   EffectCheck,
   EffectOptions,
@@ -16,6 +20,7 @@ export type {
   OpenStep,
   StepHandle,
   StepOptions,
+  WaitForOptions,
 } from './engine/context.ts'
 export { type AnyWorkflow, type Workflow, type WorkflowOptions, workflow } from './engine/workflow.ts'
 export { type ErrorCode, HoldfastError, NotHappened } from './model/errors.ts'

@@ -3,12 +3,15 @@ import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkOwner } from '../model/ids.ts'
 import { type RunStatus, runStatuses } from '../model/run.ts'
 import type { StateDefinition } from '../model/state.ts'
+import { type AnswerOptions, answerQuestion } from './answer-question.ts'
 import { checkMigration, type MigrationCheck } from './check-migration.ts'
 import { readRun } from './control-run.ts'
 import type { Core } from './core.ts'
 import { Debug } from './debug.ts'
+import { type InboxItem, readInbox } from './inbox.ts'
 import { type Resolution, resolveEffect } from './resolve-effect.ts'
 import { RunHandle, type RunInfo, runInfo } from './run-handle.ts'
+import { signalRun } from './signal-run.ts'
 import { type StartOptions, startRun } from './start-run.ts'
 import { ThreadHandle } from './thread-handle.ts'
 
@@ -98,6 +101,21 @@ export class Holdfast {
   /** Decides about an unsure effect, by its key. A second answer is `already_answered`. */
   async resolve(effectKey: string, resolution: Resolution): Promise<void> {
     await resolveEffect(this.#core, this.#owner, effectKey, resolution)
+  }
+
+  /** Sends a signal to a run, for `ctx.waitFor(name)`. Kept until the run asks for it; refused with `conflict` once it has ended. */
+  async signal(runId: string, name: string, value?: unknown): Promise<void> {
+    await signalRun(this.#core, { owner: this.#owner, runId: checkId('run id', runId) }, name, value)
+  }
+
+  /** Answers a question of `ctx.ask(name)`. The first answer counts; a second one is `already_answered`. */
+  async answer(runId: string, name: string, value: unknown, options: AnswerOptions = {}): Promise<void> {
+    await answerQuestion(this.#core, { owner: this.#owner, runId: checkId('run id', runId) }, name, value, options)
+  }
+
+  /** Everything that waits for a person, oldest first: questions, unsure effects, paused runs; with what can be done about each. */
+  async inbox(): Promise<InboxItem[]> {
+    return readInbox(this.#core, this.#owner)
   }
 
   /** Makes a workflow known to this process, so that its runs can be executed here. */

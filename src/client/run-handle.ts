@@ -2,7 +2,8 @@ import { isOutage } from '../engine/committer.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
 import type { RunKey, Thread } from '../store/store.ts'
-import { cancelRun, pauseRun, readRun, resumeRun, retryRun } from './control-run.ts'
+import { checkpointSeq } from './checkpoint-seq.ts'
+import { cancelRun, pauseRun, readRun, resumeRun, retryRun, rollbackRun } from './control-run.ts'
 import type { Core } from './core.ts'
 import { type RunEvent, readEnd, readEvents } from './read-events.ts'
 
@@ -123,9 +124,21 @@ export class RunHandle<Output = unknown> {
     await resumeRun(this.#core, this.#key, options.by)
   }
 
-  /** Cancels the run; a running step is reached through its abort signal. */
-  async cancel(options: { by?: string } = {}): Promise<void> {
-    await cancelRun(this.#core, this.#key, options.by)
+  /**
+   * Cancels the run: a running step is reached through its abort signal, children are cancelled, undos run, the last first. With
+   * `undo: false` nothing is undone.
+   */
+  async cancel(options: { by?: string; undo?: boolean } = {}): Promise<void> {
+    await cancelRun(this.#core, this.#key, options)
+  }
+
+  /**
+   * Takes the run back to a checkpoint: undoes what it did after it, the last thing first, brings the state back, and leaves it
+   * paused there. What is forgotten stays in the log. `resume` goes on from the checkpoint.
+   */
+  async rollback(checkpoint: string, options: { by?: string } = {}): Promise<void> {
+    const seq = await checkpointSeq(this.#core, { owner: this.#key.owner, threadId: this.threadId }, checkpoint)
+    await rollbackRun(this.#core, this.#key, seq, options.by)
   }
 
   /** Takes a failed run up where it failed: recorded steps are not executed again. */

@@ -11,6 +11,8 @@ export interface Call {
   readonly path: string
   readonly count: number
   readonly history: CallHistory | undefined
+  /** Where the result that was handed out stands in the log. */
+  resultSeq?: number
 }
 
 /**
@@ -75,7 +77,7 @@ export class Calls {
   }
 
   #nestedCall(kind: CallKind, name: string, body: string): HoldfastError {
-    const method = kind === 'effect' ? 'once' : kind === 'step' ? 'step' : name
+    const method = methods[kind] ?? name
     return new HoldfastError(
       'nested_call',
       `ctx.${method}("${name}") was called inside the body of step "${body}" of run "${this.#runId}". ` +
@@ -83,6 +85,15 @@ export class Calls {
       { details: { runId: this.#runId, step: body } },
     )
   }
+}
+
+/** What users call the calls of a kind, where it is not the name. */
+const methods: Partial<Record<CallKind, string>> = {
+  effect: 'once',
+  step: 'step',
+  signal: 'waitFor',
+  question: 'ask',
+  child: 'call',
 }
 
 interface Frame {

@@ -1,6 +1,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { RetryOptions } from '../model/retry.ts'
 import type { SqlTransaction } from '../store/store.ts'
+import type { Workflow } from './workflow.ts'
 
 /** What a workflow's function works with. Every recording call is remembered; a replay gets the same answers. */
 export interface Context<State = Record<string, unknown>> {
@@ -32,6 +33,22 @@ export interface Context<State = Record<string, unknown>> {
   update(recipe: (draft: State) => unknown): void
   /** A durable timer: milliseconds or a date. A long one holds no worker. */
   sleep(duration: number | Date): Promise<void>
+  /** Waits for `hf.signal(runId, name, value)`; one that was sent before is kept. Throws `timeout` when `timeoutMs` has passed. */
+  waitFor<T = unknown>(name: string, options?: WaitForOptions<T>): Promise<T>
+  /** Asks a person and waits for `hf.answer(runId, name, value)`. */
+  ask<T = unknown>(name: string, options: AskOptions<T>): Promise<T>
+  /** Starts a run of another workflow, in the same commit, on a thread of its own, and waits for its output. */
+  call<Input, Output, ChildState>(
+    workflow: Workflow<Input, Output, ChildState>,
+    input: Input,
+    options?: CallOptions & { readonly isDetached?: false },
+  ): Promise<Output>
+  /** Starts it and does not wait: it lives on its own. */
+  call<Input, Output, ChildState>(
+    workflow: Workflow<Input, Output, ChildState>,
+    input: Input,
+    options: CallOptions & { readonly isDetached: true },
+  ): Promise<{ readonly id: string; readonly threadId: string }>
   /** A checkpoint by hand. A labelled one can be named instead of its position, and retention keeps it. */
   checkpoint(label?: string): Promise<void>
   /** Ends this tape and goes on with a fresh one, on the same thread and state. Never returns. */
@@ -67,6 +84,8 @@ export interface StepOptions<T> {
   readonly fallback?: (error: Error) => Promise<T> | T
   /** When all attempts have failed and there is no fallback: throw (default), go on with undefined, or pause the run. */
   readonly onFailure?: 'fail' | 'skip' | 'pause'
+  /** Takes back what the step did: called with its result when the run is cancelled or rolled back. May be called again after a crash. */
+  readonly undo?: (result: T) => unknown
   /** Recorded with the step; on a replay another input is a mismatch. */
   readonly input?: unknown
   readonly kind?: 'model' | 'tool'
@@ -93,6 +112,36 @@ export interface EffectOptions<T> {
   readonly retry?: RetryOptions
   /** Longest time of one attempt, in ms. Past it the outcome is hidden. Default none. */
   readonly timeoutMs?: number
+  /** Takes back what it did, when the run is cancelled or rolled back. Its key is free again afterwards. */
+  readonly undo?: (result: T, key: string) => unknown
+}
+
+export interface WaitForOptions<T> {
+  /** How long to wait, in ms. Default for ever. */
+  readonly timeoutMs?: number
+  /** Validates the value. One that does not fit fails the call. */
+  readonly schema?: StandardSchemaV1<unknown, T>
+}
+
+export interface AskOptions<T> {
+  /** What the person is shown: text, or any data. The answer counts for exactly this. */
+  readonly question: unknown
+  /** Validates the answer. One that does not fit is refused, and the question stays open. */
+  readonly schema?: StandardSchemaV1<unknown, T>
+  /** How long to wait, in ms. Then `default` is the answer, or `timeout` is thrown. */
+  readonly timeoutMs?: number
+  readonly default?: T
+  /** Who should answer: a name, a role, an address. */
+  readonly to?: string
+}
+
+export interface CallOptions {
+  /** Same id, same run. Default: made from this run, the workflow's name and the count of the call. */
+  readonly id?: string
+  /** Default: a thread with the run's id. */
+  readonly threadId?: string
+  readonly queue?: string
+  readonly priority?: number
 }
 
 export interface EffectCheck<T> {

@@ -7,11 +7,14 @@ import { toStorableError } from '../model/stored-error.ts'
 import type { Claim, Store } from '../store/store.ts'
 import { blamed } from './blame.ts'
 import { type Committer, isOutage } from './committer.ts'
+import type { Steering } from './dependants.ts'
 import { Execution, type ExecutionEnd } from './execution.ts'
+import type { OpenQuestions } from './open-questions.ts'
+import { type RunOrigin, readOrigin } from './origin.ts'
 import { RunContext } from './run-context.ts'
 import { countDeath, emptyTape, readTape, runningCalls, type Tape } from './tape.ts'
 import { catchUp, emptyState, type HeadStateCache, loadState, type StateAt } from './thread-state.ts'
-import type { AnyWorkflow } from './workflow.ts'
+import type { AnyWorkflow, Registry } from './workflow.ts'
 
 /** When a run that could not be loaded is tried again. */
 const loadAgainMs = 1_000
@@ -24,6 +27,10 @@ export interface Engine {
   readonly cache: HeadStateCache
   readonly log: Logger
   readonly leaseMs: number
+  readonly steering: Steering
+  readonly questions: OpenQuestions
+  readonly registry: Registry
+  readonly wakeWorker: () => void
 }
 
 /** Executes one claimed run until it ends, waits, or is taken away. `onExecution` hears of each tape as it begins. */
@@ -36,6 +43,7 @@ export async function executeRun(
   const loaded = await load(engine, claim).catch((error: unknown) => error)
   if (loaded instanceof Error || !isLoaded(loaded)) return quarantine(engine, workflow, claim, loaded, onExecution)
   let { tape, base, input } = loaded
+  const { origin } = loaded
   let headSeq = claim.thread.headSeq
   let isFirst = true
   for (;;) {
@@ -47,6 +55,7 @@ export async function executeRun(
       base,
       headSeq,
       startsTape: isFirst && claim.run.tapeSeq === null,
+      origin,
     })
     onExecution(execution)
     const end = await executeTape(execution, claim, input, isFirst)
@@ -64,6 +73,7 @@ interface Loaded {
   readonly tape: Tape
   readonly base: StateAt
   readonly input: unknown
+  readonly origin: RunOrigin
 }
 
 function isLoaded(value: unknown): value is Loaded {
@@ -74,7 +84,7 @@ function isLoaded(value: unknown): value is Loaded {
 async function load(engine: Engine, claim: Claim): Promise<Loaded> {
   const { store, codec, cache } = engine
   const { run, thread } = claim
-  const { input } = codec.decode(claim.input) as { input?: unknown }
+  const { input, origin } = readOrigin(codec, claim.input)
   if (run.tapeSeq === null) {
     const cached = cache.get(thread)
     // The run's own run_queued changes no state; when nothing else came since, there is nothing to read.
@@ -89,7 +99,7 @@ async function load(engine: Engine, claim: Claim): Promise<Loaded> {
         : cached !== undefined
           ? await catchUp(store, codec, thread, cached, thread.headSeq)
           : await loadState(store, codec, thread, thread.headSeq)
-    return { tape: emptyTape, base, input }
+    return { tape: emptyTape, base, input, origin }
   }
   const records = await store.readLog({
     owner: run.owner,
@@ -103,7 +113,7 @@ async function load(engine: Engine, claim: Claim): Promise<Loaded> {
   const tape = readTape(records, codec, run.id)
   // This takeover is a death too, for what was running.
   if (claim.takenFrom !== null) for (const key of runningCalls(tape)) countDeath(tape, key)
-  return { tape, base, input }
+  return { tape, base, input, origin }
 }
 
 async function executeTape(execution: Execution, claim: Claim, input: unknown, isFirst: boolean): Promise<ExecutionEnd> {
@@ -120,6 +130,7 @@ async function executeTape(execution: Execution, claim: Claim, input: unknown, i
     await execution.pauseNow('poisoned', error)
     return execution.ended
   }
+  if (execution.tape.order !== undefined) execution.order(execution.tape.order)
   execution.playback.start()
   if (claim.hasMail) await execution.checkMail()
   if (!execution.hasEnded) {
@@ -145,16 +156,14 @@ async function callFunction(execution: Execution, input: unknown): Promise<void>
   watchTimeout(execution)
   try {
     let output = await workflow.fn(new RunContext(execution), input)
-    if (execution.stop?.kind === 'cancel') return await execution.finishCancelled()
-    if (execution.hasEnded || !(await execution.playback.finish())) return
+    if (execution.hasEnded || (await execution.obey()) || !(await execution.playback.finish())) return
     if (workflow.options.output !== undefined) {
       output = await validate(workflow.options.output, output, `The output of workflow "${workflow.name}"`)
     }
     const data = output === undefined ? {} : { data: { output } }
     await execution.finish('completed', execution.event('run_completed', null, data))
   } catch (error) {
-    if (execution.stop?.kind === 'cancel') return await execution.finishCancelled()
-    if (execution.hasEnded || !(await execution.playback.finish())) return
+    if (execution.hasEnded || (await execution.obey()) || !(await execution.playback.finish())) return
     await fail(execution, error)
   }
 }
@@ -165,6 +174,7 @@ async function fail(execution: Execution, error: unknown): Promise<void> {
   const last = known.length === 0 && execution.lastFailure !== undefined ? [execution.lastFailure] : []
   const failed = [...new Set([...known, ...last, ...execution.unheardFailures])]
   const data = { error: toStorableError(error), failed }
+  if (execution.workflow.options.undoOnFailure === true && !(await execution.unwind(0))) return
   await execution.finish('failed', execution.event('run_failed', null, { data }))
 }
 
@@ -203,6 +213,7 @@ async function quarantine(
     base: emptyState,
     headSeq: claim.thread.headSeq,
     startsTape: false,
+    origin: {},
   })
   onExecution(execution)
   engine.log.error('a run could not be loaded', { runId: claim.run.id, error })

@@ -4,20 +4,25 @@ import type { EventType, NewEvent } from '../model/event.ts'
 import type { Logger } from '../model/logger.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
-import type { PauseReason, RunStatus } from '../model/run.ts'
+import { isTerminal, type PauseReason, type RunStatus } from '../model/run.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
 import { type Call, Calls } from './calls.ts'
 import { type Committer, isOutage } from './committer.ts'
+import { Dependants, type Steering } from './dependants.ts'
 import { HandOut } from './hand-out.ts'
+import { Mailbox } from './mailbox.ts'
+import type { OpenQuestions } from './open-questions.ts'
+import type { RunOrigin } from './origin.ts'
 import { Playback } from './playback.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
 import { StateLine } from './state-line.ts'
-import type { CallKey, CallKind, Outcome, Tape } from './tape.ts'
-import type { StateAt } from './thread-state.ts'
+import type { CallKey, CallKind, Order, Outcome, Tape } from './tape.ts'
+import { loadState, type StateAt } from './thread-state.ts'
+import { Undos } from './undos.ts'
 import { longWaitMs, type Wait, Waits } from './waits.ts'
-import type { AnyWorkflow } from './workflow.ts'
+import type { AnyWorkflow, Registry } from './workflow.ts'
 
 /** How long a cancelled function may take to come to its end. */
 const cancelGraceMs = 5_000
@@ -46,6 +51,18 @@ export class Execution {
   readonly log: Logger
   readonly playback: Playback
   readonly calls: Calls
+  readonly mailbox = new Mailbox()
+  /** What the run was started with besides its input. */
+  readonly origin: RunOrigin
+  /** How to take back what the run did. */
+  readonly undos = new Undos()
+  /** What ends when the run does. */
+  readonly dependants: Dependants
+  readonly steering: Steering
+  readonly questions: OpenQuestions
+  /** Ends the worker's sleep: something may be due. */
+  readonly wakeWorker: () => void
+  readonly #registry: Registry
   readonly #waits: Waits
   readonly #handOut: HandOut
   #resultsOnTheirWay = 0
@@ -64,6 +81,9 @@ export class Execution {
   #recordedUpdates = 0
   #busy = 0
   #stop: Stop | null = null
+  /** What the run was told to do before its tape was played to the end. */
+  #order: Order | null = null
+  #isUnwinding = false
   #hasEnded = false
   /** The process wants to end: nothing is waited for any more. */
   #isForced = false
@@ -84,6 +104,7 @@ export class Execution {
     this.codec = options.codec
     this.store = options.store
     this.tape = options.tape
+    this.origin = options.origin
     this.log = options.log
     this.#committer = options.committer
     for (const count of options.tape.updates.keys()) this.#recordedUpdates = Math.max(this.#recordedUpdates, count)
@@ -91,6 +112,15 @@ export class Execution {
     this.#clockBase = { now: options.claim.now, at: performance.now() }
     this.calls = new Calls(options.claim.run.owner, options.claim.run.id, options.tape)
     this.#waits = new Waits(() => this.now())
+    this.steering = options.steering
+    this.questions = options.questions
+    this.wakeWorker = options.wakeWorker
+    this.#registry = options.registry
+    this.dependants = new Dependants({
+      owner: options.claim.run.owner,
+      steering: options.steering,
+      closeQuestion: async (key) => void (await this.tryOperation({ kind: 'fail', key })),
+    })
     this.#handOut = new HandOut(() => options.committer.turn)
     this.line = new StateLine({
       codec: options.codec,
@@ -101,6 +131,7 @@ export class Execution {
     this.#writer = new RunWriter({
       ...options,
       line: this.line,
+      mailbox: this.mailbox,
       now: () => this.now(),
       currentStep: () => this.#running.values().next().value ?? null,
     })
@@ -172,6 +203,7 @@ export class Execution {
   async recorded(call: Call): Promise<Outcome> {
     const outcome = await this.playback.take(call.key)
     this.throwIfEnded()
+    call.resultSeq = outcome.seq
     return outcome
   }
 
@@ -257,21 +289,24 @@ export class Execution {
   }
 
   /** Writes events, after everything that was riding, and resolves when they are durable. Throws when the lease is lost. */
-  async commit(events: readonly NewEvent[], options: ChangeOptions): Promise<void> {
+  async commit(events: readonly NewEvent[], options: ChangeOptions): Promise<Extract<Committed, { ok: true }>> {
     const answer = await this.#write(this.#writer.change(events, options))
     if (!answer.ok) throw this.#refused(answer.refusal)
+    return answer
   }
 
-  /** Like `commit` for a result that is handed to the function: resolves in its turn, with its patch shown. */
-  async commitResult(events: readonly NewEvent[], options: ChangeOptions): Promise<void> {
+  /** Like `commit` for a result that is handed to the function: resolves in its turn, with its patch shown, to its position. */
+  async commitResult(events: readonly NewEvent[], options: ChangeOptions): Promise<number> {
     const position = this.line.end
     this.#resultsOnTheirWay++
     if (options.failureOf !== undefined) this.unheardFailures.add(options.failureOf)
+    let seq: number
     try {
       // `commit` and `#turn` spelled out: two promises less for every step.
       const answer = await this.#write(this.#writer.change(events, { hasProgress: true, ...options }))
       if (!answer.ok) throw this.#refused(answer.refusal)
       this.#hasProgress = true
+      seq = answer.lastSeq
       if (answer.hasMail || this.#mailBeforeResults !== null) await this.#readMailFirst(answer.hasMail)
       if (!this.#handOut.takeTurn()) await this.#handOut.next()
     } finally {
@@ -284,6 +319,7 @@ export class Execution {
       this.lastFailure = options.failureOf
     }
     this.line.advance(position)
+    return seq
   }
 
   /** A result that rides with the next commit: handed out in a turn of its own all the same (E3). */
@@ -313,6 +349,19 @@ export class Execution {
     if (answer.ok) return null
     if (answer.refusal === 'operation_taken' && answer.operation !== undefined) return answer.operation
     throw this.#refused(answer.refusal)
+  }
+
+  /** Changes an operation that somebody else may have changed first; says whether it was done. What was riding goes before. */
+  async tryOperation(operation: OperationChange): Promise<boolean> {
+    const before = this.#writer.hasRiding ? this.#write(this.#writer.change([], {})) : null
+    const answers = await Promise.all([before, this.#write(this.#writer.change([], { operation }))])
+    for (const answer of answers) if (answer !== null && !answer.ok && this.#hasEnded) throw this.#refused(answer.refusal)
+    return answers[1]?.ok === true
+  }
+
+  /** Makes a workflow known to this process. */
+  register(workflow: AnyWorkflow): void {
+    this.#registry.add(workflow)
   }
 
   /** Runs `body` in one database transaction with the events it returns; what was riding is written before. */
@@ -399,6 +448,7 @@ export class Execution {
     try {
       this.#migrate()
       if (this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
+      if (this.#order !== null) this.#heedOrder(this.#order)
     } catch (error) {
       // The stored state is as it was; the run goes on when the definition is repaired.
       void this.pauseNow('mismatch', error as Error)
@@ -440,9 +490,44 @@ export class Execution {
     await this.#stopNow({ kind: 'pause', reason, data: { error: toStorableError(error) } })
   }
 
-  /** The function has unwound after a cancel. */
-  async finishCancelled(): Promise<void> {
-    if (!this.#hasEnded && this.#stop?.kind === 'cancel') await this.#stopNow(this.#stop)
+  /**
+   * The function has come to its end. Where the run was told to do something else than to go on, that is done now, and true
+   * returned: undoing what it did, for a cancel or a rollback.
+   */
+  async obey(): Promise<boolean> {
+    if (this.#order !== null && this.#stop === null) this.#stop = this.#stopFor(this.#order)
+    if (this.#stop?.kind === 'cancel') await this.#finishCancelled()
+    else if (this.#stop?.kind === 'rollback') await this.#stopNow(this.#stop)
+    else return false
+    return true
+  }
+
+  async #finishCancelled(): Promise<void> {
+    if (!this.#hasEnded && this.#stop?.kind === 'cancel' && !this.#isUnwinding) await this.#stopNow(this.#stop)
+  }
+
+  /**
+   * Takes back what the run did after a position: its children are cancelled, its questions closed, its undos run, the last one
+   * first. False: an undo failed, and the run is paused.
+   */
+  async unwind(afterSeq: number): Promise<boolean> {
+    this.#isUnwinding = true
+    this.#busy++
+    try {
+      await this.dependants.end(afterSeq)
+      const failure = await this.undos.run(this, afterSeq)
+      if (failure === null) return true
+      await this.#pauseOnUndo(failure)
+      return false
+    } finally {
+      this.#busy--
+    }
+  }
+
+  async #pauseOnUndo(error: Error): Promise<void> {
+    const order = this.#stop?.kind === 'cancel' || this.#stop?.kind === 'rollback' ? this.#stop.order : null
+    const data = { error: toStorableError(error), ...(order !== null && { order }) }
+    await this.#stopNow({ kind: 'pause', reason: 'undo', data })
   }
 
   /** Shutdown: hand the run back. Not a death. */
@@ -450,13 +535,30 @@ export class Execution {
     this.#requestStop({ kind: 'release' })
   }
 
-  /** Reaches running bodies through their signal; every later call on ctx throws. */
-  requestCancel(by?: string): void {
+  /** To do something else than to go on. What was done has to be known before it can be undone: the tape is played to its end first. */
+  order(order: Order): void {
     if (this.#hasEnded || this.#stop?.kind === 'cancel') return
-    this.#stop = { kind: 'cancel', data: by === undefined ? {} : { by } }
+    if (this.playback.isLive) this.#heedOrder(order)
+    else this.#order = order
+  }
+
+  #heedOrder(order: Order): void {
+    if (order.kind === 'cancel') this.#cancel(order)
+    else this.#requestStop(this.#stopFor(order))
+  }
+
+  /** Reaches running bodies through their signal; every later call on ctx throws. */
+  #cancel(order: Order): void {
+    this.#stop = this.#stopFor(order)
     this.#throwEverywhere()
     // A function that does not come to an end is not waited for for ever.
-    setTimeout(() => void this.finishCancelled(), cancelGraceMs).unref()
+    setTimeout(() => {
+      this.#finishCancelled().catch((error: unknown) => this.log.warn('a cancel was cut short', { runId: this.runId, error }))
+    }, cancelGraceMs).unref()
+  }
+
+  #stopFor(order: Order): Stop {
+    return order.kind === 'cancel' ? { kind: 'cancel', order } : { kind: 'rollback', to: order.to, order }
   }
 
   /** The lease is gone: nothing of this execution counts any more. */
@@ -472,8 +574,8 @@ export class Execution {
     this.#isForced = true
     if (this.#hasEnded) return
     this.#abort?.abort(new HoldfastError('closed', `Holdfast is closing; run "${this.runId}" is handed over.`))
-    if (this.#stop === null || this.#stop.kind === 'release') await this.#stopNow({ kind: 'release' })
-    else await this.#stopNow(this.#stop)
+    // What it was told to undo, the next holder is told too.
+    await this.#stopNow(this.#stop?.kind === 'pause' ? this.#stop : { kind: 'release' })
   }
 
   /** Hands the run back for a while: what it needs could not be read. `isCounted`: as a claim without progress. */
@@ -492,7 +594,7 @@ export class Execution {
   /** Ends this tape and starts the next one under the same lease. */
   async continueWith(input: unknown): Promise<void> {
     this.throwIfEnded()
-    const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input } })
+    const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input, ...this.origin } })
     const tapeNumber = this.tape.number + 1
     // What was riding belongs to the old tape; the new one begins with a commit of its own, in the same batch.
     const before = this.#writer.hasRiding ? this.#writer.change([], { isCheckpoint: true }) : null
@@ -549,16 +651,19 @@ export class Execution {
   async #readInbox(): Promise<void> {
     try {
       const messages = await this.store.readInbox({ owner: this.owner, runId: this.runId })
+      const requests = this.mailbox.takeIn(messages)
+      // Frozen where somebody asked the run to stop: a wait is a safe point, and stays as it is.
+      if (requests.length < messages.length && this.#stop === null) this.#waits.wakeForMail()
       let pause: { readonly by: string | undefined } | null = null
-      for (const message of messages) {
-        if (!this.#writer.markRead(message)) continue
-        const by = message.payload === null ? undefined : (this.codec.decode(message.payload) as { by?: string }).by
-        if (message.kind === 'cancel') this.requestCancel(by)
-        else if (message.kind === 'pause') pause = { by }
-        else if (message.kind === 'resume') {
+      for (const request of requests) {
+        const { by, to } = (request.payload === null ? {} : this.codec.decode(request.payload)) as { by?: string; to?: number }
+        if (request.kind === 'cancel') this.order({ kind: 'cancel', by })
+        else if (request.kind === 'rollback' && to !== undefined) this.order({ kind: 'rollback', to, by })
+        else if (request.kind === 'pause') pause = { by }
+        else if (request.kind === 'resume') {
           pause = null
           this.#takeBackPause()
-          this.#writer.forgetPauses()
+          this.mailbox.forgetPauses()
         }
       }
       if (pause !== null) this.requestPause(pause.by)
@@ -666,7 +771,8 @@ export class Execution {
   async #stopIfIdle(): Promise<void> {
     if (this.#busy > 0 || this.#waits.size === 0 || this.#hasEnded || !this.playback.isLive || !this.#handOut.isEmpty) return
     if (this.#stop !== null) {
-      if (this.#stop.kind === 'pause' || this.#stop.kind === 'release') await this.#stopNow(this.#stop)
+      if (this.#stop.kind === 'pause' || this.#stop.kind === 'release' || this.#stop.kind === 'rollback')
+        await this.#stopNow(this.#stop)
       return
     }
     const wait = this.#waits.asRow()
@@ -704,11 +810,24 @@ export class Execution {
         )
       }
       case 'cancel': {
-        const event = this.event('run_cancelled', null, { data: stop.data })
+        if (!(await this.unwind(0))) return
+        const { by } = stop.order
+        const event = this.event('run_cancelled', null, { data: by === undefined ? {} : { by } })
         return this.#endWith(
           [event],
           { status: 'cancelled', reason: null, currentStep: null, setsEnd: true },
           { kind: 'cancelled' },
+        )
+      }
+      case 'rollback': {
+        if (this.#isUnwinding || !(await this.unwind(stop.to))) return
+        const { by } = stop.order
+        const data = { to: stop.to, undone: this.undos.undone, ...(by !== undefined && { by }) }
+        const patch = await this.#patchBackTo(stop.to)
+        return this.#endWith(
+          [this.event('run_rolled_back', null, { data, patch })],
+          { status: 'paused', reason: 'asked', due: 'never', setsEnd: true, currentStep: null, uncountClaim: true },
+          { kind: 'paused' },
         )
       }
       case 'release':
@@ -718,9 +837,18 @@ export class Execution {
     }
   }
 
+  /** What brings the state back to what it was at a position; null where nothing has to change. */
+  async #patchBackTo(seq: number): Promise<Payload | null> {
+    const { owner, threadId } = this.claim.run
+    const thread = await this.store.readThread({ owner, threadId })
+    if (thread === null) return null
+    const { value } = await loadState(this.store, this.codec, thread, seq)
+    return this.line.replace(value ?? {})
+  }
+
   /** The commit that gives the lease up. Whatever the function still does afterwards is nobody's business. */
   async #endWith(events: readonly NewEvent[], run: RunChange, end: ExecutionEnd): Promise<void> {
-    const change = this.#writer.change(events, { run })
+    const change = this.#writer.change(events, { run, ...this.#tellParent(run.status) })
     this.#hasEnded = true
     // What the function does to its state from here on is never written.
     const state = this.line.at(this.#lastSeq)
@@ -728,6 +856,13 @@ export class Execution {
     if (answer?.ok) this.#lastSeq = answer.lastSeq
     this.#endState = { ...state, seq: this.#lastSeq }
     this.#finish(answer?.ok ? end : { kind: 'lost' })
+  }
+
+  /** A run that somebody waits for says that it has ended, in the same commit. */
+  #tellParent(status: RunStatus | undefined): Pick<Change, 'delivers'> {
+    const { parent } = this.origin
+    if (parent === undefined || status === undefined || !isTerminal(status)) return {}
+    return { delivers: [{ owner: this.owner, runId: parent, kind: 'child', name: this.runId, payload: null }] }
   }
 
   async #unwritten(error: unknown): Promise<null> {
@@ -809,12 +944,18 @@ export interface ExecutionOptions {
   readonly headSeq: number
   /** The run's first commit starts a tape. */
   readonly startsTape: boolean
+  readonly origin: RunOrigin
+  readonly steering: Steering
+  readonly questions: OpenQuestions
+  readonly registry: Registry
+  readonly wakeWorker: () => void
 }
 
 export type Stop =
   | { readonly kind: 'pause'; readonly reason: PauseReason; readonly data: Readonly<Record<string, unknown>> }
   | { readonly kind: 'release' }
-  | { readonly kind: 'cancel'; readonly data: Readonly<Record<string, unknown>> }
+  | { readonly kind: 'cancel'; readonly order: Order }
+  | { readonly kind: 'rollback'; readonly to: number; readonly order: Order }
   | { readonly kind: 'lost' }
 
 export type ExecutionEnd =

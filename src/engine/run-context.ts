@@ -4,12 +4,26 @@ import { checkId } from '../model/ids.ts'
 import type { SqlTransaction } from '../store/store.ts'
 import { blame, blamed } from './blame.ts'
 import type { Call } from './calls.ts'
-import type { Context, EffectOptions, MapOptions, OpenStep, StepHandle, StepOptions } from './context.ts'
+import { callChild } from './child-runner.ts'
+import type {
+  AskOptions,
+  CallOptions,
+  Context,
+  EffectOptions,
+  MapOptions,
+  OpenStep,
+  StepHandle,
+  StepOptions,
+  WaitForOptions,
+} from './context.ts'
 import { runEffect } from './effect-runner.ts'
 import { type Execution, never } from './execution.ts'
+import { askPerson } from './question-runner.ts'
+import { waitForSignal } from './signal-runner.ts'
 import { failureEvent, refuseDeadly, resultOf, runStep } from './step-runner.ts'
 import { callKey } from './tape.ts'
 import { runTransaction } from './transaction-runner.ts'
+import type { AnyWorkflow } from './workflow.ts'
 
 /** The `ctx` of one execution: each call is entered on the tape, then carried out by its runner. */
 export class RunContext implements Context<never> {
@@ -118,6 +132,21 @@ export class RunContext implements Context<never> {
 
   sleep(duration: number | Date): Promise<void> {
     return this.#enter('timer', 'sleep', true, (call) => this.#sleep(call, duration))
+  }
+
+  waitFor<T = unknown>(name: string, options: WaitForOptions<T> = {}): Promise<T> {
+    return this.#enter('signal', name, false, (call) => waitForSignal(this.#execution, call, name, options))
+  }
+
+  ask<T = unknown>(name: string, options: AskOptions<T>): Promise<T> {
+    return this.#enter('question', name, false, (call) => askPerson(this.#execution, call, options))
+  }
+
+  // biome-ignore lint/suspicious/noExplicitAny: the overloads of Context say what comes back
+  call(workflow: AnyWorkflow, input: unknown, options: CallOptions & { readonly isDetached?: boolean } = {}): Promise<any> {
+    // A workflow's name may contain what separates the parts of a path.
+    const name = String(workflow?.name).replace(/[/[\]]/g, '_')
+    return this.#enter('child', name, true, (call) => callChild(this.#execution, call, workflow, input, options))
   }
 
   checkpoint(label?: string): Promise<void> {

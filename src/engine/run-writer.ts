@@ -4,6 +4,7 @@ import type { Payload } from '../model/payload.ts'
 import type { Change, Guard, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim } from '../store/store.ts'
 import type { Call } from './calls.ts'
+import type { Mailbox } from './mailbox.ts'
 import type { StateLine } from './state-line.ts'
 import type { CallKey } from './tape.ts'
 
@@ -19,6 +20,7 @@ export class RunWriter {
   readonly #guard: Guard
   readonly #codec: Codec
   readonly #line: StateLine
+  readonly #mailbox: Mailbox
   readonly #leaseMs: number
   readonly #now: () => number
   readonly #currentStep: () => string | null
@@ -28,15 +30,12 @@ export class RunWriter {
   #startsTape: boolean
   #hasNewInput = false
   #stateVersion: number | undefined
-  /** Requests that were read, by id: their kinds. */
-  readonly #requests = new Map<number, string>()
-  /** Messages that are dealt with. */
-  #doneMessages: number[] = []
 
   constructor(options: {
     claim: Claim
     codec: Codec
     line: StateLine
+    mailbox: Mailbox
     leaseMs: number
     /** The first change starts a tape. */
     startsTape: boolean
@@ -47,6 +46,7 @@ export class RunWriter {
     this.#guard = { kind: 'lease', epoch: options.claim.run.epoch, leaseId: options.claim.leaseId }
     this.#codec = options.codec
     this.#line = options.line
+    this.#mailbox = options.mailbox
     this.#leaseMs = options.leaseMs
     this.#startsTape = options.startsTape
     this.#now = options.now
@@ -107,22 +107,6 @@ export class RunWriter {
     this.#stateVersion = version
   }
 
-  /** The change that stops the run takes the message out of the inbox. False if it was read before. */
-  markRead({ id, kind }: { readonly id: number; readonly kind: string }): boolean {
-    if (this.#requests.has(id) || this.#doneMessages.includes(id)) return false
-    this.#requests.set(id, kind)
-    return true
-  }
-
-  /** Nothing is left to do about what was read, a request to cancel excepted: the next change takes it out of the inbox. */
-  forgetPauses(): void {
-    for (const [id, kind] of this.#requests) {
-      if (kind === 'cancel') continue
-      this.#requests.delete(id)
-      this.#doneMessages.push(id)
-    }
-  }
-
   #make(events: readonly NewEvent[], options: ChangeOptions & { readonly isCheckpoint: boolean }): Change {
     const { owner, id, threadId } = this.#claim.run
     const run: Mutable<RunChange> = { currentStep: this.#currentStep(), leaseMs: this.#leaseMs, ...options.run }
@@ -148,13 +132,10 @@ export class RunWriter {
       change.stateVersion = this.#stateVersion
       this.#stateVersion = undefined
     }
-    // Only what stops the run has dealt with a request: a crash before it must find the request again.
-    const status = options.run?.status
-    if (status !== undefined && status !== 'pending' && status !== 'waiting') this.#doneMessages.push(...this.#requests.keys())
-    if (this.#doneMessages.length > 0) {
-      change.readMessages = this.#doneMessages
-      this.#doneMessages = []
-    }
+    if (options.creates !== undefined) change.creates = options.creates
+    if (options.delivers !== undefined) change.delivers = options.delivers
+    if (!this.#mailbox.isEmpty || options.reads !== undefined)
+      Object.assign(change, this.#mailbox.forChange(options.run?.status, options.reads))
     if (events.some((event) => event.patch !== null)) {
       const snapshot = this.#line.snapshot()
       if (snapshot !== undefined) change.snapshot = snapshot
@@ -180,6 +161,10 @@ export interface ChangeOptions {
   readonly isCheckpoint?: boolean
   readonly mustSync?: boolean
   readonly run?: RunChange
+  readonly creates?: Change['creates']
+  readonly delivers?: Change['delivers']
+  /** Letters of the mailbox that these events record. */
+  readonly reads?: readonly number[]
   /** The call whose final failure this is. */
   readonly failureOf?: CallKey
 }

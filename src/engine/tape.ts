@@ -22,7 +22,16 @@ export interface Tape {
   readonly number: number
   /** When the run was last retried, by the store's clock. */
   readonly retriedAt?: number
+  /** Positions of results that were undone since. */
+  readonly undone: ReadonlySet<number>
+  /** What the run was told to do instead of going on, and has not done yet. */
+  readonly order?: Order
 }
+
+/** To undo what was done: all of it and end, or what came after a position and pause there. */
+export type Order =
+  | { readonly kind: 'cancel'; readonly by?: string | undefined }
+  | { readonly kind: 'rollback'; readonly to: number; readonly by?: string | undefined }
 
 export interface RecordedUpdate {
   readonly position: number
@@ -33,7 +42,7 @@ export interface RecordedUpdate {
 
 /** `step:gather/fetch#2`: kind, path and count of a call. */
 export type CallKey = string
-export type CallKind = 'step' | 'effect' | 'timer' | 'value'
+export type CallKind = 'step' | 'effect' | 'timer' | 'value' | 'signal' | 'question' | 'child'
 
 /** A recorded result, waiting for the call that asks for it. */
 export interface Outcome {
@@ -45,6 +54,8 @@ export interface Outcome {
   readonly patchCount: number
   /** Recorded after a failure that was reopened: handed out when asked for, and not missed when it is not. */
   readonly isLoose?: boolean
+  /** A step that was skipped: it did nothing that could be undone. */
+  readonly isSkip?: boolean
 }
 
 export interface CallHistory {
@@ -53,6 +64,8 @@ export interface CallHistory {
   failures: number
   /** Of these, the ones before the call was last reopened: they no longer use up attempts. */
   reopenedFailures: number
+  /** Its failure was reopened. */
+  wasReopened?: boolean
   /** Deaths of the worker while it was running. */
   deaths: number
   /** Its last attempt began and has not ended. */
@@ -66,8 +79,10 @@ export interface CallHistory {
   /** Effects: how far the operation got. */
   effect?: 'intended' | 'unsure' | 'happened' | 'not_happened'
   resolution?: unknown
-  /** Timers: when it fires, by the store's clock. */
+  /** Timers, and waits that have a time limit: when it fires, by the store's clock. */
   fireAt?: number
+  /** Children and questions: what the child was started as, how the question was put. */
+  begun?: { readonly seq: number; readonly data: Readonly<Record<string, unknown>> }
 }
 
 export const emptyTape: Tape = {
@@ -77,6 +92,7 @@ export const emptyTape: Tape = {
   patches: [],
   updates: new Map(),
   number: 1,
+  undone: new Set(),
 }
 
 export function callKey(kind: CallKind, path: string, count: number): CallKey {
@@ -89,8 +105,10 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   const updates = new Map<number, RecordedUpdate>()
   const patches: { patch: Payload; version: number | null }[] = []
   const outcomes = new Map<CallKey, Outcome>()
+  const undone = new Set<number>()
   let number = 1
   let retriedAt: number | undefined
+  let order: Order | undefined
 
   const call = (kind: CallKind, record: LogRecord): CallHistory => {
     const key = callKey(kind, record.step ?? '', record.count)
@@ -106,7 +124,9 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const key = callKey(kind, record.step ?? '', record.count)
     const history = call(kind, record)
     history.isRunning = false
-    history.outcome = { key, seq: record.seq, payload: record.payload, isFailure, patchCount: patches.length }
+    const isSkip = record.type === 'step_skipped' || record.type === 'effect_skipped'
+    const { seq, payload } = record
+    history.outcome = { key, seq, payload, isFailure, patchCount: patches.length, ...(isSkip && { isSkip }) }
     outcomes.delete(key)
     outcomes.set(key, history.outcome)
   }
@@ -117,6 +137,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     delete history.next
     delete history.retryAt
     history.reopenedFailures = history.failures
+    history.wasReopened = true
     history.deaths = 0
     outcomes.delete(key)
   }
@@ -137,12 +158,13 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     for (const [count, update] of updates) if (update.seq > from) updates.delete(count)
   }
 
+  const isForgotten = forgetfulness(records, runId, data)
   for (const record of records) {
     if (record.patch !== null) {
       const version = record.type === 'state_migrated' ? data<{ to: number }>(record).to : null
       patches.push({ patch: record.patch, version })
     }
-    if (record.runId !== runId) continue
+    if (record.runId !== runId || isForgotten(record)) continue
     switch (record.type) {
       case 'run_started':
         number = record.count
@@ -155,11 +177,30 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
       case 'run_retried':
         retriedAt = record.at
-        loosen(data<{ reopened?: CallKey[] }>(record).reopened ?? [])
+        loosen([
+          ...(data<{ reopened?: CallKey[] }>(record).reopened ?? []),
+          // What was undone is to be done again.
+          ...[...outcomes].filter(([, { seq }]) => undone.has(seq)).map(([key]) => key),
+        ])
         break
       case 'run_resumed':
-        for (const [key, history] of calls) if (history.next === 'pause') reopen(key)
+        order = data<{ order?: Order }>(record).order ?? order
+        if (order === undefined) for (const [key, history] of calls) if (history.next === 'pause') reopen(key)
         break
+      case 'run_paused':
+        order = data<{ order?: Order }>(record).order ?? order
+        break
+      case 'run_rolled_back':
+      case 'run_cancelled':
+        order = undefined
+        break
+      case 'step_undone': {
+        const { of } = data<{ of: number }>(record)
+        undone.add(of)
+        // Its operation is free: should it be done again, it begins at the beginning.
+        for (const history of calls.values()) if (history.outcome?.seq === of) delete history.effect
+        break
+      }
       case 'state_updated':
         updates.set(record.count, { position: patches.length, seq: record.seq, ...data<{ error?: Error }>(record) })
         break
@@ -213,11 +254,35 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'effect_skipped':
         settle('effect', record)
         break
-      case 'timer_set':
-        call('timer', record).fireAt = data<{ fireAt: number }>(record).fireAt
+      case 'timer_set': {
+        const { fireAt, for: kind = 'timer' } = data<TimerData>(record)
+        if (fireAt !== undefined) call(kind, record).fireAt = fireAt
         break
-      case 'timer_fired':
-        settle('timer', record)
+      }
+      case 'timer_fired': {
+        const { for: kind = 'timer', error } = data<TimerData>(record)
+        settle(kind, record, error !== undefined)
+        break
+      }
+      case 'signal_received':
+        settle('signal', record)
+        break
+      case 'question_asked': {
+        const history = call('question', record)
+        history.begun = { seq: record.seq, data: data(record) }
+        break
+      }
+      case 'question_answered':
+        settle('question', record)
+        break
+      case 'child_started': {
+        const started = data<{ isDetached?: boolean }>(record)
+        call('child', record).begun = { seq: record.seq, data: started }
+        if (started.isDetached === true) settle('child', record)
+        break
+      }
+      case 'child_completed':
+        settle('child', record, data<{ error?: Error }>(record).error !== undefined)
         break
       default:
         break
@@ -230,8 +295,27 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     patches,
     updates,
     number,
+    undone,
     ...(retriedAt !== undefined && { retriedAt }),
+    ...(order !== undefined && { order }),
   }
+}
+
+/** What timer_set and timer_fired say. */
+interface TimerData {
+  readonly fireAt?: number
+  /** The kind of call that it limits; a sleep says nothing. */
+  readonly for?: CallKind
+  readonly error?: Error
+}
+
+/** Tells which records a rollback has made undone: those between the position it went back to and itself. What was paid stays paid. */
+function forgetfulness(records: readonly LogRecord[], runId: string, data: <T>(record: LogRecord) => T) {
+  const gaps = records
+    .filter((record) => record.type === 'run_rolled_back' && record.runId === runId)
+    .map((record) => ({ from: data<{ to: number }>(record).to, to: record.seq }))
+  return ({ seq, type }: LogRecord): boolean =>
+    gaps.some(({ from, to }) => seq > from && seq < to) && type !== 'usage_recorded' && type !== 'budget_raised'
 }
 
 /** What step_failed and effect_failed say. */

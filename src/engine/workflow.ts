@@ -24,6 +24,8 @@ export interface WorkflowOptions<Input, Output, State> {
   readonly timeoutMs?: number
   /** Retry policy of its steps, where they do not say otherwise. */
   readonly retry?: RetryOptions
+  /** A run that fails first undoes what it did, last in first out. Default false. */
+  readonly undoOnFailure?: boolean
 }
 
 /** An async function with a name, whose steps survive the process. */

@@ -87,6 +87,9 @@ export interface Store {
 
   readOperation(key: { readonly owner: string; readonly key: string }): Promise<Operation | null>
 
+  /** Operations that are unsure, in the order in which they were opened; `cursor` continues where the last page ended. */
+  listUnsure(query: UnsureQuery): Promise<{ readonly items: readonly Operation[]; readonly cursor?: string }>
+
   /**
    * Deletes runs, log and snapshots of a thread and leaves a tombstone. Atomic; a holder is fenced from then on
    * (`lease_lost`). Operations stay; those that its runs left intended become unsure. A later start is a new life: positions
@@ -267,6 +270,12 @@ export interface RunQuery {
 }
 
 export interface ThreadQuery {
+  readonly owner: string
+  readonly limit: number
+  readonly cursor?: string
+}
+
+export interface UnsureQuery {
   readonly owner: string
   readonly limit: number
   readonly cursor?: string

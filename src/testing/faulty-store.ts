@@ -62,6 +62,7 @@ export function wrapStore(store: Store, hooks: StoreHooks): Store {
     readSnapshot: wrap('readSnapshot'),
     listCheckpoints: wrap('listCheckpoints'),
     tag: wrap('tag'),
+    listUnsure: wrap('listUnsure'),
     readOperation: wrap('readOperation'),
     deleteThread: wrap('deleteThread'),
     scanThreads: wrap('scanThreads'),

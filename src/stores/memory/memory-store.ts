@@ -4,7 +4,7 @@ import { claim, renew } from './claim.ts'
 import { commit } from './commit.ts'
 import { deliver, readInbox } from './inbox.ts'
 import { readThreadImage, restoreThread } from './moving.ts'
-import { copyOperation } from './operations.ts'
+import { copyOperation, listUnsure } from './operations.ts'
 import { listCheckpoints, listRuns, listThreads, readLog, readSnapshot, scanThreads } from './reads.ts'
 import { createTables, findRun, findThread, keyOf } from './tables.ts'
 import { deleteThread, tag } from './threads.ts'
@@ -56,6 +56,7 @@ export function createMemoryStore(options: MemoryStoreOptions = {}): Store {
         const operation = tables.operations.get(keyOf(owner, key))
         return operation === undefined ? null : copyOperation(operation)
       }),
+    listUnsure: (query) => act(() => listUnsure(tables, query)),
     deleteThread: (request) => act(() => deleteThread(tables, request)),
     scanThreads: (query) => act(() => scanThreads(tables, query)),
     readThreadImage: (key) => act(() => readThreadImage(tables, key)),
