@@ -3,6 +3,7 @@ import type { Order } from '../engine/tape.ts'
 import { HoldfastError } from '../model/errors.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
 import { isTerminal, type Run } from '../model/run.ts'
+import { type Budget, checkBudget } from '../model/usage.ts'
 import type { RunChange } from '../store/change.ts'
 import type { NewMessage, RunKey } from '../store/store.ts'
 import type { Core } from './core.ts'
@@ -99,15 +100,27 @@ async function wordToParent(core: Core, run: Run): Promise<readonly NewMessage[]
   return parent === undefined ? [] : [{ owner, runId: parent, kind: 'child', name: run.id, payload: null }]
 }
 
-/** Lets a paused run go on, with a fresh count of claims and, for a step that ran out of attempts, fresh attempts. */
-export async function resumeRun(core: Core, key: RunKey, by?: string): Promise<void> {
+/**
+ * Lets a paused run go on, with a fresh count of claims and, for a step that ran out of attempts, fresh attempts. With a budget
+ * its limits are set to that first.
+ */
+export async function resumeRun(core: Core, key: RunKey, options: { by?: string; budget?: Budget } = {}): Promise<void> {
+  const { by, budget } = options
+  if (budget !== undefined) checkBudget(budget, `run "${key.runId}"`)
+  const data = by === undefined ? {} : { by }
   await control(core, key, 0, async (run) => {
-    if (run.status === 'pending' || run.status === 'waiting') return 'done'
+    if (run.status === 'pending' || run.status === 'waiting') {
+      if (budget === undefined) return 'done'
+      return { events: [await newEvent(core, 'budget_raised', { budget, ...data })], run: {} }
+    }
     // It may have been asked to pause and not have come to it yet.
-    if (run.status === 'running') return { kind: 'resume', by }
+    if (run.status === 'running') return { kind: 'resume', by, ...(budget !== undefined && { budget }) }
     if (run.status !== 'paused') throw hasEnded(run, 'resumed')
     return {
-      events: [await newEvent(core, 'run_resumed', by === undefined ? {} : { by })],
+      events: [
+        ...(budget === undefined ? [] : [await newEvent(core, 'budget_raised', { budget, ...data })]),
+        await newEvent(core, 'run_resumed', data),
+      ],
       run: { status: 'pending', reason: null, due: { inMs: 0 }, hasProgress: true },
     }
   })
@@ -135,7 +148,12 @@ export async function retryRun(core: Core, key: RunKey): Promise<void> {
 
 type Action =
   | 'done'
-  | { readonly kind: 'pause' | 'cancel' | 'resume' | 'rollback'; readonly by: string | undefined; readonly to?: number }
+  | {
+      readonly kind: 'pause' | 'cancel' | 'resume' | 'rollback'
+      readonly by: string | undefined
+      readonly to?: number
+      readonly budget?: Budget
+    }
   | {
       readonly events: readonly NewEvent[]
       readonly run: RunChange
@@ -158,8 +176,8 @@ async function control(
     const action = await decide(run)
     if (action === 'done') return 'done'
     if ('kind' in action) {
-      const { by, to } = action
-      const data = { ...(by !== undefined && { by }), ...(to !== undefined && { to }) }
+      const { by, to, budget } = action
+      const data = { ...(by !== undefined && { by }), ...(to !== undefined && { to }), ...(budget !== undefined && { budget }) }
       const payload = Object.keys(data).length === 0 ? null : core.codec.encode(data)
       const answer = await core.store.deliver({ ...key, kind: action.kind, name: null, payload })
       if (answer.ok) {

@@ -1,6 +1,7 @@
 import { isOutage } from '../engine/committer.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
+import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { RunKey, Thread } from '../store/store.ts'
 import { checkpointSeq } from './checkpoint-seq.ts'
 import { cancelRun, pauseRun, readRun, resumeRun, retryRun, rollbackRun } from './control-run.ts'
@@ -23,6 +24,8 @@ export interface RunInfo {
   readonly completedSteps: readonly string[]
   /** Attempts of each step so far. */
   readonly stepAttempts: Readonly<Record<string, number>>
+  /** What it has used, its children included. */
+  readonly usage: UsageTotal
   /** Why it failed, or stopped by itself. */
   readonly error?: Error
   readonly createdAt: number
@@ -119,9 +122,9 @@ export class RunHandle<Output = unknown> {
     await pauseRun(this.#core, this.#key, options.by)
   }
 
-  /** Lets a paused run go on. */
-  async resume(options: { by?: string } = {}): Promise<void> {
-    await resumeRun(this.#core, this.#key, options.by)
+  /** Lets a paused run go on; with a `budget`, its limits are set to that first. */
+  async resume(options: { by?: string; budget?: Budget } = {}): Promise<void> {
+    await resumeRun(this.#core, this.#key, options)
   }
 
   /**
@@ -190,9 +193,11 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
   const completed: string[] = []
   const attempts: Record<string, number> = Object.create(null)
   const open = new Map<string, string>()
+  const begun = new Set<string>()
   for (const { type, step, count, attempt } of records) {
     if (step === null) continue
     const key = `${step}#${count}`
+    begun.add(key)
     if (attempt > 0) attempts[step] = Math.max(attempts[step] ?? 0, attempt)
     if (type === 'step_completed' || type === 'effect_completed' || type === 'effect_skipped') completed.push(step)
     if (type === 'step_completed' || type === 'step_skipped' || type === 'effect_completed' || type === 'effect_skipped')
@@ -213,11 +218,28 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
     ...(current !== undefined && { currentStep: current }),
     completedSteps: completed,
     stepAttempts: { ...attempts },
+    usage: await readUsage(core, run, begun.size),
     ...(end?.error !== undefined && { error: end.error }),
     createdAt: run.createdAt,
     ...(run.startedAt !== null && { startedAt: run.startedAt }),
     ...(run.finishedAt !== null && { finishedAt: run.finishedAt }),
   }
+}
+
+/** What the run has booked in its log. */
+async function readUsage(core: Core, run: Run, steps: number): Promise<UsageTotal> {
+  const { owner, threadId, id: runId, inputSeq } = run
+  const records = await core.store.readLog({
+    ...{ owner, threadId, runId, afterSeq: inputSeq - 1 },
+    types: ['usage_recorded', 'child_completed', 'run_started'],
+  })
+  return records.reduce(
+    (total, { type, payload }) => {
+      const data = (payload === null ? {} : core.codec.decode(payload)) as Partial<UsageTotal> & { usage?: Partial<UsageTotal> }
+      return addUsage(total, type === 'usage_recorded' ? data : (data.usage ?? {}))
+    },
+    { ...noUsage, steps },
+  )
 }
 
 /** The promise, or the time, or the signal: whichever is first. */

@@ -4,6 +4,7 @@ import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
+import { type Budget, checkBudget, lower, type UsageTotal } from '../model/usage.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import { isOutage } from './committer.ts'
@@ -69,7 +70,9 @@ async function start(
   const id = options.id === undefined ? execution.calls.defaultKey(call) : checkId('run id', options.id)
   const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
   const isDetached = options.isDetached === true
-  const run = newRun(execution.codec, input, isDetached ? {} : { parent: runId }, {
+  if (execution.account.isLimited) await execution.admit(call)
+  else execution.account.countStep()
+  const run = newRun(execution.codec, input, isDetached ? {} : { parent: runId, ...budgetFor(execution, workflow, options) }, {
     ...{ owner, id, threadId, workflow: workflow.name, version: workflow.version },
     queue: checkId('queue name', options.queue ?? workflow.options.queue ?? 'default'),
     priority: options.priority ?? workflow.options.priority ?? 0,
@@ -87,6 +90,13 @@ async function start(
   else await execution.commit([event], { creates: [run], hasProgress: true })
   execution.wakeWorker()
   return data
+}
+
+/** What is left of the parent's budget, or less. */
+function budgetFor({ account }: Execution, workflow: AnyWorkflow, options: CallOptions): { readonly budget?: Budget } {
+  const own = options.budget === undefined ? workflow.options.budget : checkBudget(options.budget, `child "${workflow.name}"`)
+  if (own === undefined && !account.isLimited) return {}
+  return { budget: lower(own ?? {}, account.left) }
 }
 
 async function awaitChild(execution: Execution, call: Call, child: ChildData): Promise<unknown> {
@@ -137,10 +147,12 @@ async function record(
     ...(failure !== null ? { error: toStorableError(failure) } : output !== undefined && { result: output }),
   }
   const event = execution.event('child_completed', call, { data })
+  if (usage !== undefined) execution.account.add(usage)
   await execution.commitResult([event], {
     ...(failure !== null && { failureOf: call.key }),
     ...(letterId !== undefined && { reads: [letterId] }),
   })
+  execution.pauseIfOverBudget()
   if (failure !== null) throw blame(failure, [call.key])
   return event.payload === null ? undefined : (execution.codec.decode(event.payload) as { result?: unknown }).result
 }
@@ -158,7 +170,7 @@ function failureOf(child: ChildData, run: Run | null, error: Error | undefined):
 interface RunEnd {
   readonly output?: unknown
   readonly error?: Error
-  readonly usage?: unknown
+  readonly usage?: UsageTotal
 }
 
 async function readEnd({ store, codec }: Execution, run: Run): Promise<RunEnd> {

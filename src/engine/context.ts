@@ -1,5 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { RetryOptions } from '../model/retry.ts'
+import type { Budget, Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
 import type { Workflow } from './workflow.ts'
 
@@ -49,6 +50,10 @@ export interface Context<State = Record<string, unknown>> {
     input: Input,
     options: CallOptions & { readonly isDetached: true },
   ): Promise<{ readonly id: string; readonly threadId: string }>
+  /** Books what a model or a paid service took on the run's account. Past its budget the run pauses at the next safe point. */
+  usage(usage: Usage): void
+  /** Before a call that costs: passes when the budget has room for it, otherwise the run pauses here. A number is a cost. */
+  reserve(amount: number | { readonly cost?: number; readonly tokens?: number }): Promise<void>
   /** A checkpoint by hand. A labelled one can be named instead of its position, and retention keeps it. */
   checkpoint(label?: string): Promise<void>
   /** Ends this tape and goes on with a fresh one, on the same thread and state. Never returns. */
@@ -73,6 +78,8 @@ export interface StepHandle<State = Record<string, unknown>> {
   readonly signal: AbortSignal
   /** Changes the state when the step's result is recorded; the recipe runs then. */
   update(recipe: (draft: State) => unknown): void
+  /** Books what this attempt took on the run's account; kept although the attempt fails. */
+  usage(usage: Usage): void
   log(message: string, data?: Readonly<Record<string, unknown>>): void
 }
 
@@ -142,6 +149,8 @@ export interface CallOptions {
   readonly threadId?: string
   readonly queue?: string
   readonly priority?: number
+  /** Its limits; never more than what is left of this run's own. Default: those of its workflow. */
+  readonly budget?: Budget
 }
 
 export interface EffectCheck<T> {

@@ -32,6 +32,8 @@ export async function runEffect<T>(execution: Execution, call: Call, options: Ef
     return result
   }
   if (!execution.isOpen) await execution.pass(call)
+  if (execution.account.isLimited && call.history === undefined) await execution.admit(call)
+  else if (call.history === undefined) execution.account.countStep()
   if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
   return new Effect<T>(execution, call, options, key).carryOut()
 }

@@ -61,7 +61,7 @@ export async function executeRun(
     const end = await executeTape(execution, claim, input, isFirst)
     if (end.kind !== 'lost') engine.cache.set(claim.thread, end.kind === 'continued' ? end.base : execution.headState())
     if (end.kind !== 'continued') return end
-    tape = { ...emptyTape, number: end.tapeNumber }
+    tape = { ...emptyTape, number: end.tapeNumber, usage: execution.account.used, raised: execution.account.limits }
     base = end.base
     headSeq = end.base.seq
     input = end.input
@@ -160,8 +160,9 @@ async function callFunction(execution: Execution, input: unknown): Promise<void>
     if (workflow.options.output !== undefined) {
       output = await validate(workflow.options.output, output, `The output of workflow "${workflow.name}"`)
     }
-    const data = output === undefined ? {} : { data: { output } }
-    await execution.finish('completed', execution.event('run_completed', null, data))
+    const data = { ...(output !== undefined && { output }), ...execution.usageSoFar }
+    const event = execution.event('run_completed', null, Object.keys(data).length === 0 ? {} : { data })
+    await execution.finish('completed', event)
   } catch (error) {
     if (execution.hasEnded || (await execution.obey()) || !(await execution.playback.finish())) return
     await fail(execution, error)
@@ -173,7 +174,7 @@ async function fail(execution: Execution, error: unknown): Promise<void> {
   const known = blamed(error)
   const last = known.length === 0 && execution.lastFailure !== undefined ? [execution.lastFailure] : []
   const failed = [...new Set([...known, ...last, ...execution.unheardFailures])]
-  const data = { error: toStorableError(error), failed }
+  const data = { error: toStorableError(error), failed, ...execution.usageSoFar }
   if (execution.workflow.options.undoOnFailure === true && !(await execution.unwind(0))) return
   await execution.finish('failed', execution.event('run_failed', null, { data }))
 }

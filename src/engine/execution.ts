@@ -6,8 +6,10 @@ import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type PauseReason, type RunStatus } from '../model/run.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
+import type { Budget, Usage, UsageTotal } from '../model/usage.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
+import { Account, budgetExceeded } from './account.ts'
 import { type Call, Calls } from './calls.ts'
 import { type Committer, isOutage } from './committer.ts'
 import { Dependants, type Steering } from './dependants.ts'
@@ -54,6 +56,7 @@ export class Execution {
   readonly mailbox = new Mailbox()
   /** What the run was started with besides its input. */
   readonly origin: RunOrigin
+  readonly account: Account
   /** How to take back what the run did. */
   readonly undos = new Undos()
   /** What ends when the run does. */
@@ -112,6 +115,11 @@ export class Execution {
     this.#clockBase = { now: options.claim.now, at: performance.now() }
     this.calls = new Calls(options.claim.run.owner, options.claim.run.id, options.tape)
     this.#waits = new Waits(() => this.now())
+    const limits = { ...(options.origin.budget ?? options.workflow.options.budget), ...options.tape.raised }
+    this.account = new Account({
+      limits,
+      used: { ...options.tape.usage, steps: options.tape.usage.steps + countSteps(options.tape) },
+    })
     this.steering = options.steering
     this.questions = options.questions
     this.wakeWorker = options.wakeWorker
@@ -449,6 +457,8 @@ export class Execution {
       this.#migrate()
       if (this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
       if (this.#order !== null) this.#heedOrder(this.#order)
+      else this.pauseIfOverBudget()
+      this.#watchWallTime()
     } catch (error) {
       // The stored state is as it was; the run goes on when the definition is repaired.
       void this.pauseNow('mismatch', error as Error)
@@ -467,6 +477,70 @@ export class Execution {
     return this.#updateCount >= this.#recordedUpdates
   }
 
+  // ── budget ───────────────────────────────────────────────────────────────
+
+  /** Books a use. It is kept whatever becomes of the attempt: the money is spent. */
+  recordUsage(call: Call, usage: Usage, attempt = 0): void {
+    if (this.#hasEnded) return
+    this.ride(this.event('usage_recorded', call, { attempt, data: { ...usage } }))
+    this.account.add(usage)
+    this.pauseIfOverBudget()
+  }
+
+  /** A call that is new, in a run that has a budget: counted, and held back where that is used up. */
+  async admit(call: Call): Promise<void> {
+    if (this.account.left.steps !== 0) this.account.countStep()
+    else this.#pauseOverBudget({ what: 'steps', limit: this.account.limits.steps ?? 0, used: this.account.used.steps })
+    this.pauseIfOverBudget()
+    if (!this.isOpen) await this.pass(call)
+  }
+
+  /** For the event that ends the run: whoever started it adds it to its own. */
+  get usageSoFar(): { readonly usage?: UsageTotal } {
+    const { used } = this.account
+    return used.tokens > 0 || used.cost > 0 || this.origin.parent !== undefined ? { usage: used } : {}
+  }
+
+  pauseIfOverBudget(): void {
+    const over = this.account.over()
+    if (over !== null) this.#pauseOverBudget(over)
+  }
+
+  #pauseOverBudget(over: { what: string; limit: number; used: number }): void {
+    if (this.#stop !== null || this.#hasEnded) return
+    this.ride(this.event('budget_exceeded', null, { data: over }))
+    this.pauseBecause('budget', budgetExceeded(this.runId, over))
+  }
+
+  /** The same step with the same input, again and again: noticed, and held back past the limit. */
+  noticeRepeat(call: Call, inputFingerprint: string): void {
+    const repeat = this.account.countRepeat(call.path, inputFingerprint)
+    if (repeat === null) return
+    const { count, isOver } = repeat
+    this.log.warn('a step was called with the same input again and again', { runId: this.runId, step: call.path, count })
+    if (isOver) this.#pauseOverBudget({ what: 'repeats', limit: this.account.limits.repeats ?? 0, used: count })
+  }
+
+  /** Waits until the budget has room for so much more; the run is paused until then. */
+  async reserve(call: Call, amount: { tokens?: number; cost?: number }): Promise<void> {
+    // What comes after it on the tape was begun with the room that there was.
+    if (!this.playback.isLive && !this.playback.isConsumed) return
+    if (!this.isOpen) await this.pass(call)
+    if (this.account.isLimited && this.account.wouldExceed(amount)) {
+      const what = amount.cost === undefined ? 'tokens' : 'cost'
+      this.#pauseOverBudget({ what, limit: this.account.limits[what] ?? 0, used: this.account.used[what] })
+      await this.pass(call)
+    }
+    this.account.reserve(amount)
+  }
+
+  #watchWallTime(): void {
+    const { leftMs } = this.account
+    if (!Number.isFinite(leftMs)) return
+    const timer = setTimeout(() => this.pauseIfOverBudget(), Math.min(Math.max(0, leftMs) + 1, 2_147_483_647))
+    void this.ended.then(() => clearTimeout(timer))
+  }
+
   // ── stopping ─────────────────────────────────────────────────────────────
 
   /** Stop at the next safe point: what runs may finish, nothing new starts. */
@@ -481,7 +555,8 @@ export class Execution {
 
   /** Somebody resumed the run before it came to its pause: it is handed back instead, and goes on at once. */
   #takeBackPause(): void {
-    if (this.#stop?.kind === 'pause' && this.#stop.reason === 'asked') this.#stop = { kind: 'release' }
+    const isAsked = this.#stop?.kind === 'pause' && (this.#stop.reason === 'asked' || this.#stop.reason === 'budget')
+    if (isAsked) this.#stop = { kind: 'release' }
   }
 
   /** Pauses at once, whatever runs. */
@@ -492,12 +567,13 @@ export class Execution {
 
   /**
    * The function has come to its end. Where the run was told to do something else than to go on, that is done now, and true
-   * returned: undoing what it did, for a cancel or a rollback.
+   * returned: undoing what it did, for a cancel or a rollback, or stopping because its budget is used up.
    */
   async obey(): Promise<boolean> {
     if (this.#order !== null && this.#stop === null) this.#stop = this.#stopFor(this.#order)
     if (this.#stop?.kind === 'cancel') await this.#finishCancelled()
-    else if (this.#stop?.kind === 'rollback') await this.#stopNow(this.#stop)
+    else if (this.#stop?.kind === 'rollback' || (this.#stop?.kind === 'pause' && this.#stop.reason === 'budget'))
+      await this.#stopNow(this.#stop)
     else return false
     return true
   }
@@ -594,7 +670,7 @@ export class Execution {
   /** Ends this tape and starts the next one under the same lease. */
   async continueWith(input: unknown): Promise<void> {
     this.throwIfEnded()
-    const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input, ...this.origin } })
+    const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input, ...this.#carriedOn() } })
     const tapeNumber = this.tape.number + 1
     // What was riding belongs to the old tape; the new one begins with a commit of its own, in the same batch.
     const before = this.#writer.hasRiding ? this.#writer.change([], { isCheckpoint: true }) : null
@@ -608,6 +684,12 @@ export class Execution {
     if (!answer?.ok) return this.#finish({ kind: 'lost' })
     const { input: recorded } = this.codec.decode(event.payload as Payload) as { input?: unknown }
     this.#finish({ kind: 'continued', base: { ...base, seq: answer.lastSeq }, tapeNumber, input: recorded })
+  }
+
+  /** What the next tape is to know of this one. */
+  #carriedOn(): Record<string, unknown> {
+    const { used, limits, isLimited } = this.account
+    return { ...this.origin, ...(isLimited && { budget: limits }), usage: used }
   }
 
   get stop(): Stop | null {
@@ -656,12 +738,16 @@ export class Execution {
       if (requests.length < messages.length && this.#stop === null) this.#waits.wakeForMail()
       let pause: { readonly by: string | undefined } | null = null
       for (const request of requests) {
-        const { by, to } = (request.payload === null ? {} : this.codec.decode(request.payload)) as { by?: string; to?: number }
+        const { by, to, budget } = (request.payload === null ? {} : this.codec.decode(request.payload)) as RequestData
         if (request.kind === 'cancel') this.order({ kind: 'cancel', by })
         else if (request.kind === 'rollback' && to !== undefined) this.order({ kind: 'rollback', to, by })
         else if (request.kind === 'pause') pause = { by }
         else if (request.kind === 'resume') {
           pause = null
+          if (budget !== undefined) {
+            this.account.raise(budget)
+            this.ride(this.event('budget_raised', null, { data: { budget, ...(by !== undefined && { by }) } }))
+          }
           this.#takeBackPause()
           this.mailbox.forgetPauses()
         }
@@ -812,7 +898,7 @@ export class Execution {
       case 'cancel': {
         if (!(await this.unwind(0))) return
         const { by } = stop.order
-        const event = this.event('run_cancelled', null, { data: by === undefined ? {} : { by } })
+        const event = this.event('run_cancelled', null, { data: { ...(by !== undefined && { by }), ...this.usageSoFar } })
         return this.#endWith(
           [event],
           { status: 'cancelled', reason: null, currentStep: null, setsEnd: true },
@@ -848,6 +934,8 @@ export class Execution {
 
   /** The commit that gives the lease up. Whatever the function still does afterwards is nobody's business. */
   async #endWith(events: readonly NewEvent[], run: RunChange, end: ExecutionEnd): Promise<void> {
+    if (this.account.limits.wallMs !== undefined && this.playback.isLive)
+      this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
     const change = this.#writer.change(events, { run, ...this.#tellParent(run.status) })
     this.#hasEnded = true
     // What the function does to its state from here on is never written.
@@ -961,6 +1049,20 @@ export type Stop =
 export type ExecutionEnd =
   | { readonly kind: RunStatus | 'released' | 'lost' }
   | { readonly kind: 'continued'; readonly base: StateAt; readonly tapeNumber: number; readonly input: unknown }
+
+/** What a request in the inbox may say. */
+interface RequestData {
+  readonly by?: string
+  readonly to?: number
+  readonly budget?: Budget
+}
+
+/** Steps, effects and children that were begun before. */
+function countSteps(tape: Tape): number {
+  let count = 0
+  for (const key of tape.calls.keys()) if (/^(?:step|effect|child):/.test(key)) count++
+  return count
+}
 
 /** Waits before another try. */
 function backOff(tries: number): Promise<void> {

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { checkUsage, type Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
 import { blame, blamed } from './blame.ts'
 import type { Call } from './calls.ts'
@@ -147,6 +148,25 @@ export class RunContext implements Context<never> {
     // A workflow's name may contain what separates the parts of a path.
     const name = String(workflow?.name).replace(/[/[\]]/g, '_')
     return this.#enter('child', name, true, (call) => callChild(this.#execution, call, workflow, input, options))
+  }
+
+  usage(usage: Usage): void {
+    const checked = checkUsage(usage)
+    const call = this.#execution.enter('value', 'usage', true)
+    if (!this.#execution.tape.values.has(call.key)) this.#execution.recordUsage(call, checked)
+  }
+
+  reserve(amount: number | { readonly cost?: number; readonly tokens?: number }): Promise<void> {
+    return this.#enter('value', 'reserve', true, (call) => {
+      const asked = typeof amount === 'number' ? { cost: amount } : amount
+      const { cost = 0, tokens = 0 } = asked ?? {}
+      if (!(cost >= 0 && tokens >= 0 && Number.isFinite(cost + tokens)))
+        throw new HoldfastError(
+          'invalid_input',
+          `ctx.reserve takes a cost, or { cost, tokens }, from 0; not ${JSON.stringify(amount)}.`,
+        )
+      return this.#execution.reserve(call, asked)
+    })
   }
 
   checkpoint(label?: string): Promise<void> {

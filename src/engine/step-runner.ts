@@ -5,6 +5,7 @@ import { defaultRetryPolicy, type RetryPolicy, retryDelayMs, retryPolicy } from 
 import { stepDeathLimit } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
+import { checkUsage } from '../model/usage.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import type { StepHandle, StepOptions } from './context.ts'
@@ -25,11 +26,13 @@ export async function runStep<T>(execution: Execution, call: Call, body: Body<T>
   }
   const policy = policyOf(execution, options)
   // Refused before it waits for its turn: nothing of it is on the tape.
-  if (options.input !== undefined) fingerprint(options.input)
+  if (options.input !== undefined) execution.noticeRepeat(call, fingerprint(options.input))
   let failures = call.history?.failures ?? 0
   const reopened = call.history?.reopenedFailures ?? 0
 
   if (!execution.isOpen) await execution.pass(call)
+  if (execution.account.isLimited && call.history === undefined) await execution.admit(call)
+  else if (call.history === undefined) execution.account.countStep()
   if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
   if (call.history?.next === 'fallback') {
     // Counted anew since the failure: these are deaths of the fallback.
@@ -140,6 +143,7 @@ function runBody<T>(
 class Handle implements StepHandle<never> {
   readonly attempt: number
   readonly update: StepHandle<never>['update']
+  readonly usage: StepHandle<never>['usage']
   readonly log: StepHandle<never>['log']
   readonly #execution: Execution
   readonly #call: Call
@@ -150,6 +154,7 @@ class Handle implements StepHandle<never> {
     this.attempt = attempt
     // Functions of its own, so that they can be taken apart: ({ update }) => update(…).
     this.update = (recipe) => void recipes.push(recipe as Recipe)
+    this.usage = (usage) => execution.recordUsage(call, checkUsage(usage), attempt)
     this.log = (message, data) => execution.log.info(message, { runId: execution.runId, step: call.path, attempt, ...data })
     this.#execution = execution
     this.#call = call

@@ -1,6 +1,7 @@
 import type { Codec } from '../model/codec.ts'
 import type { LogRecord } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
+import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 
 /**
  * What a run has already done, read from its log: the tape that a replay follows.
@@ -22,6 +23,10 @@ export interface Tape {
   readonly number: number
   /** When the run was last retried, by the store's clock. */
   readonly retriedAt?: number
+  /** What the run has used so far, its steps aside, which are counted as calls. */
+  readonly usage: UsageTotal
+  /** Limits that were raised since it began. */
+  readonly raised: Budget
   /** Positions of results that were undone since. */
   readonly undone: ReadonlySet<number>
   /** What the run was told to do instead of going on, and has not done yet. */
@@ -92,6 +97,8 @@ export const emptyTape: Tape = {
   patches: [],
   updates: new Map(),
   number: 1,
+  usage: noUsage,
+  raised: {},
   undone: new Set(),
 }
 
@@ -109,6 +116,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   let number = 1
   let retriedAt: number | undefined
   let order: Order | undefined
+  let usage = noUsage
+  let raised: Budget = {}
 
   const call = (kind: CallKind, record: LogRecord): CallHistory => {
     const key = callKey(kind, record.step ?? '', record.count)
@@ -168,6 +177,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     switch (record.type) {
       case 'run_started':
         number = record.count
+        usage = addUsage(usage, data<{ usage?: Partial<UsageTotal> }>(record).usage ?? {})
         break
       case 'run_recovered':
         for (const key of data<{ running?: CallKey[] }>(record).running ?? []) {
@@ -281,8 +291,19 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         if (started.isDetached === true) settle('child', record)
         break
       }
-      case 'child_completed':
-        settle('child', record, data<{ error?: Error }>(record).error !== undefined)
+      case 'child_completed': {
+        const ended = data<{ error?: Error; usage?: Partial<UsageTotal> }>(record)
+        settle('child', record, ended.error !== undefined)
+        usage = addUsage(usage, ended.usage ?? {})
+        break
+      }
+      case 'usage_recorded':
+        usage = addUsage(usage, data<Partial<UsageTotal>>(record))
+        // One of ctx.usage, which a replay comes by again; one of a step's body has an attempt.
+        if (record.step !== null && record.attempt === 0) values.set(callKey('value', record.step, record.count), true)
+        break
+      case 'budget_raised':
+        raised = { ...raised, ...data<{ budget: Budget }>(record).budget }
         break
       default:
         break
@@ -296,6 +317,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     updates,
     number,
     undone,
+    usage,
+    raised,
     ...(retriedAt !== undefined && { retriedAt }),
     ...(order !== undefined && { order }),
   }

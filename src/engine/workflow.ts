@@ -3,6 +3,7 @@ import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import type { RetryOptions } from '../model/retry.ts'
 import type { StateDefinition } from '../model/state.ts'
+import { type Budget, checkBudget } from '../model/usage.ts'
 import type { Context } from './context.ts'
 
 export type WorkflowFunction<Input, Output, State> = (ctx: Context<State>, input: Input) => Promise<Output> | Output
@@ -24,6 +25,8 @@ export interface WorkflowOptions<Input, Output, State> {
   readonly timeoutMs?: number
   /** Retry policy of its steps, where they do not say otherwise. */
   readonly retry?: RetryOptions
+  /** Limits of a run. Past one it pauses, until `run.resume({ budget })`. Default none. */
+  readonly budget?: Budget
   /** A run that fails first undoes what it did, last in first out. Default false. */
   readonly undoOnFailure?: boolean
 }
@@ -67,6 +70,7 @@ export function workflow<Input, Output, State>(
   if (typeof fn !== 'function') {
     throw new HoldfastError('invalid_input', `Workflow "${name}" needs a function (ctx, input) => output`)
   }
+  if (options.budget !== undefined) checkBudget(options.budget, `workflow "${name}"`)
   return Object.freeze({ name, version, options, fn })
 }
 
