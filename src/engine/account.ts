@@ -88,11 +88,19 @@ export class Account {
   }
 }
 
-export function budgetExceeded(runId: string, over: { what: string; limit: number; used: number }): HoldfastError {
-  const { what, limit, used } = over
+/** A limit that is passed, or would be by what is asked for. */
+export interface OverBudget {
+  readonly what: string
+  readonly limit: number
+  readonly used: number
+  readonly asked?: number
+}
+
+export function budgetExceeded(runId: string, over: OverBudget): HoldfastError {
+  const { what, limit, used, asked } = over
   return new HoldfastError(
     'budget_exceeded',
-    `Run "${runId}" has used ${used} ${what === 'wallMs' ? 'ms' : what} of the ${limit} in its budget and is paused. ` +
+    `Run "${runId}" has used ${used} ${what === 'wallMs' ? 'ms' : what} of the ${limit} in its budget${asked === undefined ? '' : `, asks for ${asked} more,`} and is paused. ` +
       `run.resume({ budget: { ${what}: … } }) with a higher limit lets it go on; run.cancel() ends it.`,
     { details: { runId, ...over } },
   )

@@ -9,7 +9,7 @@ import { reviveError, toStorableError } from '../model/stored-error.ts'
 import type { Budget, Usage, UsageTotal } from '../model/usage.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
-import { Account, budgetExceeded } from './account.ts'
+import { Account, budgetExceeded, type OverBudget } from './account.ts'
 import { type Call, Calls } from './calls.ts'
 import { type Committer, isOutage } from './committer.ts'
 import { Dependants, type Steering } from './dependants.ts'
@@ -506,9 +506,9 @@ export class Execution {
     if (over !== null) this.#pauseOverBudget(over)
   }
 
-  #pauseOverBudget(over: { what: string; limit: number; used: number }): void {
+  #pauseOverBudget(over: OverBudget): void {
     if (this.#stop !== null || this.#hasEnded) return
-    this.ride(this.event('budget_exceeded', null, { data: over }))
+    this.ride(this.event('budget_exceeded', null, { data: { ...over } }))
     this.pauseBecause('budget', budgetExceeded(this.runId, over))
   }
 
@@ -528,7 +528,8 @@ export class Execution {
     if (!this.isOpen) await this.pass(call)
     if (this.account.isLimited && this.account.wouldExceed(amount)) {
       const what = amount.cost === undefined ? 'tokens' : 'cost'
-      this.#pauseOverBudget({ what, limit: this.account.limits[what] ?? 0, used: this.account.used[what] })
+      const { limits, used } = this.account
+      this.#pauseOverBudget({ what, limit: limits[what] ?? 0, used: used[what], asked: amount[what] ?? 0 })
       await this.pass(call)
     }
     this.account.reserve(amount)
