@@ -13,6 +13,7 @@ import { type Resolution, resolveEffect } from './resolve-effect.ts'
 import { RunHandle, type RunInfo, runInfo } from './run-handle.ts'
 import { signalRun } from './signal-run.ts'
 import { type StartOptions, startRun } from './start-run.ts'
+import { findStuckRuns, type StuckRun } from './stuck-runs.ts'
 import { ThreadHandle } from './thread-handle.ts'
 
 export interface RunFilter {
@@ -91,6 +92,9 @@ export class Holdfast {
       const items = await Promise.all(page.items.map((run) => runInfo(this.#core, run)))
       return { items, ...(page.cursor !== undefined && { cursor: page.cursor }) }
     },
+
+    /** Runs in which nothing has happened for `afterMs` (15 min by default) although nobody stopped them, longest first. */
+    stuck: (options: { afterMs?: number } = {}): Promise<StuckRun[]> => findStuckRuns(this.#core, this.#owner, options.afterMs),
   }
 
   /** A thread: its state, its history, its runs. */

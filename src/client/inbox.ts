@@ -1,6 +1,7 @@
 import type { QuestionData } from '../engine/question-runner.ts'
 import type { Operation } from '../model/operation.ts'
 import { isTerminal, type PauseReason, type Run } from '../model/run.ts'
+import { allPages } from './all-pages.ts'
 import type { Core } from './core.ts'
 import { readEnd } from './read-events.ts'
 
@@ -50,30 +51,13 @@ const pageSize = 200
 
 /** Everything of an owner that waits for a person, oldest first. */
 export async function readInbox(core: Core, owner: string): Promise<InboxItem[]> {
-  const operations = await allPages((cursor) =>
-    core.store.listUnsure({ owner, limit: pageSize, ...(cursor !== undefined && { cursor }) }),
-  )
-  const runs = await allPages((cursor) =>
-    core.store.listRuns({ owner, statuses: ['paused'], limit: pageSize, ...(cursor !== undefined && { cursor }) }),
-  )
+  const operations = await allPages((from) => core.store.listUnsure({ owner, limit: pageSize, ...from }))
+  const runs = await allPages((from) => core.store.listRuns({ owner, statuses: ['paused'], limit: pageSize, ...from }))
   const items = [
     ...(await Promise.all(operations.map((operation) => describeOperation(core, operation)))),
     ...(await Promise.all(runs.map((run) => describeRun(core, run)))),
   ]
   return items.filter((item) => item !== null).sort((a, b) => a.since - b.since)
-}
-
-async function allPages<Item>(
-  read: (cursor: string | undefined) => Promise<{ readonly items: readonly Item[]; readonly cursor?: string }>,
-): Promise<Item[]> {
-  const all: Item[] = []
-  let cursor: string | undefined
-  do {
-    const page = await read(cursor)
-    all.push(...page.items)
-    cursor = page.cursor
-  } while (cursor !== undefined)
-  return all
 }
 
 async function describeOperation(core: Core, operation: Operation): Promise<OpenQuestion | UnsureEffect | null> {

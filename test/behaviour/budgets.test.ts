@@ -132,9 +132,7 @@ onEveryStore('a budget', ({ open, openMortal, advance }) => {
     })
     const hf = await open({ workflows: [child] })
     const run = await hf.start(parent, undefined, { id: 'p' })
-    const second = await expect
-      .poll(async () => (await hf.runs.list({ workflow: 'child' })).items[0]?.id === 'p/child#2')
-      .toBe(true)
+    await expect.poll(async () => (await hf.runs.list({ workflow: 'child' })).items[0]?.id === 'p/child#2').toBe(true)
     const handle = await hf.runs.get('p/child#2')
     await becomes(handle, 'paused')
     expect((await handle.info()).error).toMatchObject({ code: 'budget_exceeded' })
