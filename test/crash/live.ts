@@ -64,7 +64,8 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
   let isOver = false
   let isStruck = false
 
-  const inner = await openStoreAt(address, () => clockOffsetMs)
+  // A worker may be started while its server is away: as a supervisor would, it tries again.
+  const inner = await patiently(() => openStoreAt(address, () => clockOffsetMs))
   const random = createRandom(life.chance?.seed ?? 0)
   const store = wrapStore(inner, {
     before: (act, nth, args) => {
@@ -82,7 +83,7 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
     },
   })
   const { leaseMs, closeGraceMs = 5_000, concurrency = 100 } = life
-  const hf = await open(store, { workflows, worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 } })
+  const hf = await patiently(() => open(store, { workflows, worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 } }))
 
   // One after another: the runs of a thread go in the order in which they were started.
   const handles: RunHandle[] = []
