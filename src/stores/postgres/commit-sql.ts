@@ -15,7 +15,7 @@ const snapshotPlace = { seq: 'v_before[a.slot] + a.ord', stateVersion: 'coalesce
  * One batch of changes: one call, one round trip, one transaction, one flush. Isolation is READ COMMITTED, nothing stronger.
  *
  *   P1  Whatever decides over a thread or its runs does so under the lock of the thread's row. Locks come first, in the order of
- *       ids: threads, then runs, then operations. Each later statement of a function has a snapshot of its own and so sees what
+ *       ids: threads, then runs, then operations; those of runs that messages are delivered to, too. Each later statement of a function has a snapshot of its own and so sees what
  *       was committed before the lock was granted. (One statement has one snapshot: of what it waited for it would see half.)
  *   P2  A refused change leaves nothing: it is judged before it writes, or its writes are taken back by a savepoint.
  *   P3  A position is given out by raising threads.head_seq; the primary key of the log is the last line of defence.
