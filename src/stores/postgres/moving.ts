@@ -147,7 +147,7 @@ function threadValues({ thread, epochFloor }: WholeThread): unknown[] {
 const runColumns = [
   ...['epoch bigint', 'wake_at bigint', 'due_at bigint', 'claims_without_progress bigint', 'input_seq bigint', 'tape_seq bigint'],
   ...['end_seq bigint', 'created_at bigint', 'started_at bigint', 'finished_at bigint', 'version bigint', 'priority bigint'],
-  ...['is_next boolean', 'has_mail boolean', 'status text', 'owner text', 'run_id text', 'workflow text', 'queue text'],
+  ...['last_message bigint', 'is_next boolean', 'status text', 'owner text', 'run_id text', 'workflow text', 'queue text'],
   ...['fingerprint text', 'reason text', 'current_step text', 'wait_key text'],
 ]
 const names = (columns: readonly string[]) => columns.map((column) => column.split(' ')[0]).join(', ')
@@ -159,7 +159,7 @@ const insertRunsSql = `
 
 function runRows({ runs }: WholeThread): Json[] {
   const next = runs.findIndex(({ run }) => !isTerminal(run.status))
-  return runs.map(({ run, waitKey, inbox }, number) => ({
+  return runs.map(({ run, waitKey }, number) => ({
     ...{
       number,
       epoch: run.epoch,
@@ -169,7 +169,7 @@ function runRows({ runs }: WholeThread): Json[] {
     },
     ...{ input_seq: run.inputSeq, tape_seq: run.tapeSeq, end_seq: run.endSeq, created_at: run.createdAt },
     ...{ started_at: run.startedAt, finished_at: run.finishedAt, version: run.version, priority: run.priority },
-    ...{ is_next: number === next, has_mail: inbox.length > 0, status: run.status, owner: run.owner, run_id: run.id },
+    ...{ is_next: number === next, last_message: 0, status: run.status, owner: run.owner, run_id: run.id },
     ...{ workflow: run.workflow, queue: run.queue, fingerprint: run.fingerprint, reason: run.reason },
     ...{ current_step: run.currentStep, wait_key: waitKey },
   }))
@@ -228,7 +228,9 @@ const insertRestSql = `
     INSERT INTO holdfast.inbox (run, at, checksum, kind, name, payload, payload_bytes)
     SELECT r.id, x.at, x.checksum, x.kind, x.name, x.payload, x.payload_bytes
     FROM json_to_recordset($2::json) AS x (${messageColumns.join(', ')}) JOIN holdfast.runs r ON r.thread = $1 AND r.run_id = x.run_id
-    ORDER BY x.number
+    ORDER BY x.number RETURNING run, id
+  ), last_messages AS (
+    UPDATE holdfast.runs r SET last_message = m.id FROM (SELECT run, max(id) AS id FROM messages GROUP BY run) m WHERE r.id = m.run
   ), labels AS (
     INSERT INTO holdfast.labels (thread, seq, label) SELECT $1, seq, label FROM json_to_recordset($3::json) AS x (seq bigint, label text)
   ), snapshots AS (

@@ -6,7 +6,7 @@ import { commitFunction } from './commit-sql.ts'
 import type { Connections, PgClientLike } from './connections.ts'
 import { deleteThreadFunction } from './delete-thread.ts'
 import { toHoldfastError } from './errors.ts'
-import { deliverFunction } from './inbox.ts'
+import { deliverFunctions } from './inbox.ts'
 import { tagFunction } from './reads.ts'
 import { stepFunction } from './step.ts'
 import { settleFunctions } from './writes.ts'
@@ -56,12 +56,12 @@ const migrations: readonly string[] = [
     created_at bigint NOT NULL,
     started_at bigint,
     finished_at bigint,
+    last_message bigint NOT NULL,          -- inbox.id of the latest unread message, 0 for none
     version bigint NOT NULL,
     priority bigint NOT NULL,
     is_suspect boolean NOT NULL GENERATED ALWAYS AS (claims_without_progress >= 2) STORED,
     is_held boolean NOT NULL GENERATED ALWAYS AS (status = 'running') STORED,
     is_next boolean NOT NULL,
-    has_mail boolean NOT NULL,
     status text COLLATE "C" NOT NULL,
     owner text COLLATE "C" NOT NULL,
     run_id text COLLATE "C" NOT NULL,
@@ -171,7 +171,7 @@ const functionsSql = [
   commitFunction,
   stepFunction,
   ...claimFunctions,
-  deliverFunction,
+  ...deliverFunctions,
   deleteThreadFunction,
   tagFunction,
 ]

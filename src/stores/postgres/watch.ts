@@ -51,8 +51,9 @@ export class Watch {
   tell(hints: readonly Hint[]): void {
     for (const hint of hints) {
       this.#tellHere(hint)
-      if (isForOthers(hint) && this.#state !== 'closed')
-        this.#outbox.set(JSON.stringify([hint.owner, hint.runId ?? hint.threadId]), hint)
+      if (!isForOthers(hint) || this.#state === 'closed') continue
+      const key = JSON.stringify([hint.owner, hint.runId ?? hint.threadId])
+      this.#outbox.set(key, { ...this.#outbox.get(key), ...hint })
     }
     if (this.#outbox.size > 0 && !this.#isSending) void this.#send()
   }
@@ -105,7 +106,7 @@ export class Watch {
     const payloads: string[] = []
     let payload = sender
     for (const { owner, threadId, runId, isClaimable, hasMail } of hints) {
-      const packed = ` ${encodeURIComponent(JSON.stringify([owner, threadId, runId ?? 0, (isClaimable === true ? 1 : 0) + (hasMail === true ? 2 : 0)]))}`
+      const packed = ` ${encodeURIComponent(JSON.stringify([owner, threadId ?? 0, runId ?? 0, (isClaimable === true ? 1 : 0) + (hasMail === true ? 2 : 0)]))}`
       if (payload.length + packed.length > maxBytes) {
         payloads.push(payload)
         if (payloads.length === maxNotifications) return payloads
@@ -169,8 +170,8 @@ export class Watch {
     if (sender === this.#self) return
     for (const text of packed) {
       try {
-        const [owner, threadId, runId, flags] = JSON.parse(decodeURIComponent(text)) as [string, string, string | 0, number]
-        const named = runId === 0 ? { owner, threadId } : { owner, threadId, runId }
+        const [owner, threadId, runId, flags] = JSON.parse(decodeURIComponent(text)) as [string, string | 0, string | 0, number]
+        const named = { owner, ...(threadId === 0 ? {} : { threadId }), ...(runId === 0 ? {} : { runId }) }
         this.#tellHere({ ...named, ...(flags & 1 ? { isClaimable: true } : {}), ...(flags & 2 ? { hasMail: true } : {}) })
       } catch {
         // The echo of another, or a later version's.

@@ -152,7 +152,7 @@ function packRun(packer: Packer, image: RunImage, { thread, isIntending }: RunPl
       () =>
         packRow(packer, {
           ...{ epoch: run.epoch, lease: run.leaseId, thread: pairOf(run.owner, run.threadId), base: thread.baseSeq },
-          ...{ mail: inbox.length, claims: run.claimsWithoutProgress, step: marked(run.currentStep), until: run.leaseUntil },
+          ...{ mail: 0, claims: run.claimsWithoutProgress, step: marked(run.currentStep), until: run.leaseUntil },
           ...{ status: run.status, number: 0, lane: laneOf(run), due: run.dueAt, wait, intends: isIntending ? 1 : '' },
           ...{ reason: run.reason, holder: run.leaseHolder, input: run.inputSeq, tape: run.tapeSeq, end: run.endSeq },
           ...{ fingerprint: run.fingerprint, created: run.createdAt, started: run.startedAt, finished: run.finishedAt },

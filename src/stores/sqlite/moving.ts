@@ -45,6 +45,7 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *`,
   )
   const insertMessage = prepareInsertMessage(db)
+  const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET last_message = ? WHERE id = ?')
   const setHead = prepare(db, 'UPDATE holdfast_threads SET head_id = ? WHERE id = ?')
 
   function isTaken({ thread, runs: images, operations: restored }: WholeThread): boolean {
@@ -70,10 +71,10 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
         ...{ lease_id: null, lease_until: null, lease_holder: null, due_at: run.dueAt, claim_at: null, wait_key: waitKey },
         ...{ claims_without_progress: run.claimsWithoutProgress, current_step: run.currentStep, input_seq: run.inputSeq },
         ...{ input_id: idOf(run.inputSeq), tape_seq: run.tapeSeq, end_seq: run.endSeq, created_at: run.createdAt },
-        ...{ started_at: run.startedAt, finished_at: run.finishedAt, has_mail: messages.length > 0 ? 1 : 0 },
+        ...{ started_at: run.startedAt, finished_at: run.finishedAt, last_message: 0 },
       })
       numbers.set(run.id, number)
-      for (const message of messages) insertMessage(number, message)
+      for (const message of messages) setLastMessage.run(insertMessage(number, message), number)
     }
     const bytes = new Map(whole.checkpoints.map((checkpoint) => [checkpoint.seq, checkpoint.bytes]))
     const numberOf = ({ runId }: LogRecord) => (runId === null ? null : (numbers.get(runId) ?? null))

@@ -78,7 +78,7 @@ const migrations: readonly string[] = [
     created_at INTEGER NOT NULL,
     started_at INTEGER,
     finished_at INTEGER,
-    has_mail INTEGER NOT NULL,
+    last_message INTEGER NOT NULL,   -- holdfast_inbox.id of the latest unread message, 0 for none
     is_held INTEGER NOT NULL GENERATED ALWAYS AS (status = 'running') VIRTUAL,
     UNIQUE (owner, run_id)
   );

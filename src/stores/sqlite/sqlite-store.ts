@@ -4,7 +4,7 @@ import { prepareCandidates, prepareClaim, prepareDeadHolders } from './claim.ts'
 import { prepareCommit } from './commit.ts'
 import { Connection, type Database } from './connection.ts'
 import { prepareDeleteThread } from './delete-thread.ts'
-import { prepareDeliver, prepareReadInbox } from './inbox.ts'
+import { prepareReadInbox } from './inbox.ts'
 import { prepareImages, prepareRestore } from './moving.ts'
 import { prepareReads, prepareTag } from './reads.ts'
 import { migrateSchema, readSchemaVersion, refuseLaterSchema, schemaVersion } from './schema.ts'
@@ -154,7 +154,7 @@ function prepareActs(connection: Connection, now: () => number) {
     claim: prepareClaim(writer, commit),
     candidates: prepareCandidates(reader),
     findDead: prepareDeadHolders(reader),
-    deliver: prepareDeliver(writer, commit.line),
+    deliver: commit.deliver,
     readInbox: prepareReadInbox(reader),
     tag: prepareTag(writer),
     deleteThread: prepareDeleteThread(writer, commit.operations),

@@ -127,6 +127,23 @@ export function testMoving(test: StoreTest): void {
     expect(named.map(({ seq }) => seq)).toEqual([7])
   })
 
+  test('messages of a restored run keep their order, and those that come later follow', async (scene) => {
+    await scene.create({ id: 'r' })
+    const payloads = Array.from({ length: 12 }, (_, index) => `${index}`)
+    for (const payload of payloads) await scene.deliver({ runId: 'r', payload })
+    expect(await scene.store.restoreThread(ownedBy('ann', await wholeThread(scene, 'r')))).toEqual({ ok: true })
+    const claim = (await scene.claim()).find(({ run }) => run.owner === 'ann')
+    invariant(claim !== undefined, 'the restored run was not claimed')
+    const mailSeen = (await scene.store.readInbox({ owner: 'ann', runId: 'r' })).at(-1)?.id ?? 0
+    expect((await scene.write(claim, { events: [stepCompleted('a')], mailSeen })).hasMail).toBe(false)
+    await scene.deliver({ owner: 'ann', runId: 'r', payload: '"later"' })
+    expect((await scene.write(claim, { events: [stepCompleted('b')], mailSeen })).hasMail).toBe(true)
+    const messages = await scene.store.readInbox({ owner: 'ann', runId: 'r' })
+    expect(messages.map(({ payload }) => payload)).toEqual([...payloads, '"later"'])
+    expect(messages.map(({ id }) => id).toSorted((a, b) => a - b)).toEqual(messages.map(({ id }) => id))
+    expect(messages.filter(({ id }) => id > mailSeen)).toHaveLength(1)
+  })
+
   test('a thread of many records comes back record for record', async (scene) => {
     const claim = await scene.createAndClaim({ id: 't' })
     const steps = Array.from({ length: 2_500 }, (_, index) => stepCompleted(`s${index}`, `"${'x'.repeat(index % 700)}"`))

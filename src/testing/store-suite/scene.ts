@@ -88,6 +88,10 @@ export class Scene {
         this.names.threadIds.add(create.threadId)
         this.names.runIds.add(create.id)
       }
+      for (const { owner, runId } of change.delivers ?? []) {
+        this.names.owners.add(owner)
+        this.names.runIds.add(runId)
+      }
     }
     return this.store.commit(changes)
   }
@@ -140,7 +144,7 @@ export class Scene {
   }
 
   async deliver(message: Partial<NewMessage> & { readonly runId: string }) {
-    return this.store.deliver({ owner: '', kind: 'signal', name: null, payload: null, ...message })
+    return this.store.deliver(newMessage(message))
   }
 
   async run(runId: string, owner = ''): Promise<Run> {
@@ -191,6 +195,10 @@ export function newRun(fields: Partial<NewRun> & { readonly id: string }): NewRu
     ...{ due: { inMs: 0 }, ifBusy: 'queue', queued: event('run_queued', { payload: `"input of ${fields.id}"` }) },
     ...fields,
   }
+}
+
+export function newMessage(fields: Partial<NewMessage> & { readonly runId: string }): NewMessage {
+  return { owner: '', kind: 'signal', name: null, payload: null, ...fields }
 }
 
 /** A change without a condition; the fields say what it does. */

@@ -83,7 +83,11 @@ for _, r in ipairs(whole.runs) do
   local key, run_number = P .. 'run:' .. r.run, call('INCR', P .. 'number')
   call('HSET', key, unpack(r.row))
   call('HSET', key, 'number', run_number)
-  for _, message in ipairs(r.inbox) do call('HSET', P .. 'inbox:' .. r.run, call('INCR', P .. 'number'), message) end
+  for _, message in ipairs(r.inbox) do
+    local id = call('INCR', P .. 'number')
+    call('HSET', P .. 'inbox:' .. r.run, id, message)
+    call('HSET', key, 'mail', id)
+  end
   if r.wait ~= '' then call('SADD', P .. 'waiting:' .. r.wait, r.run) end
   call('ZADD', P .. 'runs:' .. thread, run_number, r.run)
   call('ZADD', P .. 'owner-runs:' .. owner, run_number, r.run)
