@@ -472,6 +472,7 @@ export class World {
       { kind: 'read-thread', what: { owner, threadId }, perform: (store) => store.readThread({ owner, threadId }) },
       { kind: 'read-inbox', what: { owner, runId }, perform: (store) => store.readInbox({ owner, runId }) },
       { kind: 'read-operation', what: { owner, key }, perform: (store) => store.readOperation({ owner, key }) },
+      { kind: 'list-unsure', what: { owner, limit: 7 }, perform: (store) => store.listUnsure({ owner, limit: 7 }) },
       { kind: 'read-snapshot', what: snapshotQuery, perform: (store) => store.readSnapshot(snapshotQuery) },
       { kind: 'list-checkpoints', what: checkpointQuery, perform: (store) => store.listCheckpoints(checkpointQuery) },
     ])

@@ -1,7 +1,7 @@
-import { HoldfastError } from '../../model/errors.ts'
 import { isOpen, type Operation } from '../../model/operation.ts'
 import type { Change, Committed, OperationChange } from '../../store/change.ts'
 import type { UnsureQuery } from '../../store/store.ts'
+import { compareUnsure, readUnsureCursor, unsurePage } from '../../store/unsure-page.ts'
 import { copyPayload, keyOf, type Mutable, type RunRow, type Tables } from './tables.ts'
 
 type Refused = Extract<Committed, { ok: false }>
@@ -98,33 +98,18 @@ export function dueBy(dueAt: number | null, now: number): number {
   return dueAt === null ? now : Math.min(dueAt, now)
 }
 
-/** In the order in which they were opened, by the store's clock, then by key. */
-export function listUnsure(tables: Tables, { owner, limit, cursor }: UnsureQuery): { items: Operation[]; cursor?: string } {
-  const last = cursor === undefined ? null : readCursor(cursor)
+export function listUnsure(
+  tables: Tables,
+  { owner, limit, cursor }: UnsureQuery,
+): {
+  items: readonly Operation[]
+  cursor?: string
+} {
+  const last = readUnsureCursor(cursor)
   const rest = [...tables.operations.values()]
-    .filter((operation) => operation.owner === owner && operation.status === 'unsure')
-    .filter((operation) => last === null || inOrder(last, operation) < 0)
-    .sort(inOrder)
-  const items = rest.slice(0, Math.max(0, limit)).map(copyOperation)
-  const end = items.at(-1)
-  return { items, ...(items.length < rest.length && end !== undefined && { cursor: `${end.intendedAt}:${end.key}` }) }
-}
-
-type Place = Pick<Operation, 'intendedAt' | 'key'>
-
-function inOrder(a: Place, b: Place): number {
-  return a.intendedAt - b.intendedAt || Buffer.compare(Buffer.from(a.key), Buffer.from(b.key))
-}
-
-function readCursor(cursor: string): Place {
-  const [, intendedAt, key] = /^(\d{1,16}):(.+)$/s.exec(cursor) ?? []
-  if (intendedAt === undefined || key === undefined) {
-    throw new HoldfastError(
-      'invalid_input',
-      `${JSON.stringify(cursor)} is not a cursor of this store. Pass the one that came with the last page.`,
-    )
-  }
-  return { intendedAt: Number(intendedAt), key }
+    .filter((operation) => operation.owner === owner && operation.status === 'unsure' && compareUnsure(operation, last) > 0)
+    .sort(compareUnsure)
+  return unsurePage(rest.slice(0, Math.max(0, limit) + 1).map(copyOperation), limit)
 }
 
 export function copyOperation(operation: Operation): Operation {

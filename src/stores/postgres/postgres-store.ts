@@ -167,6 +167,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     readSnapshot: reads.readSnapshot,
     listCheckpoints: reads.listCheckpoints,
     readOperation: reads.readOperation,
+    listUnsure: reads.listUnsure,
 
     scanThreads: images.scanThreads,
     readThreadImage: images.readThreadImage,

@@ -13,7 +13,9 @@ import type {
   Thread,
   ThreadKey,
   ThreadQuery,
+  UnsureQuery,
 } from '../../store/store.ts'
+import { readUnsureCursor, unsurePage } from '../../store/unsure-page.ts'
 import { bigintArray, textArray } from './columns.ts'
 import type { Connections, Statement } from './connections.ts'
 import { Gathering } from './gathering.ts'
@@ -161,6 +163,17 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
     async readOperation({ owner, key }: { readonly owner: string; readonly key: string }): Promise<Operation | null> {
       const [row] = await read('SELECT to_jsonb(o) FROM holdfast.operations o WHERE o.owner = $1 AND o.key = $2', [owner, key])
       return row?.[0] == null ? null : toOperation(JSON.parse(row[0]) as Parameters<typeof toOperation>[0])
+    },
+
+    async listUnsure({ owner, limit, cursor }: UnsureQuery): Promise<{ items: readonly Operation[]; cursor?: string }> {
+      const { intendedAt, key } = readUnsureCursor(cursor)
+      const rows = await read(
+        `SELECT to_jsonb(o) FROM holdfast.operations o WHERE o.owner = $1 AND o.status = 'unsure' AND (o.intended_at, o.key) > ($2, $3)
+           ORDER BY o.intended_at, o.key LIMIT $4`,
+        [owner, intendedAt, key, atLeastZero(limit) + 1],
+      )
+      const operations = rows.map(([json]) => toOperation(JSON.parse(json as string) as Parameters<typeof toOperation>[0]))
+      return unsurePage(operations, atLeastZero(limit))
     },
   }
 }

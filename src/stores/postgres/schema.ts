@@ -130,6 +130,7 @@ const migrations: readonly string[] = [
   ) WITH (fillfactor = 80);
   CREATE INDEX operations_by_thread ON holdfast.operations (owner, thread_id);
   CREATE INDEX operations_intended ON holdfast.operations (run) WHERE status = 'intended';
+  CREATE INDEX operations_unsure ON holdfast.operations (owner, intended_at, key) WHERE status = 'unsure';
 
   CREATE TABLE holdfast.inbox (
     id bigint GENERATED ALWAYS AS IDENTITY,

@@ -18,6 +18,7 @@ import { HoldfastError } from '../../model/errors.ts'
  *   inbox:<run>             hash    message id → message
  *   intents:<run>           set     operations that it left intended
  *   operation:<operation>   hash    its row (rows.ts)
+ *   unsure                  zset    operations that a person has to decide about, of all owners, by when they were opened
  *   waiting:<operation>     set     runs that wait for it
  *   lanes                   set     names of the lanes that hold a run
  *   lane:<lane>             zset    heads of lines, by the time from which they may be taken: a due time, or the end of a lease

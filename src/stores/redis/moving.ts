@@ -173,6 +173,7 @@ function packOperation(packer: Packer, operation: Operation, isIntent: boolean):
   packFields(packer, [
     ['operation', () => packer.text(pairOf(owner, key))],
     ['intended_by', () => (isIntent ? packer.text(run) : packer.boolean(false))],
+    ['unsure_since', () => (status === 'unsure' ? packer.text(String(intendedAt)) : packer.boolean(false))],
     [
       'row',
       () => {

@@ -16,6 +16,7 @@ import {
   listCheckpoints,
   listRuns,
   listThreads,
+  listUnsure,
   readLog,
   readOperation,
   readRecord,
@@ -139,6 +140,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
     readSnapshot: (query) => readSnapshot(connection, query),
     listCheckpoints: (query) => listCheckpoints(connection, query),
     readOperation: (key) => readOperation(connection, key),
+    listUnsure: (query) => listUnsure(connection, query),
 
     subscribe: (listener) => watch.subscribe(listener),
 

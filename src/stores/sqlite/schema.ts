@@ -122,6 +122,7 @@ const migrations: readonly string[] = [
   );
   CREATE INDEX holdfast_operations_by_thread ON holdfast_operations (owner, thread_id);
   CREATE INDEX holdfast_operations_intended ON holdfast_operations (owner, run_id) WHERE status = 'intended';
+  CREATE INDEX holdfast_operations_unsure ON holdfast_operations (owner, intended_at, key) WHERE status = 'unsure';
 
   CREATE TABLE holdfast_inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -122,6 +122,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     readSnapshot: (query) => read(({ reads }) => reads.readSnapshot(query)),
     listCheckpoints: (query) => read(({ reads }) => reads.listCheckpoints(query)),
     readOperation: (key) => readOne(({ reads }) => reads.readOperation(key)),
+    listUnsure: (query) => readOne(({ reads }) => reads.listUnsure(query)),
 
     scanThreads: (query) => read(({ images }) => images.scanThreads(query)),
     readThreadImage: (key) => read(({ images }) => images.readThreadImage(key)),

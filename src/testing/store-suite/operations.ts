@@ -368,4 +368,32 @@ export function testOperations(test: StoreTest): void {
     expect(await scene.operation('k')).toMatchObject({ status: 'unsure', evidence: '"sent"' })
     expect((await scene.thread('a')).deletedAt).not.toBeNull()
   })
+
+  test('unsure operations are listed in the order in which they were opened, page by page, of one owner', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    for (const key of ['k2', 'k1', 'é', 'k3', 'k4']) {
+      await scene.write(a, { operation: intend(key) })
+      scene.advance(1_000)
+    }
+    for (const key of ['é', 'k1', 'k2', 'k3']) await scene.write(a, { operation: doubt(key) })
+    const keysOf = async (query: { limit: number; cursor?: string }) => {
+      const { items, cursor } = await scene.store.listUnsure({ owner: '', ...query })
+      return { keys: items.map(({ key }) => key), ...(cursor !== undefined && { cursor }) }
+    }
+    expect(await keysOf({ limit: 10 })).toEqual({ keys: ['k2', 'k1', 'é', 'k3'] })
+    const first = await keysOf({ limit: 3 })
+    expect(first.keys).toEqual(['k2', 'k1', 'é'])
+    expect(await keysOf({ limit: 3, cursor: first.cursor as string })).toEqual({ keys: ['k3'] })
+    expect(await keysOf({ limit: 0 })).toEqual({ keys: [] })
+    ok(await scene.commit(unguarded(resolve('k1', true))))
+    await scene.write(a, { operation: complete('k2') })
+    await scene.write(b, { operation: intend('b') })
+    // What a run that ends leaves intended is unsure from then on.
+    await scene.write(b, { run: { status: 'cancelled' } })
+    expect(await keysOf({ limit: 10 })).toEqual({ keys: ['é', 'k3', 'b'] })
+    const [listed] = (await scene.store.listUnsure({ owner: '', limit: 1 })).items
+    expect(listed).toEqual(await scene.operation('é'))
+    expect(await scene.store.listUnsure({ owner: 'ann', limit: 10 })).toEqual({ items: [] })
+    await expect(scene.store.listUnsure({ owner: '', limit: 10, cursor: 'n7' })).rejects.toMatchObject({ code: 'invalid_input' })
+  })
 }

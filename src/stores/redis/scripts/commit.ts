@@ -218,7 +218,8 @@ ${setLabel}
       return
     end
     if found[1] == 'intended' then call('SREM', P .. 'intents:' .. found[2], to.key) end
-    if to.kind == 'doubt' then return call('HSET', key, 'status', 'unsure') end
+    if found[1] == 'unsure' then call('ZREM', P .. 'unsure', to.key) end
+    if to.kind == 'doubt' then return doubt(to.key) end
     if to.kind == 'undo' then return call('HSET', key, 'status', 'undone', 'closed', now) end
     if to.kind == 'complete' or to.happened then
       call('HSET', key, 'status', 'completed', 'result', to.payload, 'closed', now)

@@ -98,6 +98,7 @@ for _, o in ipairs(whole.operations) do
   call('HSET', P .. 'operation:' .. o.operation, unpack(o.row))
   call('SADD', P .. 'operations:' .. thread, o.operation)
   if o.intended_by then call('SADD', P .. 'intents:' .. o.intended_by, o.operation) end
+  if o.unsure_since then call('ZADD', P .. 'unsure', o.unsure_since, o.operation) end
 end
 call('HSET', P .. 'thread:' .. thread, 'number', number, 'started', started, unpack(whole.row))
 for label, seq in pairs(whole.labels) do call('HSET', P .. 'labels:' .. thread, 'L' .. label, seq, 'S' .. seq, label) end

@@ -23,6 +23,19 @@ export const readOperationScript = defineScript(
   `return call('HMGET', P .. 'operation:' .. ARGV[2], ${quoted(operationFields)})`,
 )
 
+/** Unsure operations. ARGV: 1 life, 2 opened then or later, 3 without so many, 4 at most so many. Answers { operation, row, … }. */
+export const listUnsureScript = defineScript(
+  'read',
+  `
+local answer = {}
+for _, operation in ipairs(call('ZRANGEBYSCORE', P .. 'unsure', ARGV[2], '+inf', 'LIMIT', ARGV[3], ARGV[4])) do
+  answer[#answer + 1] = operation
+  answer[#answer + 1] = call('HMGET', P .. 'operation:' .. operation, ${quoted(operationFields)})
+end
+return answer
+`,
+)
+
 /** ARGV: 1 life, 2 thread, 3 position. Answers the latest snapshot at or before it, or nothing. */
 export const readSnapshotScript = defineScript(
   'read',

@@ -141,8 +141,13 @@ end
 
 /** What a run that is over left intended, only a person can close. Called only for runs that ever intended something. */
 export const doubtOpen = `
+local function doubt(operation)
+  call('HSET', P .. 'operation:' .. operation, 'status', 'unsure')
+  call('ZADD', P .. 'unsure', call('HGET', P .. 'operation:' .. operation, 'intended'), operation)
+end
+
 local function doubt_open(run)
-  for _, operation in ipairs(call('SMEMBERS', P .. 'intents:' .. run)) do call('HSET', P .. 'operation:' .. operation, 'status', 'unsure') end
+  for _, operation in ipairs(call('SMEMBERS', P .. 'intents:' .. run)) do doubt(operation) end
   call('DEL', P .. 'intents:' .. run)
   call('HSET', P .. 'run:' .. run, 'intends', '')
 end
