@@ -58,9 +58,9 @@ onEveryStore('a budget', ({ open, openMortal, advance }) => {
   })
 
   it('of time counts execution and not waiting', async () => {
-    const slow = workflow({ name: 'slow', budget: { wallMs: 300 } }, async (ctx) => {
+    const slow = workflow({ name: 'slow', budget: { wallMs: 2_000 } }, async (ctx) => {
       await ctx.sleep(60_000)
-      await ctx.step('a', () => new Promise((resolve) => setTimeout(resolve, 400)))
+      await ctx.step('a', () => new Promise((resolve) => setTimeout(resolve, 2_200)))
       return ctx.step('b', () => 'done')
     })
     const hf = await open()
