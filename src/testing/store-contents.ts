@@ -2,6 +2,7 @@ import type { LogRecord } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import type { Run } from '../model/run.ts'
+import type { ChunkRecord } from '../model/stream.ts'
 import type { CheckpointRow, Message, Snapshot, Store, Thread } from '../store/store.ts'
 
 /** Names under which a store may hold something: what cannot be listed is looked up by these. */
@@ -10,6 +11,7 @@ export interface KnownNames {
   readonly threadIds: ReadonlySet<string>
   readonly runIds: ReadonlySet<string>
   readonly operationKeys: ReadonlySet<string>
+  readonly streams: ReadonlySet<string>
 }
 
 /** All that can be read of one owner. */
@@ -20,6 +22,7 @@ export interface OwnerContents {
   readonly threads: readonly ThreadContents[]
   readonly inboxes: readonly { readonly runId: string; readonly messages: readonly Message[] }[]
   readonly operations: readonly Operation[]
+  readonly streams: readonly { readonly runId: string; readonly records: readonly ChunkRecord[] }[]
 }
 
 export interface ThreadContents {
@@ -60,11 +63,31 @@ async function readOwner(store: Store, owner: string, names: KnownNames): Promis
     const messages = await store.readInbox({ owner, runId })
     return messages.length === 0 ? null : { runId, messages }
   })
+  const streams = await readAll(names.runIds, async (runId) => {
+    const records: ChunkRecord[] = []
+    for (const stream of names.streams) records.push(...(await readAllChunks(store, { owner, runId, stream })))
+    return records.length === 0 ? null : { runId, records }
+  })
   const operations = await readAll(names.operationKeys, (key) => store.readOperation({ owner, key }))
   const runs = await listAllRuns(store, { owner, limit: 50 })
   const listed = await listAllThreads(store, { owner, limit: 50 })
   const listedThreadIds = listed.filter(({ deletedAt }) => deletedAt === null).map(({ threadId }) => threadId)
-  return { owner, runs, listedThreadIds, threads, inboxes, operations }
+  return { owner, runs, listedThreadIds, threads, inboxes, operations, streams }
+}
+
+/** A stream from its beginning, page by page. */
+export async function readAllChunks(
+  store: Store,
+  query: { readonly owner: string; readonly runId: string; readonly stream: string },
+): Promise<ChunkRecord[]> {
+  const records: ChunkRecord[] = []
+  for (let from = 0; ; ) {
+    const page = await store.readChunks({ ...query, from, limit: 20 })
+    const last = page.at(-1)
+    if (last === undefined) return records
+    records.push(...page)
+    from = last.offset + last.size
+  }
 }
 
 /** What there is under the given names, in their order. */

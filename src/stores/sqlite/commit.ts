@@ -1,6 +1,7 @@
 import { isTerminal } from '../../model/run.ts'
 import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../store/change.ts'
 import type { Hint } from '../../store/store.ts'
+import { prepareChunks } from './chunks.ts'
 import { type Database, prepare } from './connection.ts'
 import { prepareLine } from './line.ts'
 import { type Append, type Head, prepareAppend } from './log.ts'
@@ -28,6 +29,7 @@ export function prepareCommit(db: Database) {
   const runs = prepareRuns(db)
   const threads = prepareThreads(db)
   const unread = prepareUnread(db)
+  const chunks = prepareChunks(db)
 
   /** `hints` collects what to tell subscribers after the flush. */
   function apply(change: Change, now: number, hints: Hint[]): Committed {
@@ -103,12 +105,15 @@ export function prepareCommit(db: Database) {
     if (run !== undefined && change.run !== undefined)
       changeRun(run, { change, to: change.run, positions, firstId, hasMail, now })
 
+    if (run !== undefined && change.chunks !== undefined) chunks.append(run, change.chunks)
+
     const isClaimable = hasWoken || (run !== undefined && change.run?.status !== undefined)
     hints.push({
       owner,
       threadId,
       ...(change.runId === null ? {} : { runId: change.runId }),
       ...(isClaimable ? { isClaimable } : {}),
+      ...(change.chunks === undefined ? {} : { hasChunks: true }),
     })
     const created = (change.creates ?? []).map((create) => createRun(create, now, hints))
     // A run created on this thread has moved its head; a change with events answers with their positions.
@@ -188,6 +193,7 @@ export function prepareCommit(db: Database) {
     log,
     runs,
     threads,
+    chunks,
     rememberLease: step.remember,
     line,
     operations,
@@ -306,9 +312,10 @@ interface HeldRow extends Head {
   readonly id: number
 }
 
-function isPlainStep({ guard, creates, operation, snapshot, stateVersion, label, readMessages, run }: Change): boolean {
+function isPlainStep(change: Change): boolean {
+  const { guard, creates, operation, snapshot, stateVersion, label, readMessages, chunks, run } = change
   if (guard.kind !== 'lease' || creates !== undefined || operation !== undefined || snapshot !== undefined) return false
-  if (stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
+  if (stateVersion !== undefined || label !== undefined || readMessages !== undefined || chunks !== undefined) return false
   if (run === undefined) return true
   const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined
   return isStill && run.hasNewInput === undefined && run.setsEnd === undefined
