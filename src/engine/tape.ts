@@ -19,6 +19,8 @@ export interface Tape {
   readonly patches: readonly { readonly patch: Payload; readonly version: number | null }[]
   /** For each recorded ctx.update, by its count: how many of `patches` it needs applied. */
   readonly updates: ReadonlyMap<number, RecordedUpdate>
+  /** Streams that the function itself writes to. */
+  readonly streams: ReadonlySet<string>
   /** Which continuation of the run this is, from 1. */
   readonly number: number
   /** When the run was last retried, by the store's clock. */
@@ -75,6 +77,8 @@ export interface CallHistory {
   deaths: number
   /** Its last attempt began and has not ended. */
   isRunning: boolean
+  /** Streams to which the attempt that is running writes. */
+  opened?: { readonly attempt: number; readonly names: Set<string> }
   /** Store time before which the next attempt must not begin. */
   retryAt?: number
   /** What was decided after the last failure, where it was not another attempt. */
@@ -96,6 +100,7 @@ export const emptyTape: Tape = {
   values: new Map(),
   patches: [],
   updates: new Map(),
+  streams: new Set(),
   number: 1,
   usage: noUsage,
   raised: {},
@@ -106,6 +111,11 @@ export function callKey(kind: CallKind, path: string, count: number): CallKey {
   return `${kind}:${path}#${count}`
 }
 
+export function parseCallKey(key: CallKey): { path: string; count: number } {
+  const end = key.lastIndexOf('#')
+  return { path: key.slice(key.indexOf(':') + 1, end), count: Number(key.slice(end + 1)) }
+}
+
 export function readTape(records: readonly LogRecord[], codec: Codec, runId: string): Tape {
   const calls = new Map<CallKey, CallHistory>()
   const values = new Map<CallKey, unknown>()
@@ -113,6 +123,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   const patches: { patch: Payload; version: number | null }[] = []
   const outcomes = new Map<CallKey, Outcome>()
   const undone = new Set<number>()
+  const streams = new Set<string>()
   let number = 1
   let retriedAt: number | undefined
   let order: Order | undefined
@@ -133,6 +144,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const key = callKey(kind, record.step ?? '', record.count)
     const history = call(kind, record)
     history.isRunning = false
+    delete history.opened
     const isSkip = record.type === 'step_skipped' || record.type === 'effect_skipped'
     const { seq, payload } = record
     history.outcome = { key, seq, payload, isFailure, patchCount: patches.length, ...(isSkip && { isSkip }) }
@@ -221,8 +233,19 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'step_started': {
         const history = call('step', record)
         history.isRunning = true
+        delete history.opened
         const { inputFingerprint } = data<{ inputFingerprint?: string }>(record)
         if (inputFingerprint !== undefined) history.inputFingerprint = inputFingerprint
+        break
+      }
+      case 'stream_opened': {
+        const { stream } = data<{ stream: string }>(record)
+        if (record.step === null) streams.add(stream)
+        else {
+          const history = call('step', record)
+          history.opened ??= { attempt: record.attempt, names: new Set() }
+          history.opened.names.add(stream)
+        }
         break
       }
       case 'step_failed':
@@ -231,6 +254,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         const { next, retryAt, counts, error, open } = data<FailureData>(record)
         const history = call(kind, record)
         history.isRunning = false
+        delete history.opened
         if (counts !== false) history.failures++
         if (error !== undefined) history.lastError = error
         delete history.next
@@ -315,6 +339,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     values,
     patches,
     updates,
+    streams,
     number,
     undone,
     usage,
