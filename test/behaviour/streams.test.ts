@@ -9,7 +9,9 @@ const noRetry = { retry: { attempts: 1 } }
 const atOnce = { retry: { attempts: 3, minMs: 0, maxMs: 0, jitter: false } } as const
 
 async function all(run: RunHandle, name: string, options: { from?: number } = {}): Promise<StreamItem[]> {
-  return Array.fromAsync(run.stream(name, options))
+  const items: StreamItem[] = []
+  for await (const item of run.stream(name, options)) items.push(item)
+  return items
 }
 
 /** What a reader shows that keeps its text by part, as the guide says. */
@@ -39,7 +41,7 @@ onEveryStore('a stream', (scene) => {
     )
     const hf = await scene.open({ workflows: [answer] })
     const reader = await scene.open({ worker: false })
-    await hf.start(answer, null, { id: 'r' })
+    await hf.start(answer, undefined, { id: 'r' })
     const items: StreamItem[] = []
     for await (const item of (await reader.runs.get('r')).stream<string>('tokens')) {
       items.push(item)
@@ -58,7 +60,7 @@ onEveryStore('a stream', (scene) => {
       }),
     )
     const hf = await scene.open({ workflows: [answer] })
-    const run = await hf.start(answer, null)
+    const run = await hf.start(answer)
     await run.result()
     const first: StreamItem[] = []
     for await (const item of run.stream('numbers')) {
@@ -98,7 +100,7 @@ onEveryStore('a stream', (scene) => {
       }),
     )
     const hf = await scene.open({ workflows: [answer] })
-    const run = await hf.start(answer, null)
+    const run = await hf.start(answer)
     await run.result()
     const chunks = (await all(run, 'all')).map(({ chunk }) => chunk)
     expect(chunks).toEqual([...values, { at: 1 }, 'x'.repeat(300_000), new Uint8Array([0, 255])])
@@ -115,7 +117,7 @@ onEveryStore('a stream', (scene) => {
       await stream.write('f')
     })
     const hf = await scene.open({ workflows: [answer] })
-    const run = await hf.start(answer, null)
+    const run = await hf.start(answer)
     await run.result()
     const items = await all(run, 'lines')
     expect(items.map(({ chunk, step }) => [step, chunk])).toEqual([
@@ -138,7 +140,7 @@ onEveryStore('a stream', (scene) => {
       await ctx.step('rest', () => new Promise<never>(() => {}))
     })
     const { hf, dead } = await scene.openMortal({ workflows: [answer] }, { after: 'step_completed' })
-    const run = await hf.start(answer, null, { id: 'r' })
+    const run = await hf.start(answer, undefined, { id: 'r' })
     await dead
     const other = await scene.open({ worker: false })
     const { value } = await (await other.runs.get(run.id)).stream('tokens').next()
@@ -159,7 +161,7 @@ onEveryStore('a stream', (scene) => {
     const counting = (store: Parameters<typeof wrapStore>[0]) =>
       wrapStore(store, { before: (act) => void (act === 'commit' && writes++) })
     const hf = await scene.openWrapped(counting, { workflows: [answer] })
-    const run = await hf.start(answer, null)
+    const run = await hf.start(answer)
     const started = performance.now()
     await run.result()
     const elapsedMs = performance.now() - started
@@ -185,7 +187,7 @@ onEveryStore('a stream', (scene) => {
       ),
     )
     const hf = await scene.open({ workflows: [answer] })
-    const run = await hf.start(answer, null)
+    const run = await hf.start(answer)
     const live: StreamItem[] = []
     for await (const item of run.stream('tokens')) {
       live.push(item)
@@ -231,7 +233,7 @@ onEveryStore('a stream', (scene) => {
       )
     })
     const hf = await scene.open({ workflows: [answer] })
-    const run = await hf.start(answer, null)
+    const run = await hf.start(answer)
     await run.result()
     expect(shown(await all(run, 'tokens'))).toBe('1.1 2.2 ')
   })
@@ -251,7 +253,7 @@ onEveryStore('a stream', (scene) => {
       await ctx.stream('tokens').write('e')
     })
     const mortal = await scene.openMortal({ workflows: [answer] })
-    await mortal.hf.start(answer, null, { id: 'r' })
+    await mortal.hf.start(answer, undefined, { id: 'r' })
     const reader = await scene.open({ worker: false })
     const live: StreamItem[] = []
     const run = await reader.runs.get('r')
@@ -287,7 +289,7 @@ onEveryStore('a stream', (scene) => {
     const paused = (store: Parameters<typeof wrapStore>[0]) =>
       wrapStore(store, { before: (act) => (act === 'renew' ? new Promise(() => {}) : undefined) })
     const zombie = await scene.openWrapped(paused, { workflows: [answer], worker: { closeGraceMs: 0 } })
-    const run = await zombie.start(answer, null, { id: 'r' })
+    const run = await zombie.start(answer, undefined, { id: 'r' })
     await run.stream('tokens').next()
     scene.advance(11_000)
     const heir = await scene.open({ workflows: [answer] })
@@ -307,7 +309,7 @@ onEveryStore('a stream', (scene) => {
       }),
     )
     const hf = await scene.open({ workflows: [answer] })
-    const run = await hf.start(answer, null)
+    const run = await hf.start(answer)
     const items: StreamItem[] = []
     for await (const item of run.stream('tokens')) {
       items.push(item)
@@ -338,7 +340,7 @@ onEveryStore('a stream', (scene) => {
       ),
     )
     const hf = await scene.open({ workflows: [answer] })
-    const run = await hf.start(answer, null)
+    const run = await hf.start(answer)
     await run.result()
     expect((await all(run, 'tokens')).map(({ chunk }) => chunk)).toEqual(['1', undefined, '2'])
   })
@@ -387,7 +389,7 @@ onEveryStore('a stream', (scene) => {
       })
     })
     const hf = await scene.open({ workflows: [answer] })
-    const run = await hf.start(answer, null)
+    const run = await hf.start(answer)
     await run.result()
     expect(codes).toEqual(['value_not_storable', 'invalid_id', 'nested_call', 'nested_call', 'value_not_storable', 'invalid_id'])
     expect(await all(run, 'x')).toEqual([])
@@ -432,7 +434,7 @@ onEveryStore('a stream', (scene) => {
       ),
     )
     const hf = await scene.openWrapped(away, { workflows: [answer] })
-    const run = await hf.start(answer, null)
+    const run = await hf.start(answer)
     await run.result()
     expect(reached).toEqual(['waits at 10', 'queue_full'])
     const items = await all(run, 'big')
@@ -450,7 +452,7 @@ onEveryStore('a stream', (scene) => {
     )
     const hf = await scene.open({ workflows: [answer] })
     const reader = await scene.open({ worker: false })
-    await hf.start(answer, null, { id: 'r' })
+    await hf.start(answer, undefined, { id: 'r' })
     const run = await reader.runs.get('r')
     const leaving = new AbortController()
     const seen: unknown[] = []
@@ -479,7 +481,7 @@ onEveryStore('a stream', (scene) => {
       ),
     )
     const hf = await scene.open({ workflows: [answer] })
-    const run = await hf.start(answer, null, { id: 'r' })
+    const run = await hf.start(answer, undefined, { id: 'r' })
     await run.result()
     const before = await all(run, 'tokens')
     expect(before.length).toBe(401)
@@ -505,7 +507,7 @@ onEveryStore('a stream', (scene) => {
       )
     })
     const hf = await scene.open({ workflows: [answer] })
-    const run = await hf.start(answer, null)
+    const run = await hf.start(answer)
     await failureOf(run)
     expect(shown(await all(run, 'tokens'))).toBe('a')
     isBroken = false

@@ -1,5 +1,6 @@
 import type { Payload } from '../../model/payload.ts'
 import type { Change, NewRun, RunChange } from '../../store/change.ts'
+import { chunksJson } from './chunks.ts'
 import { BigintColumn } from './columns.ts'
 import type { EventColumns } from './event-columns.ts'
 import { operationJson } from './operations.ts'
@@ -48,6 +49,7 @@ function changeJson(change: Change, extras: Extras): object {
     ...(readMessages === undefined ? {} : { read: readMessages.filter(Number.isSafeInteger) }),
     ...guardJson(guard),
     ...(to === undefined ? {} : runJson(to)),
+    ...(change.chunks === undefined ? {} : { chunks: chunksJson(change, extras) }),
     ...(operation === undefined
       ? {}
       : { operation: operationJson(owner, operation, (payload, checksum) => extras.add(payload, checksum)) }),

@@ -146,7 +146,8 @@ function isOf(place: LeasePlace, { owner, threadId, runId }: Change): boolean {
   return place.runId === runId && place.threadId === threadId && place.owner === owner
 }
 
-function isHeldKind({ creates, operation, label, readMessages, run, guard }: Change): boolean {
+function isHeldKind({ creates, operation, label, readMessages, chunks, run, guard }: Change): boolean {
+  if (chunks !== undefined) return false
   if (creates !== undefined || operation !== undefined || label !== undefined || readMessages !== undefined) return false
   return run?.waitKey === undefined && guard.kind === 'lease' && Number.isSafeInteger(guard.epoch)
 }
@@ -163,6 +164,7 @@ function isStart({
   snapshot,
   stateVersion,
   readMessages,
+  chunks,
 }: Change): boolean {
   if (guard.kind !== 'none' || runId !== null || events.length > 0 || creates?.length !== 1) return false
   if (
@@ -170,7 +172,8 @@ function isStart({
     operation !== undefined ||
     snapshot !== undefined ||
     stateVersion !== undefined ||
-    readMessages !== undefined
+    readMessages !== undefined ||
+    chunks !== undefined
   )
     return false
   const [create] = creates

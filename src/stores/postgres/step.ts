@@ -105,9 +105,17 @@ export function readStepAnswer(text: string, change: Change, leases: Leases): An
   return { now, answers: [{ ok: false, refusal: 'lease_lost' }] }
 }
 
-function isLoneStep({ events, run, creates, operation, snapshot, stateVersion, label, readMessages }: Change): boolean {
+function isLoneStep(change: Change): boolean {
+  const { events, run, creates, operation, snapshot, stateVersion, label, readMessages, chunks } = change
   if (events.length === 0 || events.length > 2 || creates !== undefined || operation !== undefined) return false
-  if (snapshot !== undefined || stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
+  if (
+    snapshot !== undefined ||
+    stateVersion !== undefined ||
+    label !== undefined ||
+    readMessages !== undefined ||
+    chunks !== undefined
+  )
+    return false
   if (events.some(({ payload, patch }) => payload instanceof Uint8Array || patch instanceof Uint8Array)) return false
   if (run === undefined) return true
   const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined

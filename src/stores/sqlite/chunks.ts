@@ -39,15 +39,12 @@ interface RunNumber {
 
 export function prepareReadChunks(db: Database) {
   const columns = 'c.stream, c.first, c.size, c.tape, c.step, c.count, c.attempt, c.payload, c.checksum'
-  const from = 'FROM holdfast_runs r JOIN holdfast_chunks c ON c.run = r.id WHERE r.owner = ? AND r.run_id = ? AND c.stream = ?'
-  // The record that holds the offset is the last that begins at or before it.
-  const all = prepare(
-    db,
-    `SELECT ${columns} ${from} AND c.first >= coalesce(
-       (SELECT max(b.first) FROM holdfast_chunks b WHERE b.run = r.id AND b.stream = c.stream AND b.first <= ?), 0)
-     ORDER BY c.first LIMIT ?`,
-  )
-  const aborts = prepare(db, `SELECT ${columns} ${from} AND c.payload IS NULL AND c.first >= ? ORDER BY c.first LIMIT ?`)
+  const findRun = prepare(db, 'SELECT id FROM holdfast_runs WHERE owner = ? AND run_id = ?').pluck()
+  // The record that holds an offset is the last that begins at or before it.
+  const findFirst = prepare(db, 'SELECT max(first) FROM holdfast_chunks WHERE run = ? AND stream = ? AND first <= ?').pluck()
+  const from = `SELECT ${columns} FROM holdfast_chunks c WHERE c.run = ? AND c.stream = ? AND c.first >= ?`
+  const all = prepare(db, `${from} ORDER BY c.first LIMIT ?`)
+  const aborts = prepare(db, `${from} AND c.payload IS NULL ORDER BY c.first LIMIT ?`)
   const lengths = prepare(
     db,
     'SELECT stream, max(first + size) AS length FROM holdfast_chunks WHERE run = ? GROUP BY stream ORDER BY stream',
@@ -56,9 +53,16 @@ export function prepareReadChunks(db: Database) {
   return {
     readChunks(query: ChunkQuery): readonly ChunkRecord[] {
       const { owner, runId, stream, limit, abortsOnly } = query
-      const rows = (abortsOnly === true ? aborts : all).all(owner, runId, stream, query.from, Math.max(0, limit)) as ChunkRow[]
-      const records = rows.map((row) => toChunks(row, query)).filter(({ offset, size }) => offset + size > query.from)
-      return abortsOnly === true ? records : verifyGapless(query, records, query.from)
+      const run = findRun.get(owner, runId) as number | undefined
+      if (run === undefined) return []
+      if (abortsOnly === true) return read(aborts.all(run, stream, query.from, Math.max(0, limit)), query)
+      const first = (findFirst.get(run, stream, query.from) as number | null) ?? 0
+      const records = read(all.all(run, stream, first, Math.max(0, limit)), query)
+      return verifyGapless(
+        query,
+        records.filter(({ offset, size }) => offset + size > query.from),
+        query.from,
+      )
     },
     streamsOf: (run: number) => lengths.all(run) as { stream: string; length: number }[],
   }
@@ -74,6 +78,10 @@ interface ChunkRow {
   readonly attempt: number
   readonly payload: string | Buffer | null
   readonly checksum: number
+}
+
+function read(rows: unknown[], query: ChunkQuery): ChunkRecord[] {
+  return (rows as ChunkRow[]).map((row) => toChunks(row, query))
 }
 
 function toChunks(row: ChunkRow, { owner, runId }: ChunkQuery): ChunkRecord {

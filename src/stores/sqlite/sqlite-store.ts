@@ -122,7 +122,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     readLog: (query) => read(({ reads }) => reads.readLog(query)),
     readSnapshot: (query) => read(({ reads }) => reads.readSnapshot(query)),
     listCheckpoints: (query) => read(({ reads }) => reads.listCheckpoints(query)),
-    readChunks: (query) => readOne(({ chunks }) => chunks.readChunks(query)),
+    readChunks: (query) => read(({ chunks }) => chunks.readChunks(query)),
     readOperation: (key) => readOne(({ reads }) => reads.readOperation(key)),
 
     scanThreads: (query) => read(({ images }) => images.scanThreads(query)),

@@ -11,4 +11,4 @@ const answer = workflow('answer', (ctx) =>
   }),
 )
 const hf = await open(process.argv[2] as string, { workflows: [answer] })
-await hf.start(answer, null, { id: 'answer' })
+await hf.start(answer, undefined, { id: 'answer' })
