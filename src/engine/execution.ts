@@ -689,8 +689,8 @@ export class Execution {
     const tapeNumber = this.tape.number + 1
     // What was riding belongs to the old tape; the new one begins with a commit of its own, in the same batch.
     this.streams.end()
-    const hasMore = this.#writer.hasRiding || this.streams.hasPending
-    const before = hasMore ? this.#writer.change([], { isCheckpoint: true }) : null
+    const isCheckpoint = this.#writer.hasRiding
+    const before = isCheckpoint || this.streams.hasPending ? this.#writer.change([], { isCheckpoint }) : null
     this.#writer.startNextTape()
     const change = this.#writer.change([event], { hasProgress: true })
     // From here on nothing of the old tape may be written: it would land on the new one.

@@ -356,6 +356,7 @@ onEveryStore('a stream', (scene) => {
         },
         atOnce,
       )
+      await ctx.stream('tokens').write(turn < 3 ? '… ' : 'end')
       if (turn < 3) await ctx.continueAs(turn + 1)
     })
     const hf = await scene.open({ workflows: [answer] })
@@ -364,7 +365,7 @@ onEveryStore('a stream', (scene) => {
     const items = await all(run, 'tokens')
     expect(offsetsOf(items)).toEqual(upTo(items.length))
     const kept = items.filter(({ isAborted }) => !isAborted)
-    expect(kept.map(({ chunk }) => chunk).join('')).toBe('1:1.1 2:2.2 3:3.1 ')
+    expect(kept.map(({ chunk }) => chunk).join('')).toBe('1:1.1 … 2:2.2 … 3:3.1 end')
   })
 
   it('is refused what cannot be stored, in a body when it is the ctx of the function, and by a bad name', async () => {
