@@ -123,11 +123,14 @@ async function load(engine: Engine, claim: Claim): Promise<Loaded> {
 /** Asked for only where the function itself writes to streams. */
 async function countWritten(store: Store, { owner, id: runId }: Run, { streams, number }: Tape): Promise<Map<string, number>> {
   const written = new Map<string, number>()
-  for (const stream of streams) {
+  for (const [stream, { isStale }] of streams) {
     let count = 0
+    if (isStale) continue
     for (let from = 0; ; ) {
       const records = await store.readChunks({ owner, runId, stream, from, limit: 100 })
-      for (const { tape, step, size } of records) if (tape === number && step === null) count += size
+      for (const { tape, step, size, payload } of records) {
+        if (tape === number && step === null) count = payload === null ? 0 : count + size
+      }
       const last = records.at(-1)
       if (last === undefined) break
       from = last.offset + last.size
@@ -166,11 +169,13 @@ async function executeTape(execution: Execution, claim: Claim, input: unknown, i
 function rideBeginning(execution: Execution, claim: Claim): void {
   if (claim.run.tapeSeq === null) execution.ride(execution.event('run_started', null, { count: 1 }))
   // Whoever reads along drops what an attempt wrote that will be made again.
-  for (const [key, { opened, isRunning, outcome }] of execution.tape.calls) {
-    if (opened === undefined || !isRunning || outcome !== undefined) continue
+  const { number: tape, calls, streams } = execution.tape
+  for (const [key, { opened = [], outcome }] of calls) {
+    if (outcome !== undefined) continue
     const { path: step, count } = parseCallKey(key)
-    execution.streams.abortWriter({ tape: execution.tape.number, step, count, attempt: opened.attempt }, opened.names)
+    for (const { attempt, stream } of opened) execution.streams.abortWriter({ tape, step, count, attempt }, [stream])
   }
+  for (const [stream, { isStale }] of streams) if (isStale) execution.streams.reopen(stream)
   if (claim.takenFrom === null) return
   const { holder, why, leaseUntil } = claim.takenFrom
   const data = { holder, why, leaseUntil, epoch: claim.run.epoch, running: runningCalls(execution.tape) }

@@ -375,7 +375,8 @@ export class Execution {
 
   /** Changes an operation that somebody else may have changed first; says whether it was done. What was riding goes before. */
   async tryOperation(operation: OperationChange): Promise<boolean> {
-    const before = this.#writer.hasRiding ? this.#write(this.#writer.change([], {})) : null
+    const hasMore = this.#writer.hasRiding || this.streams.hasPending
+    const before = hasMore ? this.#write(this.#writer.change([], {})) : null
     const answers = await Promise.all([before, this.#write(this.#writer.change([], { operation }))])
     for (const answer of answers) if (answer !== null && !answer.ok && this.#hasEnded) throw this.#refused(answer.refusal)
     return answers[1]?.ok === true

@@ -26,6 +26,7 @@ const longText = 8 * 1024
  *   R3  The log knows who writes to a stream (stream_opened) no later than the stream itself: after a death the next execution
  *       can mark what was left open without looking for it.
  *   R4  The n-th chunk that the function itself writes in a tape is written once: a replay counts those that are there and skips them.
+ *       After a retry or a rollback, when it may go another way, they are void and all are written anew.
  */
 export class RunStreams {
   readonly #options: RunStreamsOptions
@@ -123,6 +124,13 @@ export class RunStreams {
     if (this.#hasEnded) return
     for (const stream of names) this.#push({ writer, stream, chunks: null, bytes: 0 })
     this.#schedule()
+  }
+
+  /** What the function wrote to a stream is void, because it may go another way now: it writes all of it anew. */
+  reopen(name: string): void {
+    this.abortWriter(this.#function, [name])
+    this.#functionStreams.set(name, { count: 0, stored: 0, isOpen: true })
+    this.#options.onOpen(null, 0, name)
   }
 
   /** The execution ends: attempts that are under way are void, and nothing is gathered any more. The last change takes along the rest. */

@@ -2,7 +2,7 @@ import { type RunHandle, type StreamItem, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
 import { startProgram } from './programs.ts'
-import { codeOfRejection, eventTypes, failureOf, gate } from './runs.ts'
+import { becomes, codeOfRejection, eventTypes, failureOf, gate } from './runs.ts'
 import { onEverySharedStore, onEveryStore } from './stores.ts'
 
 const noRetry = { retry: { attempts: 1 } }
@@ -515,6 +515,41 @@ onEveryStore('a stream', (scene) => {
     await run.retry()
     await run.result()
     expect(shown(await all(run, 'tokens'))).toBe('ab')
+  })
+
+  it('of a run that is retried or rolled back says what it says now, not what it said then', async () => {
+    let model = 'bad'
+    const answer = workflow('answer', async (ctx) => {
+      const stream = ctx.stream('tokens')
+      await stream.write('a ')
+      await ctx.step('kept', (step) => step.stream('tokens').write('kept '))
+      await ctx.checkpoint('kept')
+      const said = await ctx.step('say', async (step) => {
+        await step.stream('tokens').write(`${model} `)
+        return model
+      })
+      await stream.write(said === 'bad' ? 'sorry ' : 'fine ')
+      if (said === 'bad') throw new Error('no good')
+    })
+    const hf = await scene.open({ workflows: [answer] })
+    const run = await hf.start(answer)
+    await failureOf(run)
+    expect(
+      shown(await all(run, 'tokens'))
+        .split(' ')
+        .sort()
+        .join(' ')
+        .trim(),
+    ).toBe('a bad kept sorry')
+    model = 'good'
+    await run.rollback('kept')
+    await becomes(run, 'paused')
+    await run.resume()
+    await run.result()
+    const items = await all(run, 'tokens')
+    expect(offsetsOf(items)).toEqual(upTo(items.length))
+    const kept = items.filter(({ isAborted }) => !isAborted).map(({ chunk }) => chunk)
+    expect(kept).toEqual(['kept ', 'a ', 'good ', 'fine '])
   })
 })
 
