@@ -11,7 +11,6 @@ export interface KnownNames {
   readonly threadIds: ReadonlySet<string>
   readonly runIds: ReadonlySet<string>
   readonly operationKeys: ReadonlySet<string>
-  readonly streams: ReadonlySet<string>
 }
 
 /** All that can be read of one owner. */
@@ -22,7 +21,6 @@ export interface OwnerContents {
   readonly threads: readonly ThreadContents[]
   readonly inboxes: readonly { readonly runId: string; readonly messages: readonly Message[] }[]
   readonly operations: readonly Operation[]
-  readonly streams: readonly { readonly runId: string; readonly records: readonly ChunkRecord[] }[]
 }
 
 export interface ThreadContents {
@@ -30,6 +28,7 @@ export interface ThreadContents {
   readonly log: readonly LogRecord[]
   readonly checkpoints: readonly CheckpointRow[]
   readonly snapshots: readonly Snapshot[]
+  readonly streams: readonly { readonly runId: string; readonly records: readonly ChunkRecord[] }[]
 }
 
 /** Reads everything that the store shows under the given names. */
@@ -63,16 +62,11 @@ async function readOwner(store: Store, owner: string, names: KnownNames): Promis
     const messages = await store.readInbox({ owner, runId })
     return messages.length === 0 ? null : { runId, messages }
   })
-  const streams = await readAll(names.runIds, async (runId) => {
-    const records: ChunkRecord[] = []
-    for (const stream of names.streams) records.push(...(await readAllChunks(store, { owner, runId, stream })))
-    return records.length === 0 ? null : { runId, records }
-  })
   const operations = await readAll(names.operationKeys, (key) => store.readOperation({ owner, key }))
   const runs = await listAllRuns(store, { owner, limit: 50 })
   const listed = await listAllThreads(store, { owner, limit: 50 })
   const listedThreadIds = listed.filter(({ deletedAt }) => deletedAt === null).map(({ threadId }) => threadId)
-  return { owner, runs, listedThreadIds, threads, inboxes, operations, streams }
+  return { owner, runs, listedThreadIds, threads, inboxes, operations }
 }
 
 /** A stream from its beginning, page by page. */
@@ -108,7 +102,12 @@ async function readThreadContents(store: Store, thread: Thread): Promise<ThreadC
   }
   const log = await store.readLog({ owner, threadId })
   const checkpoints = await store.listCheckpoints({ owner, threadId })
-  return { thread, log, checkpoints, snapshots }
+  const streams: { runId: string; records: ChunkRecord[] }[] = []
+  for (const { run, streams: found } of (await store.readThreadImage({ owner, threadId }))?.runs ?? []) {
+    const runId = run.id
+    for (const { stream } of found) streams.push({ runId, records: await readAllChunks(store, { owner, runId, stream }) })
+  }
+  return { thread, log, checkpoints, snapshots, streams }
 }
 
 async function listAll<Item>(

@@ -52,7 +52,6 @@ export class Scene {
     threadIds: new Set<string>(),
     runIds: new Set<string>(),
     operationKeys: new Set<string>(),
-    streams: new Set<string>(),
   }
 
   constructor(opened: OpenedStore, clock: { offsetMs: number }) {
@@ -85,7 +84,6 @@ export class Scene {
       this.names.threadIds.add(change.threadId)
       if (change.runId !== null) this.names.runIds.add(change.runId)
       if (change.operation !== undefined) this.names.operationKeys.add(change.operation.key)
-      for (const { stream } of change.chunks ?? []) this.names.streams.add(stream)
       for (const create of change.creates ?? []) {
         this.names.owners.add(create.owner)
         this.names.threadIds.add(create.threadId)
