@@ -4,6 +4,7 @@ export type { Debug } from './client/debug.ts'
 export { Holdfast, type RunFilter } from './client/holdfast.ts'
 export type { InboxItem, OpenQuestion, StoppedRun, UnsureEffect } from './client/inbox.ts'
 export type { RunEvent } from './client/read-events.ts'
+export type { StreamItem, StreamOptions } from './client/read-stream.ts'
 export type { Resolution } from './client/resolve-effect.ts'
 export type { RunHandle, RunInfo } from './client/run-handle.ts'
 export type { StartOptions } from './client/start-run.ts'
@@ -21,6 +22,7 @@ export type {
   OpenStep,
   StepHandle,
   StepOptions,
+  StreamWriter,
   WaitForOptions,
 } from './engine/context.ts'
 export { type AnyWorkflow, type Workflow, type WorkflowOptions, workflow } from './engine/workflow.ts'

@@ -1,5 +1,6 @@
 import { isOutage } from '../engine/committer.ts'
 import { HoldfastError } from '../model/errors.ts'
+import { checkId } from '../model/ids.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { RunKey, Thread } from '../store/store.ts'
@@ -7,6 +8,8 @@ import { checkpointSeq } from './checkpoint-seq.ts'
 import { cancelRun, pauseRun, readRun, resumeRun, retryRun, rollbackRun } from './control-run.ts'
 import type { Core } from './core.ts'
 import { type RunEvent, readEnd, readEvents } from './read-events.ts'
+import { readStream, type StreamItem, type StreamOptions } from './read-stream.ts'
+import { sooner } from './sooner.ts'
 
 /** What is known of a run. Times are ms since 1970, by the store's clock. */
 export interface RunInfo {
@@ -115,6 +118,14 @@ export class RunHandle<Output = unknown> {
       if (isTerminal(run.status) || this.#core.waiters.isClosed) return
       await next
     }
+  }
+
+  /**
+   * What the run writes to a stream: first what is there, from offset `from` on, then what comes, until the run has ended. Works from any
+   * process; a reader that lost its connection goes on with `from: last.offset + 1`.
+   */
+  stream<Chunk = unknown>(name: string, options: StreamOptions = {}): AsyncGenerator<StreamItem<Chunk>, void, void> {
+    return readStream<Chunk>(this.#core, { ...this.#key, stream: checkId('stream name', name) }, () => this.#read(), options)
   }
 
   /** Stops the run at its next safe point. Survives restarts; `resume` lets it go on. */
@@ -240,25 +251,6 @@ async function readUsage(core: Core, run: Run, steps: number): Promise<UsageTota
     },
     { ...noUsage, steps },
   )
-}
-
-/** The promise, or the time, or the signal: whichever is first. */
-async function sooner(promise: Promise<void>, ms: number, signal: AbortSignal | undefined): Promise<void> {
-  if (ms === Number.POSITIVE_INFINITY && signal === undefined) return promise
-  // One that was aborted while the run was read says nothing any more.
-  if (signal?.aborted === true) return
-  let timer: NodeJS.Timeout | undefined
-  let onAbort: (() => void) | undefined
-  await Promise.race([
-    promise,
-    new Promise<void>((resolve) => {
-      if (ms !== Number.POSITIVE_INFINITY) timer = setTimeout(resolve, Math.min(ms, 2_147_483_647))
-      onAbort = resolve
-      signal?.addEventListener('abort', onAbort, { once: true })
-    }),
-  ])
-  clearTimeout(timer)
-  if (onAbort !== undefined) signal?.removeEventListener('abort', onAbort)
 }
 
 function stillRunning(run: Run, timeoutMs: number | undefined): HoldfastError {

@@ -53,6 +53,12 @@ export class Calls {
     return frames.run({ calls: this, scope: outer === '' ? name : `${outer}/${name}`, body: null }, fn)
   }
 
+  /** Refuses what belongs to the function itself inside a body. */
+  refuseInBody(method: string, name: string): void {
+    const body = this.#frame()?.body ?? null
+    if (body !== null) throw this.#nestedCall('value', method, body, name)
+  }
+
   /** Runs a step's body: recording calls on ctx are refused inside. */
   inBody<T>(path: string, fn: () => T): T {
     return frames.run({ calls: this, scope: '', body: path }, fn)
@@ -76,11 +82,11 @@ export class Calls {
     return frame?.calls === this ? frame : undefined
   }
 
-  #nestedCall(kind: CallKind, name: string, body: string): HoldfastError {
+  #nestedCall(kind: CallKind, name: string, body: string, shown = name): HoldfastError {
     const method = methods[kind] ?? name
     return new HoldfastError(
       'nested_call',
-      `ctx.${method}("${name}") was called inside the body of step "${body}" of run "${this.#runId}". ` +
+      `ctx.${method}("${shown}") was called inside the body of step "${body}" of run "${this.#runId}". ` +
         'A body can use its step handle; move recording calls on ctx out of it, or use ctx.scope to group steps.',
       { details: { runId: this.#runId, step: body } },
     )

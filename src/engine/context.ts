@@ -64,6 +64,11 @@ export interface Context<State = Record<string, unknown>> {
   random(): number
   /** A v4 UUID, recorded. */
   uuid(): string
+  /**
+   * An ordered durable output of the run, which `run.stream(name)` reads from any process while it is written. Of the chunks
+   * that the function itself writes a replay skips those that are stored. Inside a step's body it is `step.stream`.
+   */
+  stream(name: string): StreamWriter
   /** A log line joined to the run. */
   log(message: string, data?: Readonly<Record<string, unknown>>): void
 }
@@ -76,11 +81,22 @@ export interface StepHandle<State = Record<string, unknown>> {
   readonly key: string
   /** Aborted on time-out, cancel, a lost lease and shutdown. */
   readonly signal: AbortSignal
+  /** An ordered durable output of the run: model tokens. If the attempt fails, its chunks are marked as void for the readers. */
+  stream(name: string): StreamWriter
   /** Changes the state when the step's result is recorded; the recipe runs then. */
   update(recipe: (draft: State) => unknown): void
   /** Books what this attempt took on the run's account; kept although the attempt fails. */
   usage(usage: Usage): void
   log(message: string, data?: Readonly<Record<string, unknown>>): void
+}
+
+/** The writing end of a stream. */
+export interface StreamWriter {
+  /**
+   * Appends a chunk: any value that can be stored. Chunks are gathered and written together, about 20 times a second, and no later
+   * than the step's result. Await it for back-pressure: it resolves when there is room, which is nearly always at once.
+   */
+  write(chunk: unknown): Promise<void>
 }
 
 export interface StepOptions<T> {

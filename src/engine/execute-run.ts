@@ -1,7 +1,7 @@
 import type { Codec } from '../model/codec.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import type { Logger } from '../model/logger.ts'
-import { poisonLimit } from '../model/run.ts'
+import { poisonLimit, type Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import type { Claim, Store } from '../store/store.ts'
@@ -12,7 +12,7 @@ import { Execution, type ExecutionEnd } from './execution.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
 import { RunContext } from './run-context.ts'
-import { countDeath, emptyTape, readTape, runningCalls, type Tape } from './tape.ts'
+import { countDeath, emptyTape, parseCallKey, readTape, runningCalls, type Tape } from './tape.ts'
 import { catchUp, emptyState, type HeadStateCache, loadState, type StateAt } from './thread-state.ts'
 import type { AnyWorkflow, Registry } from './workflow.ts'
 
@@ -42,7 +42,7 @@ export async function executeRun(
 ): Promise<ExecutionEnd> {
   const loaded = await load(engine, claim).catch((error: unknown) => error)
   if (loaded instanceof Error || !isLoaded(loaded)) return quarantine(engine, workflow, claim, loaded, onExecution)
-  let { tape, base, input } = loaded
+  let { tape, base, input, written } = loaded
   const { origin } = loaded
   let headSeq = claim.thread.headSeq
   let isFirst = true
@@ -56,6 +56,7 @@ export async function executeRun(
       headSeq,
       startsTape: isFirst && claim.run.tapeSeq === null,
       origin,
+      written,
     })
     onExecution(execution)
     const end = await executeTape(execution, claim, input, isFirst)
@@ -65,6 +66,7 @@ export async function executeRun(
     base = end.base
     headSeq = end.base.seq
     input = end.input
+    written = new Map()
     isFirst = false
   }
 }
@@ -74,6 +76,8 @@ interface Loaded {
   readonly base: StateAt
   readonly input: unknown
   readonly origin: RunOrigin
+  /** How many chunks the function has written in this tape, by stream. */
+  readonly written: ReadonlyMap<string, number>
 }
 
 function isLoaded(value: unknown): value is Loaded {
@@ -99,7 +103,7 @@ async function load(engine: Engine, claim: Claim): Promise<Loaded> {
         : cached !== undefined
           ? await catchUp(store, codec, thread, cached, thread.headSeq)
           : await loadState(store, codec, thread, thread.headSeq)
-    return { tape: emptyTape, base, input, origin }
+    return { tape: emptyTape, base, input, origin, written: new Map() }
   }
   const records = await store.readLog({
     owner: run.owner,
@@ -113,7 +117,27 @@ async function load(engine: Engine, claim: Claim): Promise<Loaded> {
   const tape = readTape(records, codec, run.id)
   // This takeover is a death too, for what was running.
   if (claim.takenFrom !== null) for (const key of runningCalls(tape)) countDeath(tape, key)
-  return { tape, base, input, origin }
+  return { tape, base, input, origin, written: await countWritten(store, run, tape) }
+}
+
+/** Asked for only where the function itself writes to streams. */
+async function countWritten(store: Store, { owner, id: runId }: Run, { streams, number }: Tape): Promise<Map<string, number>> {
+  const written = new Map<string, number>()
+  for (const [stream, { isStale }] of streams) {
+    let count = 0
+    if (isStale) continue
+    for (let from = 0; ; ) {
+      const records = await store.readChunks({ owner, runId, stream, from, limit: 100 })
+      for (const { tape, step, size, payload } of records) {
+        if (tape === number && step === null) count = payload === null ? 0 : count + size
+      }
+      const last = records.at(-1)
+      if (last === undefined) break
+      from = last.offset + last.size
+    }
+    written.set(stream, count)
+  }
+  return written
 }
 
 async function executeTape(execution: Execution, claim: Claim, input: unknown, isFirst: boolean): Promise<ExecutionEnd> {
@@ -144,6 +168,14 @@ async function executeTape(execution: Execution, claim: Claim, input: unknown, i
 
 function rideBeginning(execution: Execution, claim: Claim): void {
   if (claim.run.tapeSeq === null) execution.ride(execution.event('run_started', null, { count: 1 }))
+  // Whoever reads along drops what an attempt wrote that will be made again.
+  const { number: tape, calls, streams } = execution.tape
+  for (const [key, { opened = [], outcome }] of calls) {
+    if (outcome !== undefined) continue
+    const { path: step, count } = parseCallKey(key)
+    for (const { attempt, stream } of opened) execution.streams.abortWriter({ tape, step, count, attempt }, [stream])
+  }
+  for (const [stream, { isStale }] of streams) if (isStale) execution.streams.reopen(stream)
   if (claim.takenFrom === null) return
   const { holder, why, leaseUntil } = claim.takenFrom
   const data = { holder, why, leaseUntil, epoch: claim.run.epoch, running: runningCalls(execution.tape) }
@@ -215,6 +247,7 @@ async function quarantine(
     headSeq: claim.thread.headSeq,
     startsTape: false,
     origin: {},
+    written: new Map(),
   })
   onExecution(execution)
   engine.log.error('a run could not be loaded', { runId: claim.run.id, error })

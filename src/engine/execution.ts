@@ -18,6 +18,7 @@ import { Mailbox } from './mailbox.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import type { RunOrigin } from './origin.ts'
 import { Playback } from './playback.ts'
+import { RunStreams } from './run-streams.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
 import { StateLine } from './state-line.ts'
 import type { CallKey, CallKind, Order, Outcome, Tape } from './tape.ts'
@@ -66,6 +67,7 @@ export class Execution {
   /** Ends the worker's sleep: something may be due. */
   readonly wakeWorker: () => void
   readonly #registry: Registry
+  readonly streams: RunStreams
   readonly #waits: Waits
   readonly #handOut: HandOut
   #resultsOnTheirWay = 0
@@ -136,12 +138,23 @@ export class Execution {
       patches: options.tape.patches,
       definition: options.workflow.options.state,
     })
+    this.streams = new RunStreams({
+      ...{ runId: options.claim.run.id, codec: options.codec, tape: options.tape.number, written: options.written },
+      isRunning: (call) => this.#running.has(call.key),
+      beforeWrite: (name) => {
+        this.throwIfEnded()
+        this.calls.refuseInBody('stream', name)
+      },
+      onOpen: (call, attempt, stream) => this.ride(this.event('stream_opened', call, { attempt, data: { stream } })),
+      flush: () => this.commit([], {}),
+    })
     this.#writer = new RunWriter({
       ...options,
       line: this.line,
       mailbox: this.mailbox,
       now: () => this.now(),
       currentStep: () => this.#running.values().next().value ?? null,
+      takeChunks: () => this.streams.take(),
     })
     this.playback = new Playback({
       outcomes: options.tape.outcomes,
@@ -346,11 +359,12 @@ export class Execution {
   }
 
   /**
-   * Makes an effect's intent durable. What was riding goes first, in a change of its own: the intent may be refused
+   * Makes an effect's intent durable. What was riding or was written to streams goes first, in a change of its own: the intent may be refused
    * because the key is taken, they may not. Answers with the operation in that case.
    */
   async intend(event: NewEvent, operation: OperationChange): Promise<Operation | null> {
-    const before = this.#writer.hasRiding ? this.#write(this.#writer.change([], {})) : null
+    const hasMore = this.#writer.hasRiding || this.streams.hasPending
+    const before = hasMore ? this.#write(this.#writer.change([], {})) : null
     const intent = this.#write(this.#writer.change([event], { isCheckpoint: false, operation, mustSync: true }))
     const [first, answer] = await Promise.all([before, intent])
     if (first !== null && !first.ok) throw this.#refused(first.refusal)
@@ -361,7 +375,8 @@ export class Execution {
 
   /** Changes an operation that somebody else may have changed first; says whether it was done. What was riding goes before. */
   async tryOperation(operation: OperationChange): Promise<boolean> {
-    const before = this.#writer.hasRiding ? this.#write(this.#writer.change([], {})) : null
+    const hasMore = this.#writer.hasRiding || this.streams.hasPending
+    const before = hasMore ? this.#write(this.#writer.change([], {})) : null
     const answers = await Promise.all([before, this.#write(this.#writer.change([], { operation }))])
     for (const answer of answers) if (answer !== null && !answer.ok && this.#hasEnded) throw this.#refused(answer.refusal)
     return answers[1]?.ok === true
@@ -674,7 +689,9 @@ export class Execution {
     const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input, ...this.#carriedOn() } })
     const tapeNumber = this.tape.number + 1
     // What was riding belongs to the old tape; the new one begins with a commit of its own, in the same batch.
-    const before = this.#writer.hasRiding ? this.#writer.change([], { isCheckpoint: true }) : null
+    this.streams.end()
+    const isCheckpoint = this.#writer.hasRiding
+    const before = isCheckpoint || this.streams.hasPending ? this.#writer.change([], { isCheckpoint }) : null
     this.#writer.startNextTape()
     const change = this.#writer.change([event], { hasProgress: true })
     // From here on nothing of the old tape may be written: it would land on the new one.
@@ -768,6 +785,7 @@ export class Execution {
     } catch (error) {
       return await this.#startOver(error)
     } finally {
+      if (change.chunks !== undefined) this.streams.written()
       this.#settleDown()
     }
   }
@@ -792,6 +810,7 @@ export class Execution {
     const { owner, id: runId, threadId, epoch } = this.claim.run
     // An unknown outcome is the store's doing. A write that can't be made at all must count, or it would be tried for ever.
     const isUnknown = codeOf(error) === 'outcome_unknown'
+    const chunks = this.streams.abandon()
     const change: Change = {
       ...{
         owner,
@@ -802,6 +821,7 @@ export class Execution {
         isCheckpoint: false,
       },
       run: { status: 'pending', reason: null, due: { inMs: 0 }, ...(isUnknown && { uncountClaim: true }) },
+      ...(chunks.length > 0 && { chunks }),
     }
     for (let tries = 0; ; tries++) {
       try {
@@ -937,6 +957,7 @@ export class Execution {
   async #endWith(events: readonly NewEvent[], run: RunChange, end: ExecutionEnd): Promise<void> {
     if (this.account.limits.wallMs !== undefined && this.playback.isLive)
       this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
+    this.streams.end()
     const change = this.#writer.change(events, { run, ...this.#tellParent(run.status) })
     this.#hasEnded = true
     // What the function does to its state from here on is never written.
@@ -963,6 +984,7 @@ export class Execution {
   #finish(end: ExecutionEnd): void {
     this.#hasEnded = true
     this.playback.stop()
+    this.streams.end()
     this.#waits.freeze()
     this.#abort?.abort(this.#endError())
     this.#settle(end)
@@ -1038,6 +1060,8 @@ export interface ExecutionOptions {
   readonly questions: OpenQuestions
   readonly registry: Registry
   readonly wakeWorker: () => void
+  /** How many chunks the function has written in this tape, by stream. */
+  readonly written: ReadonlyMap<string, number>
 }
 
 export type Stop =

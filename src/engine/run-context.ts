@@ -15,6 +15,7 @@ import type {
   OpenStep,
   StepHandle,
   StepOptions,
+  StreamWriter,
   WaitForOptions,
 } from './context.ts'
 import { runEffect } from './effect-runner.ts'
@@ -198,6 +199,12 @@ export class RunContext implements Context<never> {
 
   uuid(): string {
     return this.#value('uuid', () => randomUUID())
+  }
+
+  stream(name: string): StreamWriter {
+    this.#execution.throwIfEnded()
+    this.#execution.calls.refuseInBody('stream', name)
+    return this.#execution.streams.ofFunction(name)
   }
 
   log(message: string, data?: Readonly<Record<string, unknown>>): void {

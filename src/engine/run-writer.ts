@@ -1,6 +1,7 @@
 import type { Codec } from '../model/codec.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
+import type { NewChunks } from '../model/stream.ts'
 import type { Change, Guard, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim } from '../store/store.ts'
 import type { Call } from './calls.ts'
@@ -24,6 +25,7 @@ export class RunWriter {
   readonly #leaseMs: number
   readonly #now: () => number
   readonly #currentStep: () => string | null
+  readonly #takeChunks: () => readonly NewChunks[]
   #riding: NewEvent[] = []
   #ridingSince = 0
   #hasRidingResult = false
@@ -41,6 +43,8 @@ export class RunWriter {
     startsTape: boolean
     now: () => number
     currentStep: () => string | null
+    /** What was written to streams since the last change. */
+    takeChunks: () => readonly NewChunks[]
   }) {
     this.#claim = options.claim
     this.#guard = { kind: 'lease', epoch: options.claim.run.epoch, leaseId: options.claim.leaseId }
@@ -51,6 +55,7 @@ export class RunWriter {
     this.#startsTape = options.startsTape
     this.#now = options.now
     this.#currentStep = options.currentStep
+    this.#takeChunks = options.takeChunks
   }
 
   event(type: EventType, call: Call | null, fields: EventFields = {}): NewEvent {
@@ -88,7 +93,9 @@ export class RunWriter {
     const hasResult = this.#hasRidingResult || events.length > 0
     this.#riding = []
     this.#hasRidingResult = false
-    return this.#make(all, { isCheckpoint: hasResult, ...options })
+    const chunks = this.#takeChunks()
+    const change = this.#make(all, { isCheckpoint: hasResult, ...options })
+    return chunks.length === 0 ? change : { ...change, chunks }
   }
 
   /** The change that writes these events and leaves alone what rides. */

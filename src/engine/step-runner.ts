@@ -118,6 +118,7 @@ async function runAttempt<T>(
     const durationMs = Math.round(performance.now() - started)
     return { ok: true, value: await recordResult(execution, call, value, { attempt, durationMs, recipes, options }) }
   } catch (error) {
+    execution.streams.abort(call, attempt)
     return { ok: false, error, durationMs: Math.round(performance.now() - started) }
   } finally {
     execution.end(call)
@@ -161,6 +162,10 @@ class Handle implements StepHandle<never> {
     this.#signal = made.signal
   }
 
+  get stream(): StepHandle<never>['stream'] {
+    return (name) => this.#execution.streams.ofStep(this.#call, this.attempt, name)
+  }
+
   get key(): string {
     return this.#execution.calls.defaultKey(this.#call)
   }
@@ -189,6 +194,7 @@ async function recordResult<T>(
   const completed = execution.event('step_completed', call, { attempt, durationMs, ...(data && { data }) })
   const event = recipes.length === 0 ? completed : { ...completed, patch: execution.line.stage(recipes) }
   execution.leave(call)
+  execution.streams.settle(call)
   if (options.checkpoint === false && options.undo === undefined && !execution.hasResultsOnTheirWay) {
     await execution.rideResult(event)
   } else {

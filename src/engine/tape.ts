@@ -19,6 +19,8 @@ export interface Tape {
   readonly patches: readonly { readonly patch: Payload; readonly version: number | null }[]
   /** For each recorded ctx.update, by its count: how many of `patches` it needs applied. */
   readonly updates: ReadonlyMap<number, RecordedUpdate>
+  /** Streams that the function itself writes to; `isStale` where it was retried or rolled back since: it will write all of it anew. */
+  readonly streams: ReadonlyMap<string, { readonly isStale: boolean }>
   /** Which continuation of the run this is, from 1. */
   readonly number: number
   /** When the run was last retried, by the store's clock. */
@@ -75,6 +77,8 @@ export interface CallHistory {
   deaths: number
   /** Its last attempt began and has not ended. */
   isRunning: boolean
+  /** Streams that attempts wrote to, those aside that have failed. Void unless the call has an outcome. */
+  opened?: { readonly attempt: number; readonly stream: string }[]
   /** Store time before which the next attempt must not begin. */
   retryAt?: number
   /** What was decided after the last failure, where it was not another attempt. */
@@ -96,6 +100,7 @@ export const emptyTape: Tape = {
   values: new Map(),
   patches: [],
   updates: new Map(),
+  streams: new Map(),
   number: 1,
   usage: noUsage,
   raised: {},
@@ -106,6 +111,11 @@ export function callKey(kind: CallKind, path: string, count: number): CallKey {
   return `${kind}:${path}#${count}`
 }
 
+export function parseCallKey(key: CallKey): { path: string; count: number } {
+  const end = key.lastIndexOf('#')
+  return { path: key.slice(key.indexOf(':') + 1, end), count: Number(key.slice(end + 1)) }
+}
+
 export function readTape(records: readonly LogRecord[], codec: Codec, runId: string): Tape {
   const calls = new Map<CallKey, CallHistory>()
   const values = new Map<CallKey, unknown>()
@@ -113,6 +123,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   const patches: { patch: Payload; version: number | null }[] = []
   const outcomes = new Map<CallKey, Outcome>()
   const undone = new Set<number>()
+  const streams = new Map<string, { isStale: boolean }>()
   let number = 1
   let retriedAt: number | undefined
   let order: Order | undefined
@@ -173,7 +184,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       const version = record.type === 'state_migrated' ? data<{ to: number }>(record).to : null
       patches.push({ patch: record.patch, version })
     }
-    if (record.runId !== runId || isForgotten(record)) continue
+    // What was written to streams is there, whatever was rolled back.
+    if (record.runId !== runId || (isForgotten(record) && record.type !== 'stream_opened')) continue
     switch (record.type) {
       case 'run_started':
         number = record.count
@@ -187,6 +199,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
       case 'run_retried':
         retriedAt = record.at
+        for (const stream of streams.values()) stream.isStale = true
         loosen([
           ...(data<{ reopened?: CallKey[] }>(record).reopened ?? []),
           // What was undone is to be done again.
@@ -201,6 +214,9 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         order = data<{ order?: Order }>(record).order ?? order
         break
       case 'run_rolled_back':
+        for (const stream of streams.values()) stream.isStale = true
+        order = undefined
+        break
       case 'run_cancelled':
         order = undefined
         break
@@ -221,8 +237,18 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'step_started': {
         const history = call('step', record)
         history.isRunning = true
+        delete history.opened
         const { inputFingerprint } = data<{ inputFingerprint?: string }>(record)
         if (inputFingerprint !== undefined) history.inputFingerprint = inputFingerprint
+        break
+      }
+      case 'stream_opened': {
+        const { stream } = data<{ stream: string }>(record)
+        if (record.step === null) streams.set(stream, { isStale: false })
+        else {
+          const history = call('step', record)
+          history.opened = [...(history.opened ?? []), { attempt: record.attempt, stream }]
+        }
         break
       }
       case 'step_failed':
@@ -231,6 +257,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         const { next, retryAt, counts, error, open } = data<FailureData>(record)
         const history = call(kind, record)
         history.isRunning = false
+        delete history.opened
         if (counts !== false) history.failures++
         if (error !== undefined) history.lastError = error
         delete history.next
@@ -315,6 +342,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     values,
     patches,
     updates,
+    streams,
     number,
     undone,
     usage,

@@ -63,6 +63,7 @@ export function wrapStore(store: Store, hooks: StoreHooks): Store {
     listCheckpoints: wrap('listCheckpoints'),
     tag: wrap('tag'),
     listUnsure: wrap('listUnsure'),
+    readChunks: wrap('readChunks'),
     readOperation: wrap('readOperation'),
     deleteThread: wrap('deleteThread'),
     scanThreads: wrap('scanThreads'),

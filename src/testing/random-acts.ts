@@ -1,6 +1,7 @@
 import { type EventType, eventTypes, type NewEvent } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run, type RunStatus, runStatuses } from '../model/run.ts'
+import type { NewChunks } from '../model/stream.ts'
 import type { Change, Committed, Due, Guard, NewRun, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim, ClaimRequest, LogQuery, NewMessage, RunKey, Store } from '../store/store.ts'
 import type { Random } from './random.ts'
@@ -38,6 +39,7 @@ const owners = ['', 'ann', 'x:y']
 const queues = ['default', 'slow']
 const workflows = ['chat', 'report']
 const labels = ['start', 'good', "it's", '%']
+const streams = ['tokens', 'tokens:1', 'é', '__proto__']
 
 /** What acts are chosen from: the names in use, the leases ever granted, and the reference store to look things up in. */
 export class World {
@@ -225,6 +227,7 @@ export class World {
       ...{ ...content, events },
       ...maybe(random.chance(0.8) || startsTape, { run: { ...run, ...maybe(startsTape, { startsTape, hasNewInput }) } }),
       ...maybe(random.chance(0.08), { creates: [this.newRun(this.owner())] }),
+      ...this.someChunks(0.3),
     }
     return this.knowingMail(this.leasedChange(fields, lease), lease)
   }
@@ -258,7 +261,12 @@ export class World {
       ...maybe(status === 'paused', { reason: random.pick(['asked', 'budget'] as const) }),
     }
     const delivers = random.chance(0.2) ? await this.messages(lease) : []
-    const fields = { ...this.content(random.integer(1, 2)), run, ...maybe(delivers.length > 0, { delivers }) }
+    const fields = {
+      ...this.content(random.integer(1, 2)),
+      run,
+      ...maybe(delivers.length > 0, { delivers }),
+      ...this.someChunks(0.2),
+    }
     return this.knowingMail(this.leasedChange(fields, lease), lease)
   }
 
@@ -312,6 +320,7 @@ export class World {
       {
         ...this.content(random.integer(0, 2)),
         operation: this.operation(kind, key),
+        ...this.someChunks(0.1),
         ...maybe(kind === 'intend', { mustSync: true, isCheckpoint: false }),
         ...maybe(waits, { run: { status: 'waiting', reason: 'effect', due: 'never', waitKey: key } as const }),
       },
@@ -467,7 +476,12 @@ export class World {
       ...maybe(random.chance(0.3), { limit: random.integer(0, 9) }),
       ...maybe(random.chance(0.3), { label: random.pick(labels) }),
     }
+    const chunkQuery = {
+      ...{ owner, runId, stream: random.pick(streams), from: random.integer(0, 12), limit: random.integer(0, 9) },
+      ...maybe(random.chance(0.3), { abortsOnly: true }),
+    }
     return random.pick<Act>([
+      { kind: 'read-chunks', what: chunkQuery, perform: (store) => store.readChunks(chunkQuery) },
       { kind: 'read-run', what: { owner, runId }, perform: (store) => store.readRun({ owner, runId }) },
       { kind: 'read-thread', what: { owner, threadId }, perform: (store) => store.readThread({ owner, threadId }) },
       { kind: 'read-inbox', what: { owner, runId }, perform: (store) => store.readInbox({ owner, runId }) },
@@ -522,6 +536,20 @@ export class World {
       ...maybe(random.chance(0.05), { stateVersion: random.integer(1, 3) }),
       ...maybe(isCheckpoint && random.chance(0.1), { label: random.pick(labels) }),
     }
+  }
+
+  private someChunks(chance: number): { chunks?: NewChunks[] } {
+    const { random } = this
+    if (!random.chance(chance)) return {}
+    const chunks = Array.from({ length: random.integer(0, 4) }, () => {
+      const isAbort = random.chance(0.2)
+      return {
+        ...{ stream: random.pick(streams), tape: random.integer(1, 2), step: random.pick([null, 'a', 'a/b']) },
+        ...{ count: random.integer(0, 3), attempt: random.integer(0, 2) },
+        ...(isAbort ? { size: 1, payload: null } : { size: random.integer(1, 5), payload: this.payload() }),
+      }
+    })
+    return { chunks }
   }
 
   private event(): NewEvent {

@@ -1,5 +1,6 @@
 import { HoldfastError } from '../../model/errors.ts'
 import type { Hint, Store } from '../../store/store.ts'
+import { readChunks } from './chunks.ts'
 import { claim, renew } from './claim.ts'
 import { commit } from './commit.ts'
 import { deliver, readInbox } from './inbox.ts'
@@ -51,6 +52,7 @@ export function createMemoryStore(options: MemoryStoreOptions = {}): Store {
     readSnapshot: (query) => act(() => readSnapshot(tables, query)),
     listCheckpoints: (query) => act(() => listCheckpoints(tables, query)),
     tag: (request) => act(() => tag(tables, request)),
+    readChunks: (query) => act(() => readChunks(tables, query)),
     readOperation: ({ owner, key }) =>
       act(() => {
         const operation = tables.operations.get(keyOf(owner, key))

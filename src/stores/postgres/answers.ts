@@ -111,9 +111,11 @@ export function hintsOf(
   for (let i = 0; i < changes.length; i++) {
     const answer = answers[i] as Committed
     if (!answer.ok) continue
-    const { owner, threadId, runId, run, delivers = [] } = changes[i] as Change
+    const { owner, threadId, runId, run, chunks, delivers = [] } = changes[i] as Change
     const isClaimable = (runId !== null && run?.status !== undefined) || (answer as WokenAnswer).hasWoken === true
-    if (isClaimable) hints.push(runId === null ? { owner, threadId, isClaimable } : { owner, threadId, runId, isClaimable })
+    if (chunks !== undefined && runId !== null)
+      hints.push({ owner, threadId, runId, hasChunks: true, ...(isClaimable && { isClaimable }) })
+    else if (isClaimable) hints.push(runId === null ? { owner, threadId, isClaimable } : { owner, threadId, runId, isClaimable })
     else if (isHeard) hints.push(runId === null ? { owner, threadId } : { owner, threadId, runId })
     for (const { run, isNew } of answer.created) {
       if (isNew) hints.push({ owner: run.owner, threadId: run.threadId, runId: run.id, isClaimable: true })

@@ -213,6 +213,10 @@ BEGIN
     END IF;
   END IF;
 
+  IF r.id IS NOT NULL AND p_change ? 'chunks' THEN
+    PERFORM holdfast.fn_append_chunks(r.id, p_change->'chunks', x_text, x_bytes);
+  END IF;
+
   -- New runs.
   FOR n IN SELECT * FROM jsonb_to_recordset(c.creates) AS x(slot int, rank int, owner text, thread text, run text, workflow text, version bigint, queue text,
       priority bigint, fingerprint text, due_kind int, due bigint) LOOP

@@ -1,6 +1,7 @@
 import type { Payload } from '../../model/payload.ts'
 import type { Change, NewRun, RunChange } from '../../store/change.ts'
 import type { NewMessage } from '../../store/store.ts'
+import { chunksJson } from './chunks.ts'
 import { BigintColumn } from './columns.ts'
 import type { EventColumns } from './event-columns.ts'
 import { operationJson } from './operations.ts'
@@ -51,6 +52,7 @@ function changeJson(change: Change, extras: Extras): object {
     ...(delivers === undefined ? {} : { delivers: delivers.map((message) => messageJson(message, extras)) }),
     ...guardJson(guard),
     ...(to === undefined ? {} : runJson(to)),
+    ...(change.chunks === undefined ? {} : { chunks: chunksJson(change, extras) }),
     ...(operation === undefined
       ? {}
       : { operation: operationJson(owner, operation, (payload, checksum) => extras.add(payload, checksum)) }),

@@ -2,13 +2,14 @@ import { recordChecksum, sealChecksum } from '../../model/checksum.ts'
 import { isTerminal, type Run } from '../../model/run.ts'
 import type { RunImage, ThreadImage, WholeThread } from '../../store/moving.ts'
 import type { ScanQuery, Thread, ThreadKey } from '../../store/store.ts'
+import { chunkRows, insertChunksSql, streamsOfThreadSql } from './chunks.ts'
 import type { Connections, Statement } from './connections.ts'
 import type { PgClientLike } from './driver.ts'
 import { isConnectionLost, serverCodeOf, toHoldfastError } from './errors.ts'
 import { atLeastZero, page, readCursor } from './reads.ts'
 import {
   byteLengthOf,
-  bytesOf,
+  hexOf,
   newMessageChecksum,
   operationChecksum,
   runOfJson,
@@ -38,12 +39,13 @@ export function prepareImages(connections: Connections, prepare: (sql: string) =
     async readThreadImage({ owner, threadId }: ThreadKey): Promise<ThreadImage | null> {
       const [row] = await connections.read(image, [owner, threadId])
       if (row === undefined) return null
-      const [epochFloor, runs, messages, operations] = row.slice(8) as string[]
+      const [epochFloor, runs, messages, operations, lengths] = row.slice(8) as string[]
+      const streams = JSON.parse(lengths as string) as [number, string, number][]
       const inbox = JSON.parse(messages as string) as (string | number | null)[][]
       return {
         thread: toThread(row),
         epochFloor: Number(epochFloor),
-        runs: (JSON.parse(runs as string) as Json[]).map((run) => toRunImage(run, { threadId, inbox })),
+        runs: (JSON.parse(runs as string) as Json[]).map((run) => toRunImage(run, { threadId, inbox, streams })),
         operations: (JSON.parse(operations as string) as Record<string, string | number | null>[]).map(toOperation),
       }
     },
@@ -55,10 +57,16 @@ const imageSql = `
     (SELECT coalesce(json_agg(r ORDER BY r.id), '[]') FROM holdfast.runs r WHERE r.thread = t.id),
     (SELECT coalesce(json_agg(json_build_array(m.run, m.id, m.at, m.checksum, m.kind, m.name, m.payload, m.payload_bytes) ORDER BY m.id), '[]')
        FROM holdfast.runs r JOIN holdfast.inbox m ON m.run = r.id WHERE r.thread = t.id),
-    (SELECT coalesce(json_agg(o ORDER BY o.key), '[]') FROM holdfast.operations o WHERE o.owner = t.owner AND o.thread_id = t.thread_id)
+    (SELECT coalesce(json_agg(o ORDER BY o.key), '[]') FROM holdfast.operations o WHERE o.owner = t.owner AND o.thread_id = t.thread_id),${streamsOfThreadSql}
   FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2`
 
-function toRunImage(json: Json, { threadId, inbox }: { threadId: string; inbox: (string | number | null)[][] }): RunImage {
+interface ImageParts {
+  readonly threadId: string
+  readonly inbox: readonly (string | number | null)[][]
+  readonly streams: readonly [run: number, stream: string, length: number][]
+}
+
+function toRunImage(json: Json, { threadId, inbox, streams }: ImageParts): RunImage {
   const run = runOfJson({ ...json, thread_id: threadId })
   const messages = inbox.filter(([number]) => number === json['id'])
   return {
@@ -70,6 +78,7 @@ function toRunImage(json: Json, { threadId, inbox }: { threadId: string; inbox: 
         { owner: run.owner, runId: run.id },
       ),
     ),
+    streams: streams.filter(([number]) => number === json['id']).map(([, stream, length]) => ({ stream, length })),
   }
 }
 
@@ -86,6 +95,7 @@ export function prepareRestore({ connections, writes, prepare, isDurable }: Rest
     runs: prepare(insertRunsSql).text,
     rest: prepare(insertRestSql).text,
     log: prepare(insertLogSql).text,
+    chunks: prepare(insertChunksSql).text,
     record: prepare('SELECT holdfast.fn_record($1, $2, $3)').text,
   }
 
@@ -116,6 +126,7 @@ export function prepareRestore({ connections, writes, prepare, isDurable }: Rest
     }
     await client.query({ text: sql.runs, values: [thread, JSON.stringify(runRows(whole))] })
     for (const part of parts(logRows(whole))) await client.query({ text: sql.log, values: [thread, `[${part.join(',')}]`] })
+    for (const part of parts(chunkRows(whole))) await client.query({ text: sql.chunks, values: [thread, `[${part.join(',')}]`] })
     await client.query({ text: sql.rest, values: [thread, ...restValues(whole)] })
     await client.query({ text: sql.record, values: [writer.id, writer.batch, 'true'] })
     try {
@@ -265,11 +276,6 @@ function restValues({ thread, runs, checkpoints, snapshots, operations }: WholeT
     })),
   ]
   return rows.map((list) => JSON.stringify(list))
-}
-
-function hexOf(payload: string | Uint8Array | null): string | null {
-  const bytes = bytesOf(payload)
-  return bytes === null ? null : `\\x${Buffer.from(bytes).toString('hex')}`
 }
 
 function* parts(rows: Iterable<string>): Generator<string[]> {

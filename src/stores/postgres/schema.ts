@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
 import { applyFunction } from './apply-sql.ts'
+import { appendChunksFunction } from './chunks.ts'
 import { claimFunctions } from './claim-sql.ts'
 import { commitFunction } from './commit-sql.ts'
 import type { Connections, PgClientLike } from './connections.ts'
@@ -144,6 +145,22 @@ const migrations: readonly string[] = [
     PRIMARY KEY (run, id)
   );
 
+  CREATE TABLE holdfast.chunks (
+    run bigint NOT NULL,
+    first bigint NOT NULL,                 -- offset of the first chunk
+    size bigint NOT NULL,
+    checksum bigint NOT NULL,
+    tape bigint NOT NULL,
+    count integer NOT NULL,
+    attempt integer NOT NULL,
+    stream text COLLATE "C" NOT NULL,
+    step text COLLATE "C",
+    payload text COLLATE "C",              -- without payload: what this writer wrote before is void
+    payload_bytes bytea,
+    PRIMARY KEY (run, stream, first)
+  );
+  CREATE INDEX chunks_void ON holdfast.chunks (run, stream, first) WHERE payload IS NULL AND payload_bytes IS NULL;
+
   CREATE TABLE holdfast.labels (
     thread bigint NOT NULL,
     seq bigint NOT NULL,
@@ -168,6 +185,7 @@ export const schemaVersion = migrations.length
 /** Functions are not migrated: each version of the library has its own beside the others, for upgrades without downtime. */
 const functionsSql = [
   settleFunctions,
+  appendChunksFunction,
   applyFunction,
   commitFunction,
   stepFunction,

@@ -147,9 +147,9 @@ function isOf(place: LeasePlace, { owner, threadId, runId }: Change): boolean {
   return place.runId === runId && place.threadId === threadId && place.owner === owner
 }
 
-function isHeldKind({ creates, operation, label, readMessages, delivers, run, guard }: Change): boolean {
+function isHeldKind({ creates, operation, label, readMessages, delivers, chunks, run, guard }: Change): boolean {
   if (creates !== undefined || operation !== undefined || label !== undefined) return false
-  if (readMessages !== undefined || delivers !== undefined) return false
+  if (readMessages !== undefined || delivers !== undefined || chunks !== undefined) return false
   return run?.waitKey === undefined && guard.kind === 'lease' && Number.isSafeInteger(guard.epoch)
 }
 
@@ -166,6 +166,7 @@ function isStart({
   stateVersion,
   readMessages,
   delivers,
+  chunks,
 }: Change): boolean {
   if (guard.kind !== 'none' || runId !== null || events.length > 0 || creates?.length !== 1) return false
   if (
@@ -174,7 +175,8 @@ function isStart({
     snapshot !== undefined ||
     stateVersion !== undefined ||
     readMessages !== undefined ||
-    delivers !== undefined
+    delivers !== undefined ||
+    chunks !== undefined
   )
     return false
   const [create] = creates

@@ -113,10 +113,10 @@ export function readStepAnswer(text: string, change: Change, leases: Leases): An
 }
 
 function isLoneStep(change: Change): boolean {
-  const { events, run, creates, operation, snapshot, stateVersion, label, readMessages, delivers } = change
+  const { events, run, creates, operation, snapshot, stateVersion, label, readMessages, delivers, chunks } = change
   if (events.length === 0 || events.length > 2 || creates !== undefined || operation !== undefined) return false
   if (snapshot !== undefined || stateVersion !== undefined || label !== undefined) return false
-  if (readMessages !== undefined || delivers !== undefined) return false
+  if (readMessages !== undefined || delivers !== undefined || chunks !== undefined) return false
   if (events.some(({ payload, patch }) => payload instanceof Uint8Array || patch instanceof Uint8Array)) return false
   if (run === undefined) return true
   const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined

@@ -1,6 +1,7 @@
 import type { Run } from '../../model/run.ts'
 import type { Change, Committed, NewRun, OperationChange, Refusal, RunChange } from '../../store/change.ts'
 import type { Hint, NewMessage } from '../../store/store.ts'
+import { packChunks } from './chunks.ts'
 import type { Connection, Reply } from './connection.ts'
 import { partlyWrittenError } from './errors.ts'
 import { laneOf, pairOf } from './keys.ts'
@@ -87,6 +88,8 @@ function isUrgent({ run, operation }: Change): boolean {
 
 function hintOf(change: Change): Hint {
   const { owner, threadId, runId } = change
+  if (change.chunks !== undefined && runId !== null)
+    return { owner, threadId, runId, hasChunks: true, ...(isUrgent(change) && { isClaimable: true }) }
   if (isUrgent(change))
     return runId === null ? { owner, threadId, isClaimable: true } : { owner, threadId, runId, isClaimable: true }
   return runId === null ? { owner, threadId } : { owner, threadId, runId }
@@ -102,10 +105,11 @@ function hintOfMail({ owner, runId }: NewMessage): Hint {
 }
 
 function isPlainStep(change: Change): boolean {
-  const { guard, runId, creates, operation, snapshot, stateVersion, label, readMessages, delivers, run } = change
+  const { guard, runId, creates, operation, snapshot, stateVersion, label, readMessages, delivers, chunks, run } = change
   if (guard.kind !== 'lease' || runId === null) return false
   if (creates !== undefined || operation !== undefined || snapshot !== undefined) return false
-  if (stateVersion !== undefined || label !== undefined || readMessages !== undefined || delivers !== undefined) return false
+  if (stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
+  if (delivers !== undefined || chunks !== undefined) return false
   if (run === undefined) return true
   const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined
   return isStill && run.hasNewInput !== true && run.setsEnd === undefined
@@ -131,7 +135,7 @@ function packPlainStep(packer: Packer, change: Change): void {
 /** In the form that `judge_and_write` in scripts/commit.ts reads: what the change does not have is left out. */
 function packChange(packer: Packer, change: Change): void {
   const { owner, threadId, runId, guard, events, run, creates, operation, snapshot, stateVersion, readMessages } = change
-  const { mailSeen, delivers } = change
+  const { mailSeen, delivers, chunks } = change
   const label = change.isCheckpoint && events.length > 0 ? change.label : undefined
   const fields: Fields = [
     ['thread', () => packer.text(pairOf(owner, threadId))],
@@ -139,6 +143,8 @@ function packChange(packer: Packer, change: Change): void {
     ['guard', () => packer.text(guard.kind)],
     ['events', () => packEvents(packer.array(2 * events.length), events, change)],
   ]
+  if (runId !== null && chunks !== undefined && chunks.length > 0)
+    fields.push(['chunks', () => packChunks(packer, chunks, { owner, runId })])
   if (runId !== null) fields.push(['run', () => packer.text(pairOf(owner, runId))])
   if (guard.kind === 'lease' || guard.kind === 'run') fields.push(['epoch', () => packer.text(String(guard.epoch))])
   if (guard.kind === 'lease') fields.push(['lease', () => packer.text(guard.leaseId)])

@@ -1,6 +1,7 @@
 import { isTerminal } from '../../model/run.ts'
 import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../store/change.ts'
 import type { Hint } from '../../store/store.ts'
+import { prepareChunks } from './chunks.ts'
 import { type Database, prepare } from './connection.ts'
 import { prepareDeliver } from './inbox.ts'
 import { prepareLine } from './line.ts'
@@ -30,6 +31,7 @@ export function prepareCommit(db: Database) {
   const threads = prepareThreads(db)
   const unread = prepareUnread(db)
   const deliver = prepareDeliver(db, line)
+  const chunks = prepareChunks(db)
 
   /** `hints` collects what to tell subscribers after the flush. */
   function apply(change: Change, now: number, hints: Hint[]): Committed {
@@ -105,12 +107,15 @@ export function prepareCommit(db: Database) {
     if (run !== undefined && change.run !== undefined)
       changeRun(run, { change, to: change.run, positions, firstId, hasMail: isMail(lastMessage, change), now })
 
+    if (run !== undefined && change.chunks !== undefined) chunks.append(run, change.chunks)
+
     const isClaimable = hasWoken || (run !== undefined && change.run?.status !== undefined)
     hints.push({
       owner,
       threadId,
       ...(change.runId === null ? {} : { runId: change.runId }),
       ...(isClaimable ? { isClaimable } : {}),
+      ...(change.chunks === undefined ? {} : { hasChunks: true }),
     })
     const created = (change.creates ?? []).map((create) => createRun(create, now, hints))
     const hasMail = isMail(deliverAll(change, { run, lastMessage, now, hints }), change)
@@ -199,6 +204,7 @@ export function prepareCommit(db: Database) {
     runs,
     threads,
     deliver,
+    chunks,
     rememberLease: step.remember,
     line,
     operations,
@@ -325,9 +331,10 @@ interface HeldRow extends Head {
 }
 
 function isPlainStep(change: Change): boolean {
-  const { guard, creates, operation, snapshot, stateVersion, label, readMessages, delivers, run } = change
+  const { guard, creates, operation, snapshot, stateVersion, label, readMessages, delivers, chunks, run } = change
   if (guard.kind !== 'lease' || creates !== undefined || operation !== undefined || snapshot !== undefined) return false
-  if (stateVersion !== undefined || label !== undefined || readMessages !== undefined || delivers !== undefined) return false
+  if (stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
+  if (delivers !== undefined || chunks !== undefined) return false
   if (run === undefined) return true
   const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined
   return isStill && run.hasNewInput === undefined && run.setsEnd === undefined

@@ -1,6 +1,7 @@
 import type { LogRecord } from '../../model/event.ts'
 import type { ThreadImage, WholeThread } from '../../store/moving.ts'
 import type { Hint, ScanQuery, Thread, ThreadKey } from '../../store/store.ts'
+import { prepareReadChunks } from './chunks.ts'
 import type { Commit } from './commit.ts'
 import { type Database, prepare } from './connection.ts'
 import { prepareInsertMessage, prepareReadInbox } from './inbox.ts'
@@ -14,6 +15,7 @@ export function prepareImages(db: Database) {
   const runsOf = prepare(db, `${selectRun} WHERE r.thread = ? ORDER BY r.id`)
   const operationsOf = prepare(db, 'SELECT * FROM holdfast_operations WHERE owner = ? AND thread_id = ? ORDER BY key')
   const readInbox = prepareReadInbox(db)
+  const { streamsOf } = prepareReadChunks(db)
 
   return {
     scanThreads({ limit, cursor }: ScanQuery): { items: Thread[]; cursor?: string } {
@@ -30,6 +32,7 @@ export function prepareImages(db: Database) {
           run: toRun(row),
           waitKey: row.wait_key,
           inbox: readInbox({ owner, runId: row.run_id }),
+          streams: streamsOf(row.id),
         })),
         operations: (operationsOf.all(owner, threadId) as OperationRow[]).map(toOperation),
       }
@@ -38,7 +41,7 @@ export function prepareImages(db: Database) {
 }
 
 /** Writes a thread as it was elsewhere, inside an open write transaction. Everything is judged before anything is written. */
-export function prepareRestore(db: Database, { log, runs, threads, operations, line }: Commit) {
+export function prepareRestore(db: Database, { log, runs, threads, operations, line, chunks }: Commit) {
   const insertThread = prepare(
     db,
     `INSERT INTO holdfast_threads (owner, thread_id, head_seq, state_version, incarnation, base_seq, epoch_floor, created_at, deleted_at)
@@ -83,6 +86,10 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
     for (const snapshot of whole.snapshots) threads.saveSnapshot(thread, snapshot)
     for (const { seq, label } of whole.checkpoints) if (label !== null) threads.saveLabel(thread.id, { seq, label })
     for (const operation of whole.operations) operations.insert(operation)
+    for (const { runId, ...record } of whole.chunks) {
+      const id = numbers.get(runId)
+      if (id !== undefined) chunks.write({ id, owner, run_id: runId }, record)
+    }
     line.letNextGo(thread.id)
     hints.push({ owner, threadId, isClaimable: true })
     return { ok: true } as const

@@ -135,6 +135,22 @@ const migrations: readonly string[] = [
   );
   CREATE INDEX holdfast_inbox_by_run ON holdfast_inbox (run);
 
+  CREATE TABLE holdfast_chunks (
+    id INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL,
+    stream TEXT NOT NULL,
+    first INTEGER NOT NULL,          -- offset of the first chunk
+    size INTEGER NOT NULL,
+    tape INTEGER NOT NULL,
+    step TEXT,
+    count INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    payload,                         -- NULL: what this writer wrote before is void
+    checksum INTEGER NOT NULL,
+    UNIQUE (run, stream, first)
+  );
+  CREATE INDEX holdfast_chunks_void ON holdfast_chunks (run, stream, first) WHERE payload IS NULL;
+
   CREATE TABLE holdfast_labels (
     thread INTEGER NOT NULL,
     label TEXT NOT NULL,

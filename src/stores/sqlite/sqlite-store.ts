@@ -1,5 +1,6 @@
 import type { Change } from '../../store/change.ts'
 import type { Hint, Store } from '../../store/store.ts'
+import { prepareReadChunks } from './chunks.ts'
 import { prepareCandidates, prepareClaim, prepareDeadHolders } from './claim.ts'
 import { prepareCommit } from './commit.ts'
 import { Connection, type Database } from './connection.ts'
@@ -121,6 +122,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     readLog: (query) => read(({ reads }) => reads.readLog(query)),
     readSnapshot: (query) => read(({ reads }) => reads.readSnapshot(query)),
     listCheckpoints: (query) => read(({ reads }) => reads.listCheckpoints(query)),
+    readChunks: (query) => read(({ chunks }) => chunks.readChunks(query)),
     readOperation: (key) => readOne(({ reads }) => reads.readOperation(key)),
     listUnsure: (query) => readOne(({ reads }) => reads.listUnsure(query)),
 
@@ -160,6 +162,7 @@ function prepareActs(connection: Connection, now: () => number) {
     tag: prepareTag(writer),
     deleteThread: prepareDeleteThread(writer, commit.operations),
     reads: prepareReads(reader),
+    chunks: prepareReadChunks(reader),
     images: prepareImages(reader),
     restoreThread: prepareRestore(writer, commit),
     transact: prepareTransact(connection, commit, now),

@@ -3,7 +3,7 @@ import { invariant } from '../../model/errors.ts'
 import type { WholeThread } from '../../store/moving.ts'
 import { readWholeThread } from '../../store/read-whole-thread.ts'
 import type { Thread } from '../../store/store.ts'
-import { change, edit, event, leased, ok, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
+import { abort, change, chunks, edit, event, leased, ok, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
 
 /** A thread with a bit of everything: runs of several kinds, payloads of text and bytes, labels, snapshots, operations, mail. */
 async function furnish(scene: Scene, threadId: string): Promise<void> {
@@ -25,6 +25,10 @@ async function furnish(scene: Scene, threadId: string): Promise<void> {
     events: [event('effect_completed')],
     operation: { kind: 'complete', key: id('k1'), result: '"sent"' },
   })
+  await scene.write(done, {
+    chunks: [chunks({ payload: new Uint8Array([0, 255, 10]) }), chunks({ stream: 'é', step: null, attempt: 0 })],
+  })
+  await scene.write(done, { chunks: [abort(), chunks({ attempt: 2 })] })
   await scene.write(done, { events: [event('run_completed', { payload: '1' })], run: { status: 'completed', setsEnd: true } })
   ok(await scene.commit(edit(threadId, 6, { snapshot: new Uint8Array([1, 2, 3]), label: 'edited' })))
   const waiting = await scene.createAndClaim({ id: id('waiting'), threadId, priority: 3, queue: 'slow' })
@@ -48,9 +52,9 @@ function ownedBy(owner: string, whole: WholeThread): WholeThread {
   return {
     ...whole,
     thread: { ...whole.thread, owner },
-    runs: whole.runs.map(({ run, waitKey, inbox }) => ({
+    runs: whole.runs.map(({ run, inbox, ...image }) => ({
+      ...image,
       run: { ...run, owner },
-      waitKey,
       inbox: inbox.map((message) => ({ ...message, owner })),
     })),
     operations: whole.operations.map((operation) => ({ ...operation, owner })),

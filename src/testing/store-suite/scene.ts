@@ -4,6 +4,7 @@ import type { EventType, NewEvent } from '../../model/event.ts'
 import type { Operation } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { Run, RunStatus } from '../../model/run.ts'
+import type { NewChunks } from '../../model/stream.ts'
 import type { Change, Committed, Guard, NewRun, Refusal, RunChange } from '../../store/change.ts'
 import type { Claim, ClaimRequest, NewMessage, Store, Thread } from '../../store/store.ts'
 import { plainPayload, readContents } from '../store-contents.ts'
@@ -187,6 +188,16 @@ export function event(type: EventType, fields: Partial<NewEvent> = {}): NewEvent
 
 export function stepCompleted(step: string, payload: Payload = '1'): NewEvent {
   return event('step_completed', { step, count: 1, attempt: 1, durationMs: 5, payload })
+}
+
+/** Two chunks of the first attempt of step `a` for the stream `tokens`. */
+export function chunks(fields: Partial<NewChunks> = {}): NewChunks {
+  return { stream: 'tokens', tape: 1, step: 'a', count: 1, attempt: 1, size: 2, payload: '["x","y"]', ...fields }
+}
+
+/** What says that the first attempt of step `a` is void. */
+export function abort(fields: Partial<NewChunks> = {}): NewChunks {
+  return chunks({ size: 1, payload: null, ...fields })
 }
 
 export function newRun(fields: Partial<NewRun> & { readonly id: string }): NewRun {

@@ -1,4 +1,5 @@
 import { operationFields, runFields } from '../rows.ts'
+import { appendChunks, streamKey } from './chunks.ts'
 import { clock, defineScript, doubtOpen, lines, once, publish, putMessage, quoted, setLabel, wakeRun } from './script.ts'
 
 /**
@@ -75,6 +76,8 @@ ${wakeRun}
 ${putMessage}
 ${doubtOpen}
 ${setLabel}
+${streamKey}
+${appendChunks}
   local terminal = { completed = true, failed = true, cancelled = true }
 
   -- After the lease or the claims of a run that is held have changed.
@@ -417,6 +420,7 @@ ${setLabel}
     if c.operation then write_operation(c, r) end
     if r and c.read then read_mail(c, r) end
     if r and c.change then change_run(c, t, r, first, last) end
+    if r and c.chunks then append_chunks(c.run, c.chunks) end
 
     local created = {}
     for i, n in ipairs(c.creates or {}) do
