@@ -5,3 +5,6 @@ export const internalPrefix = 'holdfast.'
 export function isInternal(workflowName: string): boolean {
   return workflowName.startsWith(internalPrefix)
 }
+
+/** Where their runs are queued: every worker takes from it, also one for some queues only. */
+export const internalQueue = 'holdfast'
