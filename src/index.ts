@@ -6,6 +6,7 @@ export type { InboxItem, OpenQuestion, StoppedRun, UnsureEffect } from './client
 export type { RunEvent } from './client/read-events.ts'
 export type { Resolution } from './client/resolve-effect.ts'
 export type { RunHandle, RunInfo } from './client/run-handle.ts'
+export type { ScheduleInfo, ScheduleOptions, Schedules } from './client/schedules.ts'
 export type { StartOptions } from './client/start-run.ts'
 export type { StuckRun } from './client/stuck-runs.ts'
 export type { ThreadBundle } from './client/thread-bundle.ts'

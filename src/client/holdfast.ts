@@ -12,6 +12,7 @@ import { Debug } from './debug.ts'
 import { type InboxItem, readInbox } from './inbox.ts'
 import { type Resolution, resolveEffect } from './resolve-effect.ts'
 import { RunHandle, type RunInfo, runInfo } from './run-handle.ts'
+import { Schedules } from './schedules.ts'
 import { signalRun } from './signal-run.ts'
 import { type StartOptions, startRun } from './start-run.ts'
 import { findStuckRuns, type StuckRun } from './stuck-runs.ts'
@@ -63,6 +64,11 @@ export class Holdfast {
   /** Looks into threads and carries them about. */
   get debug(): Debug {
     return new Debug(this.#core, this.#owner)
+  }
+
+  /** What is started again and again, by cron or every so often. */
+  get schedules(): Schedules {
+    return new Schedules(this.#core, this.#owner)
   }
 
   readonly runs = {
