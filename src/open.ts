@@ -13,6 +13,7 @@ import { HoldfastError } from './model/errors.ts'
 import { type Logger, silentLogger } from './model/logger.ts'
 import { requireNode } from './node-version.ts'
 import type { RunKey, Store } from './store/store.ts'
+import { scheduleWorkflow } from './worker/schedule-workflow.ts'
 import { Worker, type WorkerOptions } from './worker/worker.ts'
 
 export interface OpenOptions {
@@ -182,6 +183,7 @@ function assemble(store: Store, options: OpenOptions, closeStore: () => Promise<
     now: () => store.now(),
   }
   if (workerOptions !== false) {
+    registry.add(scheduleWorkflow)
     const steering = { cancel: (key: RunKey) => cancelRun(core, key), retry: (key: RunKey) => retryRun(core, key) }
     worker = new Worker({
       engine: {

@@ -3,6 +3,7 @@ import { newRun } from '../engine/new-run.ts'
 import type { AnyWorkflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { isInternal } from '../model/internal.ts'
 import type { Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import type { Change, Committed, NewRun } from '../store/change.ts'
@@ -132,6 +133,8 @@ function findWorkflow(core: Core, workflowOrName: AnyWorkflow | string): AnyWork
     core.registry.add(workflowOrName)
     return workflowOrName
   }
+  if (isInternal(workflowOrName))
+    throw new HoldfastError('invalid_input', `Workflow "${workflowOrName}" is Holdfast's own and can't be started.`)
   const known = core.registry.latest(workflowOrName)
   if (known !== undefined || !core.hasWorker) return known
   throw new HoldfastError(

@@ -1,5 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { isInternal } from '../model/internal.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
@@ -29,17 +30,32 @@ interface ChildData {
   readonly isOther?: boolean
 }
 
+export interface ChildOptions extends CallOptions {
+  readonly isDetached?: boolean
+  /** For a bare name: which version is meant. Default: the highest registered here, else 1. */
+  readonly version?: number
+  /** The tick of a schedule. Its input was checked when the schedule was set. */
+  readonly scheduledAt?: number
+}
+
+/** What is called. This process need not have the workflow itself. */
+interface Callee {
+  readonly name: string
+  readonly version: number
+  readonly options: Partial<AnyWorkflow['options']>
+}
+
 /** Starts a child in the commit that says so, then waits for its end as a row, holding no worker. */
 export async function callChild(
   execution: Execution,
   call: Call,
-  workflow: AnyWorkflow,
+  workflowOrName: AnyWorkflow | string,
   input: unknown,
-  options: CallOptions & { readonly isDetached?: boolean },
+  options: ChildOptions,
 ): Promise<unknown> {
-  execution.register(workflow)
+  const workflow = findCallee(execution, workflowOrName, options.version)
   const checked =
-    workflow.options.input === undefined
+    workflow.options.input === undefined || options.scheduledAt !== undefined
       ? input
       : await validate(workflow.options.input, input, `The input of workflow "${workflow.name}"`)
   if (call.history?.outcome !== undefined) {
@@ -59,12 +75,25 @@ export async function callChild(
   return awaitChild(execution, call, child)
 }
 
+function findCallee(execution: Execution, workflowOrName: AnyWorkflow | string, version: number | undefined): Callee {
+  if (typeof workflowOrName !== 'string') {
+    execution.registry.add(workflowOrName)
+    return workflowOrName
+  }
+  const name = checkId('workflow name', workflowOrName)
+  if (isInternal(name)) throw new HoldfastError('invalid_input', `Workflow "${name}" is Holdfast's own and can't be called.`)
+  if (version !== undefined && !(Number.isSafeInteger(version) && version >= 1))
+    throw new HoldfastError('invalid_input', `version is ${String(version)}; it must be a whole number of at least 1.`)
+  const known = version === undefined ? execution.registry.latest(name) : execution.registry.get(name, version)
+  return known ?? { name, version: version ?? 1, options: {} }
+}
+
 async function start(
   execution: Execution,
   call: Call,
-  workflow: AnyWorkflow,
+  workflow: Callee,
   input: unknown,
-  options: CallOptions & { readonly isDetached?: boolean },
+  options: ChildOptions,
 ): Promise<ChildData> {
   const { owner, runId } = execution
   const id = options.id === undefined ? execution.calls.defaultKey(call) : checkId('run id', options.id)
@@ -72,7 +101,12 @@ async function start(
   const isDetached = options.isDetached === true
   if (execution.account.isLimited) await execution.admit(call)
   else execution.account.countStep()
-  const run = newRun(execution.codec, input, isDetached ? {} : { parent: runId, ...budgetFor(execution, workflow, options) }, {
+  const { scheduledAt } = options
+  const origin = {
+    ...(!isDetached && { parent: runId, ...budgetFor(execution, workflow, options) }),
+    ...(scheduledAt !== undefined && { scheduledAt }),
+  }
+  const run = newRun(execution.codec, input, origin, {
     ...{ owner, id, threadId, workflow: workflow.name, version: workflow.version },
     queue: checkId('queue name', options.queue ?? workflow.options.queue ?? 'default'),
     priority: options.priority ?? workflow.options.priority ?? 0,
@@ -93,7 +127,7 @@ async function start(
 }
 
 /** What is left of the parent's budget, or less. */
-function budgetFor({ account }: Execution, workflow: AnyWorkflow, options: CallOptions): { readonly budget?: Budget } {
+function budgetFor({ account }: Execution, workflow: Callee, options: CallOptions): { readonly budget?: Budget } {
   const own = options.budget === undefined ? workflow.options.budget : checkBudget(options.budget, `child "${workflow.name}"`)
   if (own === undefined && !account.isLimited) return {}
   return { budget: lower(own ?? {}, account.left) }

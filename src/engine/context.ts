@@ -9,6 +9,8 @@ export interface Context<State = Record<string, unknown>> {
   readonly runId: string
   readonly threadId: string
   readonly owner: string
+  /** The tick of the schedule that started this run; undefined in a run that no schedule started. */
+  readonly scheduledAt: Date | undefined
   /** Aborted when the run is cancelled, its lease is lost or the process shuts down. */
   readonly signal: AbortSignal
   /** The thread's state, read-only. Change it through `update`. */
@@ -49,6 +51,17 @@ export interface Context<State = Record<string, unknown>> {
     workflow: Workflow<Input, Output, ChildState>,
     input: Input,
     options: CallOptions & { readonly isDetached: true },
+  ): Promise<{ readonly id: string; readonly threadId: string }>
+  /** By name: a workflow that only other processes need to have. */
+  call<Output = unknown>(
+    workflow: string,
+    input?: unknown,
+    options?: CallOptions & { readonly isDetached?: false; readonly version?: number },
+  ): Promise<Output>
+  call(
+    workflow: string,
+    input: unknown,
+    options: CallOptions & { readonly isDetached: true; readonly version?: number },
   ): Promise<{ readonly id: string; readonly threadId: string }>
   /** Books what a model or a paid service took on the run's account. Past its budget the run pauses at the next safe point. */
   usage(usage: Usage): void

@@ -37,9 +37,10 @@ export interface Engine {
 export async function executeRun(
   engine: Engine,
   workflow: AnyWorkflow,
-  claim: Claim,
+  claimed: Claim,
   onExecution: (execution: Execution) => void,
 ): Promise<ExecutionEnd> {
+  let claim = claimed
   const loaded = await load(engine, claim).catch((error: unknown) => error)
   if (loaded instanceof Error || !isLoaded(loaded)) return quarantine(engine, workflow, claim, loaded, onExecution)
   let { tape, base, input, written } = loaded
@@ -68,6 +69,8 @@ export async function executeRun(
     input = end.input
     written = new Map()
     isFirst = false
+    // The clock goes on from where it is, not from the claim.
+    claim = { ...claim, now: execution.now(), run: { ...claim.run, startedAt: claim.run.startedAt ?? claimed.now } }
   }
 }
 

@@ -1,6 +1,7 @@
 import type { Codec } from '../model/codec.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
+import { isInternal } from '../model/internal.ts'
 import type { Logger } from '../model/logger.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
@@ -66,8 +67,9 @@ export class Execution {
   readonly questions: OpenQuestions
   /** Ends the worker's sleep: something may be due. */
   readonly wakeWorker: () => void
-  readonly #registry: Registry
   readonly streams: RunStreams
+  /** The workflows that this process can execute. */
+  readonly registry: Registry
   readonly #waits: Waits
   readonly #handOut: HandOut
   #resultsOnTheirWay = 0
@@ -116,7 +118,8 @@ export class Execution {
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
     this.calls = new Calls(options.claim.run.owner, options.claim.run.id, options.tape)
-    this.#waits = new Waits(() => this.now())
+    // A schedule that ticks every second would hold a place for ever.
+    this.#waits = new Waits(() => this.now(), isInternal(options.workflow.name) ? 0 : longWaitMs)
     const limits = { ...(options.origin.budget ?? options.workflow.options.budget), ...options.tape.raised }
     this.account = new Account({
       limits,
@@ -125,7 +128,7 @@ export class Execution {
     this.steering = options.steering
     this.questions = options.questions
     this.wakeWorker = options.wakeWorker
-    this.#registry = options.registry
+    this.registry = options.registry
     this.dependants = new Dependants({
       owner: options.claim.run.owner,
       steering: options.steering,
@@ -269,6 +272,16 @@ export class Execution {
     this.#settleDown()
   }
 
+  /** Counts as work while it lasts: the run does not stop to wait under it. */
+  async working<T>(work: Promise<T>): Promise<T> {
+    this.#busy++
+    try {
+      return await work
+    } finally {
+      this.#settleDown()
+    }
+  }
+
   /** The promise's outcome, or the error of a run that was cancelled or fenced meanwhile. */
   orThrow<T>(promise: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
@@ -380,11 +393,6 @@ export class Execution {
     const answers = await Promise.all([before, this.#write(this.#writer.change([], { operation }))])
     for (const answer of answers) if (answer !== null && !answer.ok && this.#hasEnded) throw this.#refused(answer.refusal)
     return answers[1]?.ok === true
-  }
-
-  /** Makes a workflow known to this process. */
-  register(workflow: AnyWorkflow): void {
-    this.#registry.add(workflow)
   }
 
   /** Runs `body` in one database transaction with the events it returns; what was riding is written before. */

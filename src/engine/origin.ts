@@ -8,10 +8,17 @@ export interface RunOrigin {
   readonly parent?: string
   /** Its limits, where they are not those of its workflow. */
   readonly budget?: Budget
+  /** The tick of the schedule that started it, in ms. */
+  readonly scheduledAt?: number
 }
 
 /** A run's input and origin, from the payload that a claim brings. */
 export function readOrigin(codec: Codec, payload: Payload): { readonly input: unknown; readonly origin: RunOrigin } {
-  const { input, parent, budget } = codec.decode(payload) as { input?: unknown } & RunOrigin
-  return { input, origin: { ...(parent !== undefined && { parent }), ...(budget !== undefined && { budget }) } }
+  const { input, parent, budget, scheduledAt } = codec.decode(payload) as { input?: unknown } & RunOrigin
+  const origin = {
+    ...(parent !== undefined && { parent }),
+    ...(budget !== undefined && { budget }),
+    ...(scheduledAt !== undefined && { scheduledAt }),
+  }
+  return { input, origin }
 }

@@ -5,10 +5,9 @@ import { checkUsage, type Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
 import { blame, blamed } from './blame.ts'
 import type { Call } from './calls.ts'
-import { callChild } from './child-runner.ts'
+import { type ChildOptions, callChild } from './child-runner.ts'
 import type {
   AskOptions,
-  CallOptions,
   Context,
   EffectOptions,
   MapOptions,
@@ -45,6 +44,11 @@ export class RunContext implements Context<never> {
 
   get owner(): string {
     return this.#execution.owner
+  }
+
+  get scheduledAt(): Date | undefined {
+    const { scheduledAt } = this.#execution.origin
+    return scheduledAt === undefined ? undefined : new Date(scheduledAt)
   }
 
   get signal(): AbortSignal {
@@ -145,9 +149,9 @@ export class RunContext implements Context<never> {
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of Context say what comes back
-  call(workflow: AnyWorkflow, input: unknown, options: CallOptions & { readonly isDetached?: boolean } = {}): Promise<any> {
+  call(workflow: AnyWorkflow | string, input?: unknown, options: ChildOptions = {}): Promise<any> {
     // A workflow's name may contain what separates the parts of a path.
-    const name = String(workflow?.name).replace(/[/[\]]/g, '_')
+    const name = String(typeof workflow === 'string' ? workflow : workflow?.name).replace(/[/[\]]/g, '_')
     return this.#enter('child', name, true, (call) => callChild(this.#execution, call, workflow, input, options))
   }
 

@@ -16,7 +16,7 @@ export async function waitForSignal<T>(execution: Execution, call: Call, name: s
     return checked(resultOf<T>(execution, call, await execution.recorded(call)), call, options)
   if (!execution.isOpen) await execution.pass(call)
   const fireAt = await timeLimit(execution, call, options.timeoutMs)
-  for (;;) {
+  for (let isMailRead = false; ; ) {
     const letter = execution.mailbox.take('signal', name)
     if (letter !== undefined) {
       const { value: result, ...rest } = (letter.payload === null ? {} : execution.codec.decode(letter.payload)) as { value?: T }
@@ -24,7 +24,12 @@ export async function waitForSignal<T>(execution: Execution, call: Call, name: s
       await execution.commitResult([execution.event('signal_received', call, { data })], { reads: [letter.id] })
       return checked(result as T, call, options)
     }
-    if (fireAt <= execution.now()) {
+    // One that came in time counts, also where word of it has not reached this process yet.
+    if (fireAt <= execution.now() && !isMailRead) {
+      await execution.working(execution.checkMail())
+      isMailRead = true
+      if (!execution.isOpen) await execution.pass(call)
+    } else if (fireAt <= execution.now()) {
       const error = new HoldfastError(
         'timeout',
         `Run "${execution.runId}" waited for signal "${name}" for ${options.timeoutMs} ms, and none came. Send one with hf.signal, or catch this.`,
@@ -33,9 +38,10 @@ export async function waitForSignal<T>(execution: Execution, call: Call, name: s
       const event = execution.event('timer_fired', call, { data: { for: 'signal', error } })
       await execution.commitResult([event], { failureOf: call.key })
       throw blame(error, [call.key])
+    } else {
+      await execution.park({ dueAt: Number.isFinite(fireAt) ? fireAt : null, reason: 'signal', wakesOnMail: true })
+      if (!execution.isOpen) await execution.pass(call)
     }
-    await execution.park({ dueAt: Number.isFinite(fireAt) ? fireAt : null, reason: 'signal', wakesOnMail: true })
-    if (!execution.isOpen) await execution.pass(call)
   }
 }
 

@@ -18,10 +18,12 @@ export interface Wait {
 /** The calls of one execution that wait for time to pass or for somebody else. */
 export class Waits {
   readonly #now: () => number
+  readonly #inMemoryMs: number
   readonly #waiting = new Set<Waiting>()
 
-  constructor(now: () => number) {
+  constructor(now: () => number, inMemoryMs = longWaitMs) {
     this.#now = now
+    this.#inMemoryMs = inMemoryMs
   }
 
   get size(): number {
@@ -42,7 +44,7 @@ export class Waits {
     const waits = [...this.#waiting]
     const dueAt = waits.reduce((soonest, wait) => Math.min(soonest, dueAsRow(wait)), Number.POSITIVE_INFINITY)
     const first = waits.find((wait) => dueAsRow(wait) === dueAt)
-    if (first === undefined || dueAt - this.#now() <= longWaitMs) return null
+    if (first === undefined || dueAt - this.#now() <= this.#inMemoryMs) return null
     // A person who is waited for should find the run, whatever else it waits for.
     const reason = waits.some((wait) => wait.reason === 'person') ? 'person' : first.reason
     return { dueAt, reason, waitKeys: [...new Set(waits.flatMap((wait) => wait.waitKey ?? []))] }

@@ -1,12 +1,26 @@
 import { workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import { z } from 'zod'
+import type { RenewRequest, Store } from '../../src/store/store.ts'
 import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 const day = 86_400_000
 
-onEveryStore('a signal', ({ open, openMortal, advance }) => {
+/** For `openWrapped`: nobody tells the client that messages have come. */
+function deaf(store: Store): Store {
+  return new Proxy(store, {
+    get(target, name) {
+      if (name === 'subscribe') return undefined
+      const member = Reflect.get(target, name) as unknown
+      if (typeof member !== 'function') return member
+      if (name !== 'renew') return member.bind(target)
+      return async (request: RenewRequest) => (await target.renew(request)).map((one) => ({ ...one, hasMail: false }))
+    },
+  })
+}
+
+onEveryStore('a signal', ({ open, openMortal, openWrapped, advance }) => {
   const wait = workflow('wait', async (ctx) => {
     await ctx.step('before', () => 1)
     const value = await ctx.waitFor<{ n: number }>('go')
@@ -91,6 +105,15 @@ onEveryStore('a signal', ({ open, openMortal, advance }) => {
     expect(await (await hf.runs.get(run.id)).result()).toEqual({ n: 9 })
   })
 
+  it('that came in time counts, also where nobody has told the process that waits', async () => {
+    const wrapped = await openWrapped(deaf)
+    const run = await wrapped.start(workflow('patient', (ctx) => ctx.waitFor('go', { timeoutMs: 1_000 })))
+    await logged(run, 'timer_set')
+    const client = await open({ worker: false })
+    await client.signal(run.id, 'go', 'in time')
+    expect(await run.result()).toBe('in time')
+  })
+
   it('whose record is cut off by a crash is received once', async () => {
     const mortal = await openMortal({ workflows: [wait] }, { before: 'signal_received' })
     const run = await mortal.hf.start(wait)
@@ -140,6 +163,17 @@ onEveryStore('a signal', ({ open, openMortal, advance }) => {
 })
 
 onEveryStore('a sleep', ({ open, advance }) => {
+  it('and the time go on from where they were in the next tape of a run', async () => {
+    const twice = workflow('twice', async (ctx, before: number | undefined) => {
+      const now = ctx.now()
+      if (before !== undefined) return now - before
+      await ctx.sleep(300)
+      return ctx.continueAs(now)
+    })
+    const hf = await open()
+    expect(await hf.run(twice)).toBeGreaterThanOrEqual(300)
+  })
+
   it('of sixty days does not fire early, and fires once', async () => {
     const long = workflow('long', async (ctx) => {
       await ctx.sleep(60 * day)
@@ -169,6 +203,21 @@ onEveryStore('a child', ({ open, openMortal, advance }) => {
     const children = (await hf.runs.list({ workflow: 'double' })).items
     expect(children.map(({ id }) => id).sort()).toEqual(['p/double#1', 'p/double#2'])
     expect(children.every(({ threadId, id }) => threadId === id)).toBe(true)
+  })
+
+  it('can be called by name, in a process that does not have it', async () => {
+    const parent = workflow('parent', async (ctx, n: number) => {
+      const { id } = await ctx.call('double', n, { isDetached: true, version: 1, queue: 'far', priority: 2 })
+      return [id, await ctx.call<number>('double', n, { queue: 'far' })]
+    })
+    const hf = await open({ workflows: [parent] })
+    const run = await hf.start(parent, 4, { id: 'p' })
+    await becomes(run, 'waiting')
+    expect((await hf.runs.list({ queue: 'far' })).items.length).toBe(2)
+    await open({ workflows: [double], worker: { queues: ['far'] } })
+    expect(await run.result()).toEqual(['p/double#1', 8])
+    const wrong = workflow('wrong', (ctx) => ctx.call('double', 1, { version: 0 }).catch((error: { code: string }) => error.code))
+    expect(await hf.run(wrong)).toBe('invalid_input')
   })
 
   it('that waits for a place in its parent’s queue does not deadlock: who waits holds no worker', async () => {
