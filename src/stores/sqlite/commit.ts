@@ -6,6 +6,7 @@ import { prepareDeliver } from './inbox.ts'
 import { prepareLine } from './line.ts'
 import { type Append, type Head, prepareAppend } from './log.ts'
 import { dueBy, prepareOperations } from './operations.ts'
+import { prepareQueueSpace } from './queues.ts'
 import {
   type Mutable,
   type NamedRunRow,
@@ -30,6 +31,7 @@ export function prepareCommit(db: Database) {
   const threads = prepareThreads(db)
   const unread = prepareUnread(db)
   const deliver = prepareDeliver(db, line)
+  const spaceIn = prepareQueueSpace(db)
 
   /** `hints` collects what to tell subscribers after the flush. */
   function apply(change: Change, now: number, hints: Hint[]): Committed {
@@ -42,6 +44,8 @@ export function prepareCommit(db: Database) {
     const operationRefusal = operations.judge(change)
     if (operationRefusal !== null) return operationRefusal
     if (change.creates !== undefined && isBusy(change)) return { ok: false, refusal: 'conflict' }
+    if (change.creates !== undefined && change.guard.kind === 'none' && isFull(change.creates))
+      return { ok: false, refusal: 'queue_full' }
     return write(change, { thread, run, now, hints })
   }
 
@@ -80,6 +84,16 @@ export function prepareCommit(db: Database) {
       taken.add(threadKey)
     }
     return false
+  }
+
+  /** Whether a queue has no room for the runs to be created. */
+  function isFull(creates: readonly NewRun[]): boolean {
+    return [...new Set(creates.map(({ queue }) => queue))].some((queue) => {
+      const space = spaceIn(queue)
+      if (space === undefined) return false
+      const added = creates.filter((create) => create.queue === queue && runs.find(create.owner, create.id) === undefined)
+      return new Set(added.map(({ owner, id }) => JSON.stringify([owner, id]))).size > Math.max(0, space)
+    })
   }
 
   function isHeldAfter(change: Change, owner: string, threadId: string): boolean {
@@ -186,7 +200,8 @@ export function prepareCommit(db: Database) {
     const seq = thread.head_seq + 1
     const row = newRunRow(create, { thread, seq, logId: log.nextId(), now })
     const isFirst = line.firstOf(thread.id) === undefined
-    const id = runs.insert({ ...row, claim_at: isFirst ? row.due_at : null })
+    const ready = isFirst && row.due_at !== null && row.due_at <= now ? 2 : 0
+    const id = runs.insert({ ...row, claim_at: isFirst ? row.due_at : null, ready })
     log.append(thread, { run: id, runId: create.id, events: [create.queued], isCheckpoint: true })
     hints.push({ owner, threadId, runId: create.id, isClaimable: true })
     return { run: toRun({ ...row, thread_id: threadId, holder: null }), isNew: true }
@@ -484,6 +499,7 @@ function newRunRow(
       lease_holder: null,
       due_at: dueAtOf(create.due, now),
       claim_at: null,
+      ready: 0,
     },
     ...{
       wait_key: null,
