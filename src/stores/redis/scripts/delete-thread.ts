@@ -1,4 +1,4 @@
-import { clock, defineScript, doubtOpen, lines, once, publish } from './script.ts'
+import { clock, counts, defineScript, doubtOpen, lines, once, publish } from './script.ts'
 
 /**
  * Deletes a thread, whole: what is left is its row, from which a new life would go on.
@@ -12,6 +12,7 @@ ${clock}
 ${once}
 if kept then return kept end
 ${lines}
+${counts}
 ${doubtOpen}
 local thread, owner = ARGV[6], ARGV[7]
 local key = P .. 'thread:' .. thread
@@ -25,10 +26,11 @@ if head then
 end
 local floor = tonumber(t[4])
 for _, run in ipairs(call('ZRANGE', P .. 'runs:' .. thread, 0, -1)) do
-  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends')
+  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends', 'lane', 'status')
   floor = math.max(floor, tonumber(r[1]))
   if r[2] ~= '' then call('SREM', P .. 'waiting:' .. r[2], run) end
   if r[3] ~= '' then doubt_open(run) end
+  count_run(r[4], run, r[5], nil)
   call('ZREM', P .. 'owner-runs:' .. owner, run)
   call('UNLINK', P .. 'run:' .. run, P .. 'inbox:' .. run)
 end
