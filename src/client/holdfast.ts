@@ -12,6 +12,8 @@ import { type InboxItem, readInbox } from './inbox.ts'
 import { type Resolution, resolveEffect } from './resolve-effect.ts'
 import { RunHandle, type RunInfo, runInfo } from './run-handle.ts'
 import { signalRun } from './signal-run.ts'
+import { Queues } from './queues.ts'
+import { type StartRequest, startMany } from './start-many.ts'
 import { type StartOptions, startRun } from './start-run.ts'
 import { findStuckRuns, type StuckRun } from './stuck-runs.ts'
 import { ThreadHandle } from './thread-handle.ts'
@@ -50,6 +52,15 @@ export class Holdfast {
     return new RunHandle<Output>(this.#core, run)
   }
 
+  /**
+   * Starts many runs in few writes, each judged for itself. Handles in order; if some could not be started, an error says which, and
+   * the others were.
+   */
+  async startMany(requests: readonly StartRequest[]): Promise<RunHandle[]> {
+    const runs = await startMany(this.#core, this.#owner, requests)
+    return runs.map((run) => new RunHandle(this.#core, run))
+  }
+
   /** Starts a run and waits for its output. */
   async run<Input, Output, State>(
     workflow: Workflow<Input, Output, State> | string,
@@ -62,6 +73,11 @@ export class Holdfast {
   /** Looks into threads and carries them about. */
   get debug(): Debug {
     return new Debug(this.#core, this.#owner)
+  }
+
+  /** Limits, pauses and counts of queues, over all owners. */
+  get queues(): Queues {
+    return new Queues(this.#core)
   }
 
   readonly runs = {
