@@ -46,7 +46,7 @@ const claimFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_claim(
   p_writer bigint, p_batch bigint, p_offset bigint, p_sync boolean, p_worker text, p_lease_ms bigint, p_limit int,
   p_workflows text[], p_versions bigint[], p_state_versions bigint[], p_queues text[], p_suspects int,
-  p_limit_queues text[], p_limits int[], p_last_priorities bigint[], p_last_owners text[]
+  p_limit_queues text[], p_limits bigint[], p_last_priorities bigint[], p_last_owners text[]
 ) RETURNS TABLE (c0 bigint, ${claimedTypes.map((type, index) => `c${index + 1} ${type}`).join(', ')}) LANGUAGE plpgsql VOLATILE ${planSql}
 AS $$
 #variable_conflict use_column
