@@ -49,7 +49,10 @@ export class CrashHarness {
   /** One kill at each boundary, each in a store of its own. */
   killOnce(boundaries: readonly Fault[] = this.boundaries, onScene?: () => void): Promise<CrashResult> {
     return this.#playAll(
-      boundaries.map((fault) => ({ runs: this.#runs, nextFault: (lives: readonly PlayedLife[]) => (lives.length === 0 ? fault : null) })),
+      boundaries.map((fault) => ({
+        runs: this.#runs,
+        nextFault: (lives: readonly PlayedLife[]) => (lives.length === 0 ? fault : null),
+      })),
       onScene,
     )
   }
