@@ -57,9 +57,26 @@ DECLARE
   v_written int; v_new int; v_slots int[]; v_mail int[]; v_last bigint[];
   v_thread_ids bigint[]; v_run_ids bigint[]; v_ids bigint[]; v_made int[];
   v_others jsonb := p_others; v_change jsonb; v_result record; v_results jsonb[] := '{}'; i int;
-  v_answer text;
+  v_answer text; v_queues text[]; v_tight text[];
 BEGIN
   ${durableSql}
+
+  -- Queues that may be full come before all other locks: what is counted afterwards includes the starts of whoever had them before.
+  IF p_others IS NOT NULL OR c_run IS NOT NULL THEN
+    SELECT array_agg(q.name) INTO v_queues FROM (
+        SELECT q.name FROM holdfast.queues q WHERE q.max_queued IS NOT NULL AND (q.name = ANY (c_queue) OR q.name IN (
+          SELECT n.queue FROM jsonb_to_recordset(p_others) AS a(creates jsonb), jsonb_to_recordset(a.creates) AS n(queue text)))
+          ORDER BY q.name FOR NO KEY UPDATE
+      ) q;
+    IF v_queues IS NOT NULL THEN
+      -- Where there is room for all of the batch nothing need be judged; where there is not, starts are judged one by one.
+      SELECT array_agg(q.name) INTO v_tight FROM holdfast.queues q WHERE q.name = ANY (v_queues) AND q.max_queued <
+        coalesce(cardinality(array_positions(c_queue, q.name)), 0)
+        + (SELECT count(*) + coalesce(sum(jsonb_array_length(a.creates)), 0) FROM jsonb_to_recordset(p_others) AS a(creates jsonb))
+        + (SELECT count(*) FROM (SELECT FROM holdfast.runs r WHERE r.queue = q.name AND r.status = 'pending' AND r.finished_at IS NULL
+          LIMIT q.max_queued + 1) x);
+    END IF;
+  END IF;
 
   -- With changes of other kinds everything that exists is locked first, in order. A batch without them locks as it goes (P1).
   IF p_others IS NOT NULL OR c_run IS NOT NULL THEN
@@ -171,10 +188,11 @@ BEGIN
       INSERT INTO holdfast.threads (id, owner, thread_id, head_seq, base_seq, incarnation, state_version, epoch_floor, created_at)
         OVERRIDING SYSTEM VALUE
         SELECT v_thread_ids[a.rank], a.owner, a.thread, 1, 0, 1, 0, 0, v_now
-          FROM unnest(c_rank, c_owner, c_thread, c_run) AS a(rank, owner, thread, run)
+          FROM unnest(c_rank, c_owner, c_thread, c_run, c_queue) AS a(rank, owner, thread, run, queue)
           -- LIMIT keeps these from becoming joins, which on empty tables are planned as full scans.
           WHERE (SELECT t.id FROM holdfast.threads t WHERE t.owner = a.owner AND t.thread_id = a.thread LIMIT 1) IS NULL
             AND (SELECT r.id FROM holdfast.runs r WHERE r.owner = a.owner AND r.run_id = a.run LIMIT 1) IS NULL
+            AND (v_tight IS NULL OR a.queue <> ALL (v_tight))
         ON CONFLICT (owner, thread_id) DO NOTHING RETURNING id
     ) SELECT count(*), array_agg(id) INTO v_new, v_ids FROM thread;
     IF v_new < v_starts THEN
@@ -182,11 +200,11 @@ BEGIN
     END IF;
     WITH made AS (
       INSERT INTO holdfast.runs (id, thread, owner, run_id, workflow, version, queue, priority, fingerprint, status, epoch, due_at, wake_at,
-          is_next, last_message, claims_without_progress, input_seq, created_at)
+          ready, is_next, last_message, claims_without_progress, input_seq, created_at)
         OVERRIDING SYSTEM VALUE
         SELECT v_run_ids[a.rank], v_thread_ids[a.rank], a.owner, a.run, a.workflow, a.version, a.queue, a.priority, a.fingerprint, 'pending', 0,
             CASE a.due_kind WHEN 1 THEN v_now + a.due ELSE a.due END, CASE a.due_kind WHEN 1 THEN v_now + a.due ELSE a.due END,
-            true, 0, 0, 1, v_now
+            CASE WHEN a.due <= CASE a.due_kind WHEN 1 THEN 0 ELSE v_now END THEN 2 ELSE 0 END, true, 0, 0, 1, v_now
           FROM unnest(c_rank, c_owner, c_run, c_workflow, c_version, c_queue, c_priority, c_fingerprint, c_due_kind, c_due)
             WITH ORDINALITY AS a(rank, owner, run, workflow, version, queue, priority, fingerprint, due_kind, due, slot)
           WHERE v_made IS NULL OR a.slot = ANY (v_made)
