@@ -1,6 +1,7 @@
 import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkOwner } from '../model/ids.ts'
+import { internalPrefix } from '../model/internal.ts'
 import { type RunStatus, runStatuses } from '../model/run.ts'
 import type { StateDefinition } from '../model/state.ts'
 import { type AnswerOptions, answerQuestion } from './answer-question.ts'
@@ -69,7 +70,7 @@ export class Holdfast {
     get: async <Output = unknown>(id: string): Promise<RunHandle<Output>> =>
       new RunHandle<Output>(this.#core, await readRun(this.#core, { owner: this.#owner, runId: checkId('run id', id) })),
 
-    /** Runs of this owner, newest first, a page at a time. */
+    /** Runs of this owner, newest first, a page at a time. Holdfast's own (`holdfast.…`) are only shown to who asks for their workflow. */
     list: async (filter: RunFilter = {}): Promise<{ items: RunInfo[]; cursor?: string }> => {
       const { status, limit = 100, ...rest } = filter
       if (!Number.isInteger(limit) || limit < 1 || limit > 1_000) {
@@ -87,6 +88,7 @@ export class Holdfast {
         ...rest,
         owner: this.#owner,
         limit,
+        ...(rest.workflow === undefined && { withoutPrefix: internalPrefix }),
         ...(statuses !== undefined && { statuses }),
       })
       const items = await Promise.all(page.items.map((run) => runInfo(this.#core, run)))

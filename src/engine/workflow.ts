@@ -1,6 +1,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { internalPrefix, isInternal } from '../model/internal.ts'
 import type { RetryOptions } from '../model/retry.ts'
 import type { StateDefinition } from '../model/state.ts'
 import { type Budget, checkBudget } from '../model/usage.ts'
@@ -59,7 +60,21 @@ export function workflow<Input, Output, State>(
   fn: WorkflowFunction<Input, Output, State>,
 ): Workflow<Input, Output, State> {
   const options = typeof nameOrOptions === 'string' ? { name: nameOrOptions } : nameOrOptions
-  const name = checkId('workflow name', options?.name)
+  if (isInternal(checkId('workflow name', options?.name))) {
+    throw new HoldfastError(
+      'invalid_input',
+      `Workflow "${options.name}" can't be called that: names that begin with "${internalPrefix}" are Holdfast's own.`,
+    )
+  }
+  return makeWorkflow(options, fn)
+}
+
+/** A workflow under any name, also one of Holdfast's own. */
+export function makeWorkflow<Input, Output, State>(
+  options: WorkflowOptions<Input, Output, State>,
+  fn: WorkflowFunction<Input, Output, State>,
+): Workflow<Input, Output, State> {
+  const name = checkId('workflow name', options.name)
   const version = options.version ?? 1
   if (!Number.isInteger(version) || version < 1) {
     throw new HoldfastError(

@@ -265,6 +265,8 @@ export interface RunQuery {
   readonly workflow?: string
   readonly queue?: string
   readonly statuses?: readonly RunStatus[]
+  /** Leaves out the runs of workflows whose names begin with this, bytewise. */
+  readonly withoutPrefix?: string
   readonly limit: number
   readonly cursor?: string
 }

@@ -487,6 +487,7 @@ export class World {
       ...maybe(random.chance(0.3), { threadId: this.threadId() }),
       ...maybe(random.chance(0.3), { workflow: random.pick(workflows) }),
       ...maybe(random.chance(0.3), { queue: random.pick(queues) }),
+      ...maybe(random.chance(0.2), { withoutPrefix: random.pick(['c', 'report', 'reports', 'port']) }),
       ...maybe(random.chance(0.3), { statuses: runStatuses.filter(() => random.chance(0.5)) }),
     }
     return random.pickWeighted<Act>([

@@ -208,12 +208,13 @@ function hasColumns(row: Row): boolean {
 
 /** Newest first: one look into the index for each status, or along the thread. */
 function runsQuery(
-  { owner, statuses, threadId, workflow, queue, cursor }: RunQuery,
+  { owner, statuses, threadId, workflow, queue, withoutPrefix, cursor }: RunQuery,
   limit: number,
 ): { sql: string; values: unknown[] } {
   const values: unknown[] = [owner, readCursor(cursor) ?? Number.MAX_SAFE_INTEGER, limit, [...new Set(statuses ?? runStatuses)]]
   const filter = (sql: string, value: string | undefined) => (value === undefined ? '' : `AND ${sql} = $${values.push(value)}`)
-  const filters = `${filter('r.workflow', workflow)} ${filter('r.queue', queue)}`
+  const without = withoutPrefix === undefined ? '' : `AND NOT starts_with(r.workflow, $${values.push(withoutPrefix)})`
+  const filters = `${filter('r.workflow', workflow)} ${filter('r.queue', queue)} ${without}`
   const runs =
     threadId === undefined
       ? `unnest($4::text[]) s(status) CROSS JOIN LATERAL (

@@ -280,17 +280,17 @@ function showRecord(record: LogRecord, { runId, patchesOnly }: LogQuery): LogRec
   return isPatchAlone ? { ...record, payload: null } : record
 }
 
-function packFilter({ workflow, queue, statuses }: RunQuery): Buffer {
-  const packer = new Packer(128).array(3)
-  for (const name of [workflow, queue]) {
-    if (name === undefined) packer.boolean(false)
-    else packer.text(name)
-  }
+function packFilter({ workflow, queue, statuses, withoutPrefix }: RunQuery): Buffer {
+  const packer = new Packer(128).array(4)
+  const text = (value: string | undefined) => (value === undefined ? packer.boolean(false) : packer.text(value))
+  text(workflow)
+  text(queue)
   if (statuses === undefined) packer.boolean(false)
   else {
     packer.array(statuses.length)
     for (const status of statuses) packer.text(status)
   }
+  text(withoutPrefix)
   return packer.end()
 }
 

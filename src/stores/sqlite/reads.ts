@@ -213,7 +213,7 @@ function prepareListRuns(db: Database) {
   }
 
   return function listRuns(query: RunQuery, thread: number | undefined): { items: Run[]; cursor?: string } {
-    const { owner, workflow, queue, statuses } = query
+    const { owner, workflow, queue, statuses, withoutPrefix } = query
     const filters: [string, unknown][] = [
       ['r.owner = ?', owner],
       ['r.id < ?', readCursor(query.cursor) ?? Number.MAX_SAFE_INTEGER],
@@ -221,6 +221,7 @@ function prepareListRuns(db: Database) {
     if (thread !== undefined) filters.push(['r.thread = ?', thread])
     if (workflow !== undefined) filters.push(['r.workflow = ?', workflow])
     if (queue !== undefined) filters.push(['r.queue = ?', queue])
+    if (withoutPrefix !== undefined) filters.push(['instr(r.workflow, ?) <> 1', withoutPrefix])
     if (statuses !== undefined) filters.push(['r.status IN (SELECT value FROM json_each(?))', JSON.stringify(statuses)])
     const statement = statementFor(filters.map(([filter]) => filter))
     const rows = statement.all(...filters.map(([, value]) => value), Math.max(0, query.limit) + 1) as NamedRunRow[]
