@@ -17,6 +17,7 @@ import { HandOut } from './hand-out.ts'
 import { Mailbox } from './mailbox.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import type { RunOrigin } from './origin.ts'
+import type { Outbox } from './outbox.ts'
 import { Playback } from './playback.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
 import { StateLine } from './state-line.ts'
@@ -550,8 +551,8 @@ export class Execution {
   }
 
   /** Stops the run at once with a reason of its own. */
-  pauseBecause(reason: PauseReason, error: Error): void {
-    this.#requestStop({ kind: 'pause', reason, data: { error: toStorableError(error) } })
+  pauseBecause(reason: PauseReason, error: Error, step?: string): void {
+    this.#requestStop({ kind: 'pause', reason, data: { error: toStorableError(error), ...(step !== undefined && { step }) } })
   }
 
   /** Somebody resumed the run before it came to its pause: it is handed back instead, and goes on at once. */
@@ -1037,6 +1038,7 @@ export interface ExecutionOptions {
   readonly steering: Steering
   readonly questions: OpenQuestions
   readonly registry: Registry
+  readonly outbox?: Outbox
   readonly wakeWorker: () => void
 }
 
