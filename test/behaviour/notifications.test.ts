@@ -151,6 +151,20 @@ onEveryStore('a notification', ({ open, openMortal, openWrapped, advance }) => {
     expect(heard).toMatchObject([{ kind: 'poisoned', reason: 'poisoned', runId: 'r', actions: ['resume', 'cancel'] }])
   })
 
+  it('says that a run has used up its budget', async () => {
+    const { heard, notify, until } = listener()
+    const hf = await open({ notify })
+    const spending = workflow({ name: 'spending', budget: { tokens: 10 } }, async (ctx) => {
+      for (let call = 1; call <= 3; call++) await ctx.step('think', (step) => step.usage({ inputTokens: 6 }))
+    })
+    const run = await hf.start(spending)
+    await until(1)
+    expect(heard[0]).toMatchObject({ kind: 'budget_exceeded', reason: 'budget', error: { code: 'budget_exceeded' } })
+    expect(heard[0]?.actions).toContain('resume with a higher budget')
+    await run.resume({ budget: { tokens: 100 } })
+    await run.result()
+  })
+
   it('is not made of what somebody did: a pause, a cancel, a rollback', async () => {
     const { heard, notify, until } = listener()
     const hf = await open({ notify })
