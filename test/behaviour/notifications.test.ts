@@ -115,6 +115,21 @@ onEveryStore('a notification', ({ open, openMortal, openWrapped, advance }) => {
     expect(await hf.inbox()).toMatchObject([{ runId: run.id, step: 'work', actions: pause.actions }])
   })
 
+  it('says that an undo failed, and that the run waits for somebody', async () => {
+    const { heard, notify, until } = listener()
+    const hf = await open({ notify })
+    const trip = workflow('trip', async (ctx) => {
+      await ctx.step('book', () => 1, { undo: () => Promise.reject(new Error('too late')) })
+      await ctx.waitFor('go')
+    })
+    const run = await hf.start(trip)
+    await becomes(run, 'waiting')
+    void run.cancel()
+    await until(1)
+    expect(heard[0]).toMatchObject({ kind: 'paused', reason: 'undo', actions: ['resume', 'cancel with undo: false'] })
+    expect(heard[0]?.error?.message).toContain('book')
+  })
+
   it('says that a run no longer matches its code', async () => {
     const { heard, notify, until } = listener()
     const one = workflow('flow', async (ctx) => {
