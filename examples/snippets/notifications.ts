@@ -44,7 +44,7 @@ const hf = await open('memory:', {
     {
       name: 'mail',
       on: ['failed', 'poisoned'],
-      call: (message) => sendMail(`${message.workflow} ${message.kind} at ${message.step}`),
+      deliver: (message) => sendMail(`${message.workflow} ${message.kind} at ${message.step}`),
     },
   ],
 })

@@ -9,14 +9,13 @@ import type { CheckedTarget } from './targets.ts'
 const callTimeoutMs = 60_000
 
 /** Delivers one message to a target, and tries again for as long as the target's policy says. */
-export function notifyWorkflow({ name, retry, deliver }: CheckedTarget, log: Logger): AnyWorkflow {
+export function notifyWorkflow({ name, retry, receiver }: CheckedTarget, log: Logger): AnyWorkflow {
   const send = async (message: Notification, handle: { attempt: number; signal: AbortSignal }) => {
-    if ('webhook' in deliver) return { status: await postWebhook(name, deliver.webhook, message, handle.signal) }
-    await deliver.call(message, handle)
-    return undefined
+    if (typeof receiver !== 'function') return { status: await postWebhook(name, receiver, message, handle.signal) }
+    return void (await receiver(message, handle))
   }
   const retryIf = (error: unknown) => !(error instanceof WebhookRefused) && (retry.retryIf?.(error) ?? true)
-  const timeoutMs = 'webhook' in deliver ? deliver.webhook.timeoutMs : callTimeoutMs
+  const timeoutMs = typeof receiver === 'function' ? callTimeoutMs : receiver.timeoutMs
   return makeWorkflow({ name: notifyWorkflowName(name) }, async (ctx, message: Notification) => {
     try {
       await ctx.step('deliver', ({ attempt, signal }) => send(message, { attempt, signal }), {

@@ -30,7 +30,7 @@ export interface NotifyTarget {
   /** Of what. Default everything. */
   readonly on?: readonly NotificationKind[]
   readonly webhook?: Webhook
-  readonly call?: NotifyFunction
+  readonly deliver?: NotifyFunction
   /** When a delivery that failed is tried again. Default 200 attempts, 1 s × 2 up to 30 min: about two days. */
   readonly retry?: RetryOptions
 }
@@ -41,7 +41,7 @@ export type NotifyOption = NotifyFunction | NotifyTarget | readonly (NotifyFunct
 /** A target that can be used. */
 export interface CheckedTarget extends OutboxTarget {
   readonly retry: RetryOptions
-  readonly deliver: { readonly webhook: CheckedWebhook } | { readonly call: NotifyFunction }
+  readonly receiver: CheckedWebhook | NotifyFunction
 }
 
 const defaultRetry: RetryOptions = { attempts: 200, minMs: 1_000, maxMs: 30 * 60_000, factor: 2, jitter: true }
@@ -53,7 +53,7 @@ export function readTargets(option: NotifyOption | undefined): CheckedTarget[] {
   const given =
     option === undefined ? [] : Array.isArray(option) ? (option as readonly (NotifyFunction | NotifyTarget)[]) : [option]
   const targets = given.map((one) =>
-    readTarget(typeof one === 'function' ? { name: 'default', call: one } : (one as NotifyTarget)),
+    readTarget(typeof one === 'function' ? { name: 'default', deliver: one } : (one as NotifyTarget)),
   )
   const names = targets.map(({ name }) => name)
   const doubled = names.find((name, index) => names.indexOf(name) !== index)
@@ -65,20 +65,15 @@ function readTarget(target: NotifyTarget): CheckedTarget {
   const name = checkId('name of a notify target', target?.name)
   if (Buffer.byteLength(name) > maxNameBytes)
     throw refused(`the name of a target is longer than ${maxNameBytes} bytes`, 'Shorten it')
-  const { on = notificationKinds, webhook, call } = target
+  const { on = notificationKinds, webhook, deliver } = target
   const unknown = Array.isArray(on) ? on.find((kind) => !notificationKinds.includes(kind)) : on
   if (unknown !== undefined)
     throw refused(`target "${name}" asks for ${JSON.stringify(unknown)}`, `on is a list of ${notificationKinds.join(', ')}`)
-  if ((webhook === undefined) === (call === undefined) || (call !== undefined && typeof call !== 'function'))
-    throw refused(`target "${name}" has to have either a webhook or a function call`, 'Give it one of them')
+  if ((webhook == null) === (deliver == null) || (deliver != null && typeof deliver !== 'function'))
+    throw refused(`target "${name}" has to have either a webhook or a function deliver`, 'Give it one of them')
   const retry = { ...defaultRetry, ...target.retry }
   retryPolicy(retry)
-  return {
-    name,
-    on: new Set(on),
-    retry,
-    deliver: call !== undefined ? { call } : { webhook: readWebhook(name, webhook as Webhook) },
-  }
+  return { name, on: new Set(on), retry, receiver: deliver ?? readWebhook(name, webhook as Webhook) }
 }
 
 function readWebhook(name: string, { url: address, secret, headers: given, timeoutMs = 10_000 }: Webhook): CheckedWebhook {
@@ -91,7 +86,7 @@ function readWebhook(name: string, { url: address, secret, headers: given, timeo
   }
   if (!(timeoutMs > 0 && timeoutMs <= 600_000))
     throw refused(`timeoutMs of target "${name}" is ${String(timeoutMs)}`, 'It is a number of ms from 1 to 600,000')
-  const secrets = (secret === undefined ? [] : typeof secret === 'string' ? [secret] : secret).map(readSecret)
+  const secrets = (secret === undefined ? [] : [secret].flat()).map(readSecret)
   try {
     return { url, secrets, headers: new Headers(given), timeoutMs }
   } catch {

@@ -227,7 +227,7 @@ onEveryStore('a notification', ({ open, openMortal, openWrapped, advance }) => {
 
   it('goes to each target that asked for its kind', async () => {
     const [all, failures] = [listener(), listener()]
-    const hf = await open({ notify: [all.notify, { name: 'failures', on: ['failed', 'poisoned'], call: failures.notify }] })
+    const hf = await open({ notify: [all.notify, { name: 'failures', on: ['failed', 'poisoned'], deliver: failures.notify }] })
     await hf.run(greet, 'ann')
     await failureOf(await hf.start(failing))
     await all.until(2)
@@ -249,7 +249,7 @@ onEveryStore('a notification', ({ open, openMortal, openWrapped, advance }) => {
 
   it('is delivered by a run of its own, which lists of runs leave out unless they are asked for it', async () => {
     const { heard, notify, until } = listener()
-    const hf = await open({ notify: { name: 'ops', call: notify }, worker: { queues: ['slow'] } })
+    const hf = await open({ notify: { name: 'ops', deliver: notify }, worker: { queues: ['slow'] } })
     await hf.start(greet, 'ann', { id: 'r', queue: 'slow' })
     await until(1)
     expect((await hf.runs.list()).items.map(({ id }) => id)).toEqual(['r'])
@@ -260,15 +260,15 @@ onEveryStore('a notification', ({ open, openMortal, openWrapped, advance }) => {
 
   it('waits for a process that has its target', async () => {
     const [ops, other] = [listener(), listener()]
-    const first = await openMortal({ notify: { name: 'ops', call: ops.notify } }, { after: 'run_completed' })
+    const first = await openMortal({ notify: { name: 'ops', deliver: ops.notify } }, { after: 'run_completed' })
     await first.hf.start(greet, 'ann')
     await first.dead
     advance(11_000)
-    const hf = await open({ notify: { name: 'other', call: other.notify } })
+    const hf = await open({ notify: { name: 'other', deliver: other.notify } })
     await hf.run(greet, 'bob')
     await other.until(1)
     expect(ops.heard).toEqual([])
-    await open({ notify: { name: 'ops', call: ops.notify } })
+    await open({ notify: { name: 'ops', deliver: ops.notify } })
     await ops.until(1)
     expect(ops.heard).toMatchObject([{ kind: 'completed' }])
     expect(other.heard).toHaveLength(1)
@@ -317,12 +317,12 @@ onEveryStore('a notification', ({ open, openMortal, openWrapped, advance }) => {
   it('that a function throws at is told again', async () => {
     const attempts: number[] = []
     const done = gate()
-    const call: NotifyFunction = (_, { attempt }) => {
+    const deliver: NotifyFunction = (_, { attempt }) => {
       attempts.push(attempt)
       if (attempt < 3) throw new Error('not now')
       done.open()
     }
-    const hf = await open({ notify: { name: 'ops', call, retry: hurried } })
+    const hf = await open({ notify: { name: 'ops', deliver, retry: hurried } })
     await hf.run(greet, 'ann')
     await done.promise
     expect(attempts).toEqual([1, 2, 3])
@@ -409,24 +409,26 @@ onEveryStore('a webhook', ({ open }) => {
 })
 
 describe('the option notify', () => {
-  const call = () => {}
+  const deliver = () => {}
   const webhook = { url: 'https://example.com/hook' }
   it.each<[string, unknown]>([
-    ['a target without a name', { call }],
-    ['a target with an endless name', { name: 'x'.repeat(300), call }],
-    ['two targets of one name', [call, { name: 'default', call }]],
+    ['a target without a name', { deliver }],
+    ['a target with an endless name', { name: 'x'.repeat(300), deliver }],
+    ['two targets of one name', [deliver, { name: 'default', deliver }]],
     ['neither a webhook nor a function', { name: 'a' }],
-    ['a webhook and a function', { name: 'a', call, webhook }],
-    ['a call that is none', { name: 'a', call: 'me' }],
-    ['a kind that there is not', { name: 'a', on: ['started'], call }],
-    ['kinds that are no list', { name: 'a', on: 'failed', call }],
+    ['a webhook and a function', { name: 'a', deliver, webhook }],
+    ['a function that is none', { name: 'a', deliver: 'me' }],
+    ['a kind that there is not', { name: 'a', on: ['started'], deliver }],
+    ['kinds that are no list', { name: 'a', on: 'failed', deliver }],
     ['an URL that is none', { name: 'a', webhook: { url: 'example.com' } }],
     ['another scheme', { name: 'a', webhook: { url: 'file:///etc/passwd' } }],
     ['a password in the URL', { name: 'a', webhook: { url: 'https://me:hush@example.com' } }],
     ['a secret that is too short', { name: 'a', webhook: { ...webhook, secret: 'hush' } }],
     ['headers that can not be sent', { name: 'a', webhook: { ...webhook, headers: { 'a b': 'hush\n' } } }],
+    ['a secret that is a number', { name: 'a', webhook: { ...webhook, secret: 7 } }],
+    ['a webhook that is null', { name: 'a', webhook: null }],
     ['no time to answer', { name: 'a', webhook: { ...webhook, timeoutMs: 0 } }],
-    ['no attempt', { name: 'a', call, retry: { attempts: 0 } }],
+    ['no attempt', { name: 'a', deliver, retry: { attempts: 0 } }],
     ['nothing', null],
   ])('with %s is refused, and nothing secret is repeated', async (_, notify) => {
     const error = await openHoldfast('memory:', { notify: notify as never }).catch((thrown: unknown) => thrown)
