@@ -56,7 +56,8 @@ export class Outbox {
       const targets = this.#targets.filter(({ on }) => on.has(content.kind))
       if (targets.length === 0) return []
       const { id: runId, threadId, owner, workflow } = claim.run
-      const step = content.step ?? runningBefore(this.#codec, events) ?? currentStep ?? undefined
+      const suspect = content.kind === 'poisoned' ? runningBefore(this.#codec, events) : undefined
+      const step = content.step ?? suspect ?? currentStep ?? undefined
       const message: Notification = {
         ...{ id: this.#nextId(claim), kind: content.kind, at: event.at, runId, threadId, owner, workflow },
         ...content,
