@@ -42,7 +42,7 @@ export async function runStep<T>(execution: Execution, call: Call, body: Body<T>
     return runFallback(execution, call, options, call.history.lastError, failures)
   }
   // The worker died between the last failure and the pause: it pauses now, without another attempt.
-  if (call.history?.next === 'pause') return pauseForPerson(execution, call.history.lastError)
+  if (call.history?.next === 'pause') return pauseForPerson(execution, call, call.history.lastError)
   const death = deathOf(execution, call)
   if (death !== null) return failed(execution, call, options, death, failures + 1, null)
 
@@ -235,7 +235,7 @@ async function failed<T>(
   }
   if (options.onFailure === 'pause') {
     await recordFailure(execution, call, { error, final: true, next: 'pause' }, attempt, durationMs)
-    return pauseForPerson(execution, error)
+    return pauseForPerson(execution, call, error)
   }
   const event = failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, durationMs)
   await execution.commitResult([event], { failureOf: call.key })
@@ -243,8 +243,8 @@ async function failed<T>(
 }
 
 /** Does not return: the run is paused, and the step gets fresh attempts when it is resumed. */
-async function pauseForPerson(execution: Execution, error: unknown): Promise<never> {
-  execution.pauseBecause('retries', toStorableError(error ?? new Error('unknown failure')))
+async function pauseForPerson(execution: Execution, call: Call, error: unknown): Promise<never> {
+  execution.pauseBecause('retries', toStorableError(error ?? new Error('unknown failure')), call.path)
   await execution.park({ dueAt: null, reason: 'retry' })
   return never()
 }

@@ -357,4 +357,16 @@ export const mutants: readonly Mutant[] = [
     ],
     test: { file: 'test/stores/redis.test.ts', name: 'S2: ' },
   },
+  {
+    name: 'messages-of-the-first-life-only',
+    wrong: 'a run that was taken over tells nobody of its end',
+    edits: [
+      {
+        file: 'engine/outbox.ts',
+        find: '|| isInternal(claim.run.workflow)) return []',
+        put: '|| isInternal(claim.run.workflow) || claim.takenFrom !== null) return []',
+      },
+    ],
+    test: { file: 'test/behaviour/notifications.test.ts', name: 'on memory > is not lost with a process that dies before' },
+  },
 ]
