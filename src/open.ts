@@ -208,7 +208,7 @@ function assemble(
       },
       registry,
       workerId: `${hostname()}:${process.pid}:${randomBytes(4).toString('hex')}`,
-      worker: targets.length === 0 ? workerOptions : withNotifyQueue(workerOptions),
+      worker: targets.length === 0 ? workerOptions : workerOptions,
       onRunEnded: (owner, runId) => waiters.runChanged(owner, runId),
     })
   }
@@ -219,11 +219,6 @@ function assemble(
   }
   worker?.start()
   return new Holdfast(core, '', close)
-}
-
-/** A worker of some queues only delivers messages all the same. */
-function withNotifyQueue(options: WorkerOptions): WorkerOptions {
-  return options.queues === undefined ? options : { ...options, queues: [...options.queues, notifyQueue] }
 }
 
 async function closeAll(

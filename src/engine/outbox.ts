@@ -3,7 +3,7 @@ import { actionsForFailedRun, actionsForPausedRun, actionsForQuestion, actionsFo
 import type { Codec } from '../model/codec.ts'
 import { codeOf, type HoldfastError } from '../model/errors.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
-import { internalPrefix, isInternal } from '../model/internal.ts'
+import { internalPrefix, internalQueue, isInternal } from '../model/internal.ts'
 import type { Notification, NotificationKind } from '../model/notification.ts'
 import type { PauseReason } from '../model/run.ts'
 import type { NewRun } from '../store/change.ts'
@@ -11,8 +11,6 @@ import type { Claim } from '../store/store.ts'
 import { newRun } from './new-run.ts'
 import type { RunOrigin } from './origin.ts'
 
-/** Where the runs that deliver messages are queued. */
-export const notifyQueue = `${internalPrefix}notify`
 /** They are short, and somebody may be waiting: they go before ordinary runs. */
 const notifyPriority = 1_000
 /** The most of a question that a message repeats. */
@@ -20,7 +18,7 @@ const maxQuestionLength = 32 * 1024
 
 /** The workflow that delivers to a target: only processes that have the target claim its messages. */
 export function notifyWorkflowName(target: string): string {
-  return `${notifyQueue}/${target}`
+  return `${internalPrefix}notify/${target}`
 }
 
 /** Whom to tell, and of what. */
@@ -117,7 +115,7 @@ export class Outbox {
         input,
         {},
         {
-          ...{ owner: message.owner, id, threadId: id, workflow, version: 1, queue: notifyQueue, priority: notifyPriority },
+          ...{ owner: message.owner, id, threadId: id, workflow, version: 1, queue: internalQueue, priority: notifyPriority },
           ...{ due: { inMs: 0 }, ifBusy: 'queue', at: message.at },
         },
       )
