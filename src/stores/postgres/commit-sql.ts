@@ -23,7 +23,7 @@ const snapshotPlace = { seq: 'v_before[a.slot] + a.ord', stateVersion: 'coalesce
  *
  * The client sorts the changes into three kinds:
  *
- *   held    (h_, m_, s_) under a lease that this process claimed, so that row numbers are known: nearly every step, and how a run
+ *   held    (h_, m_, s_, k_) under a lease that this process claimed, so that row numbers are known: nearly every step, and how a run
  *           begins, waits and ends. Sorted by thread; each thread is named once and by no other change. Written set by set.
  *   starts  (c_) one new run on a thread that nobody else in the batch names. Written set by set where the thread is new.
  *   others  (p_others) everything else, one by one in order: apply-sql.ts.
@@ -43,7 +43,7 @@ CREATE OR REPLACE FUNCTION holdfast.fn_commit(
   s_slot int[], s_ord int[], s_version bigint[], s_crc bigint[], s_text text[], s_bytes bytea[],
   c_index int[], c_rank int[], c_owner text[], c_thread text[], c_run text[], c_workflow text[], c_version bigint[], c_queue text[],
   c_priority bigint[], c_fingerprint text[], c_due_kind int[], c_due bigint[], c_reject boolean[],
-  p_others jsonb, x_crc bigint[], x_text text[], x_bytes bytea[],
+  p_others jsonb, k_chunks jsonb, x_crc bigint[], x_text text[], x_bytes bytea[],
   e_slot int[], e_ord int[], e_type text[], e_step text[], e_count int[], e_attempt int[], e_at float8[], e_duration float8[],
   e_checkpoint_bytes bigint[], e_crc bigint[], e_payload text[], e_payload_bytes bytea[], e_patch text[], e_patch_bytes bytea[]
 ) RETURNS text LANGUAGE plpgsql VOLATILE ${planSql}
@@ -158,6 +158,12 @@ BEGIN
       END LOOP;
     END IF;
 
+    IF k_chunks IS NOT NULL THEN
+      FOR v_change IN SELECT x FROM jsonb_array_elements(k_chunks) x LOOP
+        i := v_change->'slot';
+        IF v_run[i] > 0 THEN PERFORM holdfast.fn_append_chunks(v_run[i], v_change->'chunks', x_text, x_bytes); END IF;
+      END LOOP;
+    END IF;
     IF s_slot IS NOT NULL THEN
       INSERT INTO holdfast.snapshots (thread, seq, state_version, checksum, state, state_bytes)
         SELECT t.id, v_before[a.slot] + a.ord, coalesce(a.version, t.state_version), ${sealSql('a.crc', snapshotPlace)}, a.text, a.bytes

@@ -159,9 +159,9 @@ function isOf(place: LeasePlace, { owner, threadId, runId }: Change): boolean {
   return place.runId === runId && place.threadId === threadId && place.owner === owner
 }
 
-function isHeldKind({ creates, operation, label, readMessages, delivers, chunks, run, guard }: Change): boolean {
+function isHeldKind({ creates, operation, label, readMessages, delivers, run, guard }: Change): boolean {
   if (creates !== undefined || operation !== undefined || label !== undefined) return false
-  if (readMessages !== undefined || delivers !== undefined || chunks !== undefined) return false
+  if (readMessages !== undefined || delivers !== undefined) return false
   return run?.waitKey === undefined && guard.kind === 'lease' && Number.isSafeInteger(guard.epoch)
 }
 
