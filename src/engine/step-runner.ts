@@ -1,7 +1,7 @@
 import { fingerprint } from '../model/codec.ts'
 import { HoldfastError } from '../model/errors.ts'
 import type { Payload } from '../model/payload.ts'
-import { defaultRetryPolicy, type RetryPolicy, retryDelayMs, retryPolicy } from '../model/retry.ts'
+import { defaultRetryPolicy, type RetryPolicy, retryPolicy } from '../model/retry.ts'
 import { stepDeathLimit } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
@@ -10,6 +10,7 @@ import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import type { StepHandle, StepOptions } from './context.ts'
 import { type Execution, never } from './execution.ts'
+import { nextAttempt } from './next-attempt.ts'
 import type { FailureData, Outcome } from './tape.ts'
 import { withTimeout } from './with-timeout.ts'
 
@@ -75,15 +76,6 @@ export function deathOf({ runId }: Execution, call: Call): HoldfastError | null 
 export async function refuseDeadly(execution: Execution, call: Call): Promise<void> {
   const death = deathOf(execution, call)
   if (death !== null) await failed(execution, call, {}, death, (call.history?.failures ?? 0) + 1, null)
-}
-
-/** When the next attempt comes, if there is one. A `retryIf` that throws is a failure itself: its error, and no further attempt. */
-export function nextAttempt(policy: RetryPolicy, failures: number, error: unknown): { error: unknown; delayMs: number | null } {
-  try {
-    return { error, delayMs: retryDelayMs(policy, failures, error, Math.random()) }
-  } catch (thrown) {
-    return { error: thrown, delayMs: null }
-  }
 }
 
 /** The value of a recorded outcome, or the recorded failure thrown again. */
