@@ -11,6 +11,18 @@ export interface Call {
   readonly path: string
   readonly count: number
   readonly history: CallHistory | undefined
+  /** The attempt of a recorded scope that it belongs to. */
+  readonly within: ScopeAttempt | undefined
+}
+
+/** One attempt of a recorded scope, while its function runs. */
+export interface ScopeAttempt {
+  /** Its outcome is decided: what its function still calls does not return. */
+  readonly isOver: boolean
+  /** Aborted when the attempt takes too long; undefined where it has no limit of its own. */
+  readonly signal: AbortSignal | undefined
+  /** Hears of a call that its function made. */
+  follow(call: Promise<unknown>): void
 }
 
 /**
@@ -22,6 +34,7 @@ export class Calls {
   readonly #runId: string
   readonly #tape: Tape
   readonly #counts = new Map<string, number>()
+  readonly #scopes = new Map<string, { count: number; isRecorded: boolean }>()
 
   constructor(owner: string, runId: string, tape: Tape) {
     this.#owner = owner
@@ -39,21 +52,50 @@ export class Calls {
     const count = (this.#counts.get(counter) ?? 0) + 1
     this.#counts.set(counter, count)
     const key = callKey(kind, path, count)
-    return { key, kind, path, count, history: this.#tape.calls.get(key) }
+    return { key, kind, path, count, history: this.#tape.calls.get(key), within: frame?.attempt }
   }
 
-  /** Runs `fn` with inner names prefixed. */
-  inScope<T>(name: string, fn: () => T, method = 'scope'): T {
+  /** Refuses a name that no group of calls can have, and any group inside a body. */
+  checkGroup(name: string, method: 'scope' | 'map'): void {
     const frame = this.#frame()
     if (frame !== undefined && frame.body !== null) throw this.#nestedCall('value', method, frame.body)
     checkStepName(name)
-    const outer = frame?.scope ?? ''
-    return frames.run({ calls: this, scope: outer === '' ? name : `${outer}/${name}`, body: null }, fn)
+  }
+
+  /**
+   * The path under which the calls of a scope stand. A scope that was recorded is not entered again, so that its calls are not
+   * counted: no other scope may share their paths.
+   */
+  scopePath(name: string, isRecorded: boolean): string {
+    const outer = this.#frame()?.scope ?? ''
+    const path = outer === '' ? name : `${outer}/${name}`
+    const seen = this.#scopes.get(path) ?? { count: 0, isRecorded: false }
+    this.#scopes.set(path, seen)
+    seen.count++
+    const isShared = seen.isRecorded || (isRecorded && seen.count > 1)
+    seen.isRecorded ||= isRecorded
+    return isShared ? `${path}[${seen.count}]` : path
+  }
+
+  /** Runs `fn` with inner names prefixed; in an attempt of a recorded scope if there is one, else in the one around it. */
+  inScope<T>(path: string, fn: () => T, attempt: ScopeAttempt | undefined = this.attempt): T {
+    return frames.run({ calls: this, scope: path, body: null, attempt }, fn)
   }
 
   /** Runs a step's body: recording calls on ctx are refused inside. */
   inBody<T>(path: string, fn: () => T): T {
-    return frames.run({ calls: this, scope: '', body: path }, fn)
+    return frames.run({ calls: this, scope: '', body: path, attempt: this.attempt }, fn)
+  }
+
+  /** The attempt of a recorded scope in which this is called. */
+  get attempt(): ScopeAttempt | undefined {
+    return this.#frame()?.attempt
+  }
+
+  /** The step or scope in which this is called; null outside of any. */
+  get place(): string | null {
+    const frame = this.#frame()
+    return frame?.body ?? (frame?.scope || null)
   }
 
   /**
@@ -90,6 +132,7 @@ interface Frame {
   readonly scope: string
   /** Path of the step whose body this is. */
   readonly body: string | null
+  readonly attempt: ScopeAttempt | undefined
 }
 
 const frames = new AsyncLocalStorage<Frame>()

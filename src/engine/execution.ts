@@ -13,8 +13,10 @@ import { type Committer, isOutage } from './committer.ts'
 import { HandOut } from './hand-out.ts'
 import { Playback } from './playback.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
+import { isInside } from './scope-paths.ts'
+import { readScopes } from './scopes-on-tape.ts'
 import { StateLine } from './state-line.ts'
-import type { CallKey, CallKind, Outcome, Tape } from './tape.ts'
+import { type CallKey, type CallKind, type Outcome, type Tape, type UpdateKey, updateKey } from './tape.ts'
 import type { StateAt } from './thread-state.ts'
 import { longWaitMs, type Wait, Waits } from './waits.ts'
 import type { AnyWorkflow } from './workflow.ts'
@@ -57,11 +59,13 @@ export class Execution {
   readonly #writer: RunWriter
   #abort: AbortController | undefined
   readonly #running = new Map<CallKey, string>()
+  readonly #abandoned = new Set<CallKey>()
   readonly #throwers = new Set<(error: Error) => void>()
   #clockBase: { now: number; at: number }
-  #updateCount = 0
-  /** The count of the last update on the tape. */
-  #recordedUpdates = 0
+  /** How often ctx.update was called, by scope. */
+  readonly #updateCounts = new Map<string | null, number>()
+  /** Updates on the tape that the function has yet to come by. */
+  readonly #updatesToSee: Set<UpdateKey>
   #busy = 0
   #stop: Stop | null = null
   #hasEnded = false
@@ -86,7 +90,8 @@ export class Execution {
     this.tape = options.tape
     this.log = options.log
     this.#committer = options.committer
-    for (const count of options.tape.updates.keys()) this.#recordedUpdates = Math.max(this.#recordedUpdates, count)
+    const { outcomes, updates } = readScopes(options.tape)
+    this.#updatesToSee = updates
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
     this.calls = new Calls(options.claim.run.owner, options.claim.run.id, options.tape)
@@ -105,7 +110,7 @@ export class Execution {
       currentStep: () => this.#running.values().next().value ?? null,
     })
     this.playback = new Playback({
-      outcomes: options.tape.outcomes,
+      outcomes,
       onResult: (outcome) => {
         if (outcome.isFailure && this.playback.isEnding) this.unheardFailures.add(outcome.key)
         else if (outcome.isFailure) this.lastFailure = outcome.key
@@ -213,7 +218,16 @@ export class Execution {
 
   end(call: Call): void {
     this.#running.delete(call.key)
-    this.#settleDown()
+    if (!this.#abandoned.delete(call.key)) this.#settleDown()
+  }
+
+  /** Bodies in a scope that took too long are not waited for: they may never end. What they still bring is recorded all the same. */
+  abandonInside(scope: string): void {
+    for (const [key, path] of this.#running) {
+      if (!isInside(path, scope) || this.#abandoned.has(key)) continue
+      this.#abandoned.add(key)
+      this.#settleDown()
+    }
   }
 
   /** The promise's outcome, or the error of a run that was cancelled or fenced meanwhile. */
@@ -234,9 +248,15 @@ export class Execution {
   /** Waits in memory or, when nothing else is at work, as a row. Never resolves in an execution that stopped. */
   async park(wait: Wait): Promise<void> {
     this.throwIfEnded()
-    const over = this.#waits.add(this.#stop === null ? wait : { ...wait, dueAt: null })
+    const over = this.#waits.add(wait)
+    if (this.#stop !== null) this.#waits.freeze()
     this.#considerStopping()
     return await over
+  }
+
+  /** Ends a wait that has not come to its end. */
+  withdraw(wait: Wait): void {
+    this.#waits.withdraw(wait)
   }
 
   // ── writing ──────────────────────────────────────────────────────────────
@@ -371,10 +391,15 @@ export class Execution {
 
   /** The n-th ctx.update: moves to where it stood, or runs the recipe and lets the patch ride. */
   update(recipe: (draft: never) => unknown): void {
-    this.enter('value', 'update', true)
-    const count = ++this.#updateCount
-    const recorded = this.tape.updates.get(count)
+    // What belongs to an attempt of a scope that is over changes nothing any more.
+    if (this.enter('value', 'update', true).within?.isOver === true) return
+    const scope = this.calls.place
+    const count = (this.#updateCounts.get(scope) ?? 0) + 1
+    this.#updateCounts.set(scope, count)
+    const key = updateKey(scope, count)
+    const recorded = this.tape.updates.get(key)
     if (recorded !== undefined) {
+      this.#updatesToSee.delete(key)
       this.line.advance(recorded.position)
       if (this.playback.isLive && this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
       if (recorded.error !== undefined) throw reviveError(recorded.error)
@@ -387,11 +412,11 @@ export class Execution {
     try {
       patch = this.line.update(recipe)
     } catch (error) {
-      this.ride(this.event('state_updated', null, { count, data: { error: toStorableError(error) } }))
+      this.ride(this.event('state_updated', null, { scope, count, data: { error: toStorableError(error) } }))
       throw error
     }
     // One that changed nothing is recorded too: a replay must not run its recipe on a state that came later.
-    this.ride(this.event('state_updated', null, { count, patch }), patch !== null)
+    this.ride(this.event('state_updated', null, { scope, count, patch }), patch !== null)
   }
 
   /** The tape is consumed: edits by hand at its end are shown, and an older state is brought to the definition's version. */
@@ -414,7 +439,7 @@ export class Execution {
   }
 
   #hasSeenAllUpdates(): boolean {
-    return this.#updateCount >= this.#recordedUpdates
+    return this.#updatesToSee.size === 0
   }
 
   // ── stopping ─────────────────────────────────────────────────────────────
@@ -450,6 +475,11 @@ export class Execution {
     this.#requestStop({ kind: 'release' })
   }
 
+  /** A scope is to be tried again: at the next safe point the tape is read anew, as after a crash, under the same lease. */
+  requestReload(): void {
+    if (this.#stop === null) this.#requestStop({ kind: 'reload' })
+  }
+
   /** Reaches running bodies through their signal; every later call on ctx throws. */
   requestCancel(by?: string): void {
     if (this.#hasEnded || this.#stop?.kind === 'cancel') return
@@ -472,7 +502,8 @@ export class Execution {
     this.#isForced = true
     if (this.#hasEnded) return
     this.#abort?.abort(new HoldfastError('closed', `Holdfast is closing; run "${this.runId}" is handed over.`))
-    if (this.#stop === null || this.#stop.kind === 'release') await this.#stopNow({ kind: 'release' })
+    if (this.#stop === null || this.#stop.kind === 'release' || this.#stop.kind === 'reload')
+      await this.#stopNow({ kind: 'release' })
     else await this.#stopNow(this.#stop)
   }
 
@@ -666,7 +697,7 @@ export class Execution {
   async #stopIfIdle(): Promise<void> {
     if (this.#busy > 0 || this.#waits.size === 0 || this.#hasEnded || !this.playback.isLive || !this.#handOut.isEmpty) return
     if (this.#stop !== null) {
-      if (this.#stop.kind === 'pause' || this.#stop.kind === 'release') await this.#stopNow(this.#stop)
+      if (this.#stop.kind !== 'cancel' && this.#stop.kind !== 'lost') await this.#stopNow(this.#stop)
       return
     }
     const wait = this.#waits.asRow()
@@ -686,7 +717,8 @@ export class Execution {
   }
 
   #requestStop(stop: Stop): void {
-    if (this.#hasEnded || this.#stop?.kind === 'cancel' || (this.#stop !== null && stop.kind === 'release')) return
+    if (this.#hasEnded || this.#stop?.kind === 'cancel') return
+    if (this.#stop !== null && this.#stop.kind !== 'reload' && stop.kind === 'release') return
     this.#stop = stop
     // A wait is a safe point: it stays as it is.
     this.#waits.freeze()
@@ -713,6 +745,8 @@ export class Execution {
       }
       case 'release':
         return this.#endWith([], { status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true }, { kind: 'released' })
+      case 'reload':
+        return this.#endWith([], {}, { kind: 'reload' })
       case 'lost':
         return
     }
@@ -814,11 +848,12 @@ export interface ExecutionOptions {
 export type Stop =
   | { readonly kind: 'pause'; readonly reason: PauseReason; readonly data: Readonly<Record<string, unknown>> }
   | { readonly kind: 'release' }
+  | { readonly kind: 'reload' }
   | { readonly kind: 'cancel'; readonly data: Readonly<Record<string, unknown>> }
   | { readonly kind: 'lost' }
 
 export type ExecutionEnd =
-  | { readonly kind: RunStatus | 'released' | 'lost' }
+  | { readonly kind: RunStatus | 'released' | 'lost' | 'reload' }
   | { readonly kind: 'continued'; readonly base: StateAt; readonly tapeNumber: number; readonly input: unknown }
 
 /** Waits before another try. */

@@ -4,9 +4,11 @@ import { checkId } from '../model/ids.ts'
 import type { SqlTransaction } from '../store/store.ts'
 import { blame, blamed } from './blame.ts'
 import type { Call } from './calls.ts'
-import type { Context, EffectOptions, MapOptions, OpenStep, StepHandle, StepOptions } from './context.ts'
+import type { Context, EffectOptions, MapOptions, OpenStep, ScopeOptions, StepHandle, StepOptions } from './context.ts'
 import { runEffect } from './effect-runner.ts'
 import { type Execution, never } from './execution.ts'
+import { checkScopeOptions } from './scope-options.ts'
+import { type RecordedScope, runScope } from './scope-runner.ts'
 import { failureEvent, refuseDeadly, resultOf, runStep } from './step-runner.ts'
 import { callKey } from './tape.ts'
 import { runTransaction } from './transaction-runner.ts'
@@ -32,7 +34,7 @@ export class RunContext implements Context<never> {
   }
 
   get signal(): AbortSignal {
-    return this.#execution.signal
+    return this.#execution.calls.attempt?.signal ?? this.#execution.signal
   }
 
   get state(): never {
@@ -79,7 +81,7 @@ export class RunContext implements Context<never> {
     if (!(concurrency >= 1))
       throw new HoldfastError('invalid_input', `concurrency is ${String(concurrency)}; it must be at least 1.`)
     // Names are checked once; the items carry brackets, which users' names may not.
-    this.#execution.calls.inScope(name, () => {}, 'map')
+    this.#execution.calls.checkGroup(name, 'map')
     requireFunction(fn, `Map "${name}"`)
     const list = [...items]
     const results = new Array<T>(list.length)
@@ -104,8 +106,39 @@ export class RunContext implements Context<never> {
     throw blame(first, errors.flatMap(blamed))
   }
 
-  scope<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T): Promise<T> {
-    return heard((async () => this.#execution.calls.inScope(name, () => fn(this)))())
+  scope<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T, options?: ScopeOptions<T, never>): Promise<T> {
+    const { calls } = this.#execution
+    if (options === undefined) {
+      return heard(
+        (async () => {
+          calls.checkGroup(name, 'scope')
+          return calls.inScope(calls.scopePath(name, false), () => fn(this))
+        })(),
+      )
+    }
+    const { fallback, ...policy } = options
+    return this.recordedScope(name, {
+      ...policy,
+      body: () => fn(this),
+      ...(fallback !== undefined && { fallback: (error: Error) => fallback(error, this) }),
+      record: (result) => ({ result, recipes: [] }),
+    })
+  }
+
+  /** A scope that is recorded as a whole: `scope` with options, and the steps of a plan. */
+  recordedScope<T>(name: string, scope: Omit<RecordedScope<T>, 'path'>): Promise<T> {
+    const { calls } = this.#execution
+    return this.#enter(
+      'step',
+      name,
+      false,
+      (call) => {
+        checkScopeOptions(`Scope "${call.path}"`, scope)
+        requireFunction(scope.body, `Scope "${call.path}"`)
+        return runScope(this.#execution, call, { ...scope, path: calls.scopePath(name, true) })
+      },
+      () => calls.checkGroup(name, 'scope'),
+    )
   }
 
   begin<T>(name: string): Promise<OpenStep<T>> {
@@ -155,11 +188,21 @@ export class RunContext implements Context<never> {
     if (this.#execution.playback.isLive) this.#execution.log.info(message, { runId: this.runId, ...data })
   }
 
-  #enter<T>(kind: Call['kind'], name: string, isOurName: boolean, carryOut: (call: Call) => Promise<T>): Promise<T> {
+  #enter<T>(
+    kind: Call['kind'],
+    name: string,
+    isOurName: boolean,
+    carryOut: (call: Call) => Promise<T>,
+    check?: () => void,
+  ): Promise<T> {
     if (this.#execution.isDetached) return never()
     let result: Promise<T>
     try {
-      result = carryOut(this.#execution.enter(kind, name, isOurName))
+      check?.()
+      const call = this.#execution.enter(kind, name, isOurName)
+      if (call.within?.isOver === true) return never()
+      result = carryOut(call)
+      call.within?.follow(result)
     } catch (error) {
       result = Promise.reject(error)
     }
@@ -172,7 +215,8 @@ export class RunContext implements Context<never> {
     const key = callKey('value', call.path, call.count)
     if (this.#execution.tape.values.has(key)) return this.#execution.tape.values.get(key) as T
     const value = make()
-    if (!this.#execution.hasEnded) this.#execution.ride(this.#execution.event('value_recorded', call, { data: { value } }))
+    if (!this.#execution.hasEnded && call.within?.isOver !== true)
+      this.#execution.ride(this.#execution.event('value_recorded', call, { data: { value } }))
     return value
   }
 

@@ -1,6 +1,7 @@
 import type { Codec } from '../model/codec.ts'
 import type { LogRecord } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
+import { around, fallbackPath, isInside, isUpdateInside, pathOf } from './scope-paths.ts'
 
 /**
  * What a run has already done, read from its log: the tape that a replay follows.
@@ -16,8 +17,8 @@ export interface Tape {
   readonly values: ReadonlyMap<CallKey, unknown>
   /** All changes of the thread's state since the tape began, edits by hand included, in log order. */
   readonly patches: readonly { readonly patch: Payload; readonly version: number | null }[]
-  /** For each recorded ctx.update, by its count: how many of `patches` it needs applied. */
-  readonly updates: ReadonlyMap<number, RecordedUpdate>
+  /** For each recorded ctx.update, by scope and count: how many of `patches` it needs applied. */
+  readonly updates: ReadonlyMap<UpdateKey, RecordedUpdate>
   /** Which continuation of the run this is, from 1. */
   readonly number: number
   /** When the run was last retried, by the store's clock. */
@@ -33,6 +34,8 @@ export interface RecordedUpdate {
 
 /** `step:gather/fetch#2`: kind, path and count of a call. */
 export type CallKey = string
+/** `gather#2`: the scope of an update, and which of its updates it is. */
+export type UpdateKey = string
 export type CallKind = 'step' | 'effect' | 'timer' | 'value'
 
 /** A recorded result, waiting for the call that asks for it. */
@@ -68,6 +71,10 @@ export interface CallHistory {
   resolution?: unknown
   /** Timers: when it fires, by the store's clock. */
   fireAt?: number
+  /** Recorded scopes: where the calls inside stand, the start of the attempt, and which failures inside failed it. */
+  scope?: string
+  started?: { readonly seq: number; readonly at: number; readonly patchCount: number }
+  failed?: readonly CallKey[]
 }
 
 export const emptyTape: Tape = {
@@ -83,10 +90,16 @@ export function callKey(kind: CallKind, path: string, count: number): CallKey {
   return `${kind}:${path}#${count}`
 }
 
+export function updateKey(scope: string | null, count: number): UpdateKey {
+  return `${scope ?? ''}#${count}`
+}
+
 export function readTape(records: readonly LogRecord[], codec: Codec, runId: string): Tape {
   const calls = new Map<CallKey, CallHistory>()
   const values = new Map<CallKey, unknown>()
-  const updates = new Map<number, RecordedUpdate>()
+  const updates = new Map<UpdateKey, RecordedUpdate>()
+  /** Recorded scopes by the path of the calls inside. */
+  const scopes = new Map<string, CallHistory>()
   const patches: { patch: Payload; version: number | null }[] = []
   const outcomes = new Map<CallKey, Outcome>()
   let number = 1
@@ -119,6 +132,19 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     history.reopenedFailures = history.failures
     history.deaths = 0
     outcomes.delete(key)
+    if (history.scope !== undefined) reopenInside(history.scope, history.failed ?? [])
+    delete history.failed
+  }
+  /** What succeeded in a scope is kept. What failed it is tried again, and what was updated after that is updated again. */
+  const reopenInside = (scope: string, failed: readonly CallKey[]): void => {
+    const from = Math.min(...failed.map(failedAt))
+    for (const key of failed) reopen(key)
+    for (const [key, update] of updates) if (update.seq > from && isUpdateInside(key, scope)) updates.delete(key)
+  }
+  /** Where the failure began: for a scope, with the first failure inside that failed it. */
+  const failedAt = (key: CallKey): number => {
+    const history = calls.get(key)
+    return Math.min(history?.outcome?.seq ?? Number.POSITIVE_INFINITY, ...(history?.failed ?? []).map(failedAt))
   }
 
   /**
@@ -126,7 +152,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
    * them, but nobody has to; its updates are the past, and those of the new way run again.
    */
   const loosen = (keys: readonly CallKey[]): void => {
-    const from = Math.min(...keys.map((key) => calls.get(key)?.outcome?.seq ?? Number.POSITIVE_INFINITY))
+    const from = Math.min(...keys.map(failedAt))
     for (const key of keys) reopen(key)
     for (const [key, outcome] of outcomes) {
       if (outcome.seq <= from) continue
@@ -134,7 +160,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       outcomes.set(key, loose)
       ;(calls.get(key) as CallHistory).outcome = loose
     }
-    for (const [count, update] of updates) if (update.seq > from) updates.delete(count)
+    for (const [key, update] of updates) if (update.seq > from) updates.delete(key)
   }
 
   for (const record of records) {
@@ -161,7 +187,10 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         for (const [key, history] of calls) if (history.next === 'pause') reopen(key)
         break
       case 'state_updated':
-        updates.set(record.count, { position: patches.length, seq: record.seq, ...data<{ error?: Error }>(record) })
+        updates.set(updateKey(record.step, record.count), {
+          ...{ position: patches.length, seq: record.seq },
+          ...data<{ error?: Error }>(record),
+        })
         break
       case 'value_recorded':
         if (record.step?.endsWith('checkpoint')) settle('value', record)
@@ -170,14 +199,18 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'step_started': {
         const history = call('step', record)
         history.isRunning = true
-        const { inputFingerprint } = data<{ inputFingerprint?: string }>(record)
+        const { inputFingerprint, scope } = data<{ inputFingerprint?: string; scope?: string }>(record)
         if (inputFingerprint !== undefined) history.inputFingerprint = inputFingerprint
+        if (scope !== undefined) {
+          scopes.set(scope, Object.assign(history, { scope }))
+          history.started = { seq: record.seq, at: record.at, patchCount: patches.length }
+        }
         break
       }
       case 'step_failed':
       case 'effect_failed': {
         const kind = record.type === 'step_failed' ? 'step' : 'effect'
-        const { next, retryAt, counts, error, open } = data<FailureData>(record)
+        const { next, retryAt, counts, error, open, failed } = data<FailureData>(record)
         const history = call(kind, record)
         history.isRunning = false
         if (counts !== false) history.failures++
@@ -190,6 +223,19 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         if (retryAt !== undefined) history.retryAt = retryAt
         if (kind === 'effect') history.effect = open === true ? 'intended' : 'not_happened'
         if (next === 'throw') settle(kind, record, true)
+        if (failed !== undefined) history.failed = [...(history.failed ?? []), ...failed]
+        if (next === 'retry' && history.scope !== undefined) {
+          const { scope } = history
+          reopenInside(
+            scope,
+            (history.failed ?? []).filter((key) => isInside(pathOf(key), scope)),
+          )
+          delete history.failed
+        }
+        // The last to fail in an attempt of a scope that has failed already.
+        if (next === 'throw' && [...around(record.step ?? '', scopes)].some(isBetweenAttempts)) {
+          reopen(callKey(kind, record.step ?? '', record.count))
+        }
         break
       }
       case 'step_completed':
@@ -246,14 +292,30 @@ export interface FailureData {
   readonly counts?: boolean
   /** The operation stays open: the same key will be sent again. */
   readonly open?: boolean
+  /** Recorded scopes: the failures that failed it. */
+  readonly failed?: readonly CallKey[]
 }
 
-/** Calls that had begun and not ended where the tape stops: what was running when the worker died. */
+/**
+ * Calls that had begun and not ended where the tape stops: what was running when the worker died. A scope is among them only
+ * where it was its own function that ran.
+ */
 export function runningCalls(tape: Tape): CallKey[] {
-  return [...tape.calls].filter(([, history]) => history.isRunning && history.outcome === undefined).map(([key]) => key)
+  const running = [...tape.calls].filter(([, history]) => history.isRunning && history.outcome === undefined)
+  const isBusyInside = ({ scope }: CallHistory) =>
+    scope !== undefined && running.some(([key]) => isInside(pathOf(key), scope) || isInside(pathOf(key), fallbackPath(scope)))
+  return running.filter(([, history]) => !isBusyInside(history)).map(([key]) => key)
+}
+
+export function hasRunningScope(tape: Tape): boolean {
+  return [...tape.calls.values()].some(({ scope, isRunning }) => scope !== undefined && isRunning)
 }
 
 export function countDeath(tape: Tape, key: CallKey): void {
   const history = tape.calls.get(key)
   if (history !== undefined) history.deaths++
+}
+
+function isBetweenAttempts(scope: CallHistory): boolean {
+  return !scope.isRunning && scope.outcome === undefined && scope.next === undefined
 }
