@@ -117,28 +117,27 @@ export class RunContext implements Context<never> {
       )
     }
     const { fallback, ...policy } = options
-    return this.recordedScope(name, {
+    const scope = {
       ...policy,
       body: () => fn(this),
       ...(fallback !== undefined && { fallback: (error: Error) => fallback(error, this) }),
-      record: (result) => ({ result, recipes: [] }),
+      record: (result: T) => ({ result, recipes: [] }),
+    }
+    return this.recordedScope(name, scope, () => {
+      requireFunction(fn, `Scope "${name}"`)
+      checkScopeOptions(`Scope "${name}"`, options)
     })
   }
 
   /** A scope that is recorded as a whole: `scope` with options, and the steps of a plan. */
-  recordedScope<T>(name: string, scope: Omit<RecordedScope<T>, 'path'>): Promise<T> {
+  recordedScope<T>(name: string, scope: Omit<RecordedScope<T>, 'path'>, check?: () => void): Promise<T> {
     const { calls } = this.#execution
-    return this.#enter(
-      'step',
-      name,
-      false,
-      (call) => {
-        checkScopeOptions(`Scope "${call.path}"`, scope)
-        requireFunction(scope.body, `Scope "${call.path}"`)
-        return runScope(this.#execution, call, { ...scope, path: calls.scopePath(name, true) })
-      },
-      () => calls.checkGroup(name, 'scope'),
-    )
+    const checkAll = () => {
+      calls.checkGroup(name, 'scope')
+      check?.()
+    }
+    const carryOut = (call: Call) => runScope(this.#execution, call, { ...scope, path: calls.scopePath(name, true) })
+    return this.#enter('step', name, false, carryOut, checkAll)
   }
 
   begin<T>(name: string): Promise<OpenStep<T>> {
