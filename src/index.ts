@@ -2,8 +2,9 @@ export type { MigrationCheck } from './client/check-migration.ts'
 export type { Debug } from './client/debug.ts'
 export { Holdfast, type RunFilter } from './client/holdfast.ts'
 export type { RunEvent } from './client/read-events.ts'
+export { recoveryPlan } from './client/recovery-plan.ts'
 export type { Resolution } from './client/resolve-effect.ts'
-export type { RunHandle, RunInfo } from './client/run-handle.ts'
+export type { RunHandle, RunInfo, RunProgress } from './client/run-handle.ts'
 export type { StartOptions } from './client/start-run.ts'
 export type { ThreadBundle } from './client/thread-bundle.ts'
 export type { Checkpoint, ThreadHandle } from './client/thread-handle.ts'
@@ -14,9 +15,21 @@ export type {
   EffectOptions,
   MapOptions,
   OpenStep,
+  ScopeOptions,
   StepHandle,
   StepOptions,
 } from './engine/context.ts'
+export {
+  type AnyPlan,
+  type Plan,
+  type PlanFunction,
+  type PlanOptions,
+  type PlanPatch,
+  type PlanStep,
+  type PlanStepEntry,
+  type PlanStepOptions,
+  plan,
+} from './engine/plan.ts'
 export { type AnyWorkflow, type Workflow, type WorkflowOptions, workflow } from './engine/workflow.ts'
 export { type ErrorCode, HoldfastError, NotHappened } from './model/errors.ts'
 export type { EventType } from './model/event.ts'

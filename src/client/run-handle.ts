@@ -4,7 +4,7 @@ import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason
 import type { RunKey, Thread } from '../store/store.ts'
 import { cancelRun, pauseRun, readRun, resumeRun, retryRun } from './control-run.ts'
 import type { Core } from './core.ts'
-import { type RunEvent, readEnd, readEvents } from './read-events.ts'
+import { type RunEvent, readEnd, readEvent, readEvents } from './read-events.ts'
 
 /** What is known of a run. Times are ms since 1970, by the store's clock. */
 export interface RunInfo {
@@ -22,11 +22,22 @@ export interface RunInfo {
   readonly completedSteps: readonly string[]
   /** Attempts of each step so far. */
   readonly stepAttempts: Readonly<Record<string, number>>
+  /** How far it is: what it or its plan last reported. 0 before any report, 1 when it has completed. */
+  readonly progress: RunProgress
   /** Why it failed, or stopped by itself. */
   readonly error?: Error
   readonly createdAt: number
   readonly startedAt?: number
   readonly finishedAt?: number
+}
+
+/** How far a run is. */
+export interface RunProgress {
+  /** From 0 to 1. */
+  readonly fraction: number
+  readonly note?: string
+  /** The step or scope that reported it. */
+  readonly step?: string
 }
 
 /** A run, from any process. */
@@ -171,14 +182,17 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
       'effect_skipped',
       'effect_unsure',
       'effect_failed',
+      'progress_reported',
     ],
     bare: true,
   })
   const completed: string[] = []
   const attempts: Record<string, number> = Object.create(null)
   const open = new Map<string, string>()
-  for (const { type, step, count, attempt } of records) {
-    if (step === null) continue
+  let reportedAt: number | undefined
+  for (const { type, seq, step, count, attempt } of records) {
+    if (type === 'progress_reported') reportedAt = seq
+    if (step === null || type === 'progress_reported') continue
     const key = `${step}#${count}`
     if (attempt > 0) attempts[step] = Math.max(attempts[step] ?? 0, attempt)
     if (type === 'step_completed' || type === 'effect_completed' || type === 'effect_skipped') completed.push(step)
@@ -200,11 +214,19 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
     ...(current !== undefined && { currentStep: current }),
     completedSteps: completed,
     stepAttempts: { ...attempts },
+    progress: await progressOf(core, run, reportedAt),
     ...(end?.error !== undefined && { error: end.error }),
     createdAt: run.createdAt,
     ...(run.startedAt !== null && { startedAt: run.startedAt }),
     ...(run.finishedAt !== null && { finishedAt: run.finishedAt }),
   }
+}
+
+async function progressOf(core: Core, run: Run, reportedAt: number | undefined): Promise<RunProgress> {
+  if (run.status === 'completed') return { fraction: 1 }
+  const report = reportedAt === undefined ? null : await readEvent(core, run, reportedAt)
+  const { fraction = 0, note } = (report?.data ?? {}) as { fraction?: number; note?: string }
+  return { fraction, ...(note !== undefined && { note }), ...(report?.step !== undefined && { step: report.step }) }
 }
 
 /** The promise, or the time, or the signal: whichever is first. */

@@ -45,6 +45,11 @@ export interface Context<State = Record<string, unknown>> {
   random(): number
   /** A v4 UUID, recorded. */
   uuid(): string
+  /**
+   * Says how far the run is, from 0 to 1; in a plan, how far its step is. For whoever watches: about two reports a second are kept, and
+   * a replay makes none.
+   */
+  progress(fraction: number, note?: string): void
   /** A log line joined to the run. */
   log(message: string, data?: Readonly<Record<string, unknown>>): void
 }
@@ -59,6 +64,8 @@ export interface StepHandle<State = Record<string, unknown>> {
   readonly signal: AbortSignal
   /** Changes the state when the step's result is recorded; the recipe runs then. */
   update(recipe: (draft: State) => unknown): void
+  /** Says how far the run is, from 0 to 1; in a plan, how far the plan's step is. */
+  progress(fraction: number, note?: string): void
   log(message: string, data?: Readonly<Record<string, unknown>>): void
 }
 

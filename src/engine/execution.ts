@@ -12,6 +12,7 @@ import { type Call, Calls } from './calls.ts'
 import { type Committer, isOutage } from './committer.ts'
 import { HandOut } from './hand-out.ts'
 import { Playback } from './playback.ts'
+import { Progress } from './progress.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
 import { isInside } from './scope-paths.ts'
 import { readScopes } from './scopes-on-tape.ts'
@@ -48,6 +49,7 @@ export class Execution {
   readonly log: Logger
   readonly playback: Playback
   readonly calls: Calls
+  readonly progress: Progress
   readonly #waits: Waits
   readonly #handOut: HandOut
   #resultsOnTheirWay = 0
@@ -118,6 +120,10 @@ export class Execution {
       },
       onLive: () => this.#goLive(),
       onMismatch: (recorded, asked) => this.#pauseOnMismatch(recorded, asked),
+    })
+    this.progress = new Progress({
+      event: ({ step, ...data }) => this.event('progress_reported', null, { scope: step, data }),
+      ride: (event) => this.ride(event),
     })
     this.ended = new Promise((resolve) => {
       this.#settle = resolve
@@ -272,7 +278,9 @@ export class Execution {
 
   /** Called every now and then by the worker: what has been riding for long is written. */
   flushIfOld(): void {
-    if (this.#hasEnded || !this.#writer.hasOldRiding) return
+    if (this.#hasEnded) return
+    this.progress.rideIfDue()
+    if (!this.#writer.hasOldRiding) return
     this.commit([], {}).catch((error: unknown) => this.log.debug('flush failed', { runId: this.runId, error }))
   }
 
@@ -285,6 +293,7 @@ export class Execution {
   /** Like `commit` for a result that is handed to the function: resolves in its turn, with its patch shown. */
   async commitResult(events: readonly NewEvent[], options: ChangeOptions): Promise<void> {
     const position = this.line.end
+    this.progress.rideHeld()
     this.#resultsOnTheirWay++
     if (options.failureOf !== undefined) this.unheardFailures.add(options.failureOf)
     try {
@@ -695,7 +704,9 @@ export class Execution {
   }
 
   async #stopIfIdle(): Promise<void> {
-    if (this.#busy > 0 || this.#waits.size === 0 || this.#hasEnded || !this.playback.isLive || !this.#handOut.isEmpty) return
+    if (this.#busy > 0 || this.#waits.size === 0 || this.#hasEnded || !this.playback.isLive) return
+    // The last of them may be one that sets nothing off: nobody else would look again.
+    if (!this.#handOut.isEmpty) return this.#considerStopping()
     if (this.#stop !== null) {
       if (this.#stop.kind !== 'cancel' && this.#stop.kind !== 'lost') await this.#stopNow(this.#stop)
       return
@@ -754,6 +765,7 @@ export class Execution {
 
   /** The commit that gives the lease up. Whatever the function still does afterwards is nobody's business. */
   async #endWith(events: readonly NewEvent[], run: RunChange, end: ExecutionEnd): Promise<void> {
+    this.progress.rideHeld()
     const change = this.#writer.change(events, { run })
     this.#hasEnded = true
     // What the function does to its state from here on is never written.

@@ -7,6 +7,7 @@ import type { Call } from './calls.ts'
 import type { Context, EffectOptions, MapOptions, OpenStep, ScopeOptions, StepHandle, StepOptions } from './context.ts'
 import { runEffect } from './effect-runner.ts'
 import { type Execution, never } from './execution.ts'
+import { checkReport, type Progress } from './progress.ts'
 import { checkScopeOptions } from './scope-options.ts'
 import { type RecordedScope, runScope } from './scope-runner.ts'
 import { failureEvent, refuseDeadly, resultOf, runStep } from './step-runner.ts'
@@ -181,6 +182,17 @@ export class RunContext implements Context<never> {
 
   uuid(): string {
     return this.#value('uuid', () => randomUUID())
+  }
+
+  progress(fraction: number, note?: string): void {
+    const { calls, playback, progress } = this.#execution
+    checkReport(fraction, note)
+    if (playback.isLive && calls.attempt?.isOver !== true) progress.report(calls.place, fraction, note)
+  }
+
+  /** For plans, which know how much of the run each of their steps is. */
+  get progressReports(): Progress {
+    return this.#execution.progress
   }
 
   log(message: string, data?: Readonly<Record<string, unknown>>): void {

@@ -160,6 +160,10 @@ class Handle implements StepHandle<never> {
   get signal(): AbortSignal {
     return this.#signal ?? this.#execution.signal
   }
+
+  get progress(): StepHandle<never>['progress'] {
+    return (fraction, note) => this.#execution.progress.report(this.#call.path, fraction, note)
+  }
 }
 
 /** A cancelled run does not wait for a body that ignores its signal. Only promises that are still open need watching. */
