@@ -1,5 +1,6 @@
 import type { AnyPlan, PlanStep } from '../engine/plan.ts'
 import { retryPolicy } from '../model/retry.ts'
+import { stepDeathLimit } from '../model/run.ts'
 
 type Step = PlanStep<unknown>
 
@@ -27,7 +28,7 @@ export function recoveryPlan(plan: AnyPlan): string {
   ].join('\n')
 }
 
-const headings = ['#', 'Step', 'What can fail', 'Impact', 'Recovery action', 'Checkpoint', 'Resume behaviour', 'Notification']
+const headings = ['#', 'Failure point', 'What can fail', 'Impact', 'Recovery action', 'Checkpoint', 'Resume behaviour', 'Notification']
 
 interface Place {
   readonly number: string
@@ -37,14 +38,15 @@ interface Place {
 }
 
 function row(plan: AnyPlan, step: Step, place: Place): string[] {
+  const { impact } = step.options
   return [
     place.number,
     code(step.name),
     whatCanFail(step),
-    text(step.options.impact ?? impactOf(step, place)),
+    impact === undefined ? impactOf(step, place) : text(impact),
     recoveryOf(plan, step),
     place.before === undefined ? 'Start of the run' : `After ${listed(place.before)}`,
-    `At ${code(step.name)}; what has succeeded in it is kept`,
+    `Goes on at ${code(step.name)}; what has succeeded in it is kept`,
     notificationOf(step),
   ]
 }
@@ -58,8 +60,8 @@ function whatCanFail({ options }: Step): string {
   const { canFail, timeoutMs } = options
   const causes = [canFail === undefined ? 'It throws' : text(canFail)]
   if (timeoutMs !== undefined) causes.push(`it takes longer than ${duration(timeoutMs)}`)
-  causes.push('its worker dies 3 times in it')
-  return `${causes.slice(0, -1).join(', ')} or ${causes.at(-1)}`
+  causes.push(`its worker dies in it ${stepDeathLimit} times`)
+  return causes.join('; ')
 }
 
 function impactOf({ options }: Step, { stages, index }: Place): string {
@@ -67,17 +69,18 @@ function impactOf({ options }: Step, { stages, index }: Place): string {
   if (options.fallback !== undefined) return 'The result is that of the fallback'
   if (options.onFailure === 'skip') return 'The run goes on without its result'
   if (options.onFailure === 'pause') return 'The run stands still until a person resumes it'
-  return later.length === 0 ? 'The run fails' : `The run fails; ${listed(later)} not reached`
+  return later.length === 0 ? 'The run fails' : `The run fails before ${listed(later)}`
 }
 
 function recoveryOf(plan: AnyPlan, { options }: Step): string {
   const { fallback, onFailure } = options
   const parts = [attemptsOf(plan, options.retry)]
+  // A function that was written in place is called after the option.
   if (fallback !== undefined)
-    parts.push(fallback.name === '' || fallback.name === 'fallback' ? 'fallback' : `fallback ${code(fallback.name)}`)
-  if (onFailure === 'skip') parts.push('skip')
-  else if (onFailure === 'pause') parts.push('pause until `run.resume()`')
-  else parts.push('fail until `run.retry()`')
+    parts.push(['', 'fallback'].includes(fallback.name) ? 'fallback' : `fallback ${code(fallback.name)}`)
+  if (onFailure === 'skip') parts.push('skip it')
+  else if (onFailure === 'pause') parts.push('pause; `run.resume()` tries it again')
+  else parts.push('fail; `run.retry()` tries it again')
   return parts.join(', then ')
 }
 
@@ -88,7 +91,7 @@ function attemptsOf(plan: AnyPlan, retry: Step['options']['retry']): string {
   const [first, last] = [delay(0), delay(attempts - 2)].sort((a, b) => a - b) as [number, number]
   const apart = first === last ? duration(first) : `${duration(first)} to ${duration(last)}`
   // Without a policy of its own a step does not repeat what the calls inside it have retried.
-  const whose = retry === undefined ? ' of what fails outside of its calls' : ''
+  const whose = retry === undefined ? ' (calls inside have their own)' : ''
   return `${attempts} attempts${whose}, ${jitter ? 'up to ' : ''}${apart} apart`
 }
 
@@ -101,34 +104,35 @@ function notificationOf({ options }: Step): string {
 
 function flowchart(stages: readonly (readonly Step[])[]): string[] {
   const lines = ['flowchart TD', '  start([start])']
-  let before = ['start']
+  let arrows = ['start -->']
   for (const [index, stage] of stages.entries()) {
     const after: string[] = []
     const isGroup = stage.length > 1
-    if (isGroup) lines.push(`  subgraph group${index + 1} [at a time]`)
+    if (isGroup) lines.push(`  subgraph group${index + 1} ["at a time"]`)
     const indent = isGroup ? '    ' : '  '
-    for (const [place, step] of stage.entries()) {
-      const id = `step${numberOf(stage, index, place)}`
-      lines.push(`${indent}${id}[${label(step.name)}]`)
-      after.push(id)
-      if (step.options.fallback !== undefined) {
-        lines.push(`${indent}${id}f[${label(`${step.name}: fallback`)}]`, `${indent}${id} -. fails .-> ${id}f`)
-        after.push(`${id}f`)
+    const ids = stage.map((_, place) => `step${numberOf(stage, index, place)}`)
+    for (const [place, { name, options }] of stage.entries()) {
+      const id = ids[place] as string
+      lines.push(`${indent}${id}[${label(name)}]`)
+      if (options.fallback !== undefined) {
+        lines.push(`${indent}${id}f[${label(`${name}: fallback`)}]`, `${indent}${id} -. fails .-> ${id}f`)
+        after.push(`${id} -->`)
       }
+      const last = options.fallback === undefined ? id : `${id}f`
+      after.push(options.onFailure === 'skip' ? `${last} -- done or skipped -->` : `${last} -->`)
     }
     if (isGroup) lines.push('  end')
-    for (const [place, step] of stage.entries()) {
-      const id = `step${numberOf(stage, index, place)}`
-      for (const from of before) lines.push(`  ${from} --> ${id}`)
-      const last = step.options.fallback === undefined ? id : `${id}f`
-      if (step.options.onFailure === 'pause')
+    for (const [place, { options }] of stage.entries()) {
+      const id = ids[place] as string
+      const last = options.fallback === undefined ? id : `${id}f`
+      lines.push(...arrows.map((arrow) => `  ${arrow} ${id}`))
+      if (options.onFailure === 'pause') {
         lines.push(`  ${last} -. fails .-> ${id}p[/paused/]`, `  ${id}p -. resumed .-> ${id}`)
-      else if (step.options.onFailure !== 'skip') lines.push(`  ${last} -. fails .-> failed([failed])`)
+      } else if (options.onFailure !== 'skip') lines.push(`  ${last} -. fails .-> failed([failed])`)
     }
-    before = after
+    arrows = after
   }
-  for (const from of before) lines.push(`  ${from} --> completed([completed])`)
-  return lines
+  return [...lines, ...arrows.map((arrow) => `  ${arrow} completed([completed])`)]
 }
 
 function listed(steps: readonly Step[]): string {
