@@ -28,7 +28,16 @@ export function recoveryPlan(plan: AnyPlan): string {
   ].join('\n')
 }
 
-const headings = ['#', 'Failure point', 'What can fail', 'Impact', 'Recovery action', 'Checkpoint', 'Resume behaviour', 'Notification']
+const headings = [
+  '#',
+  'Failure point',
+  'What can fail',
+  'Impact',
+  'Recovery action',
+  'Checkpoint',
+  'Resume behaviour',
+  'Notification',
+]
 
 interface Place {
   readonly number: string
