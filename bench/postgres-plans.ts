@@ -54,9 +54,9 @@ async function fill(): Promise<void> {
       SELECT ${recordsARun}, 0, 1, 0, 0, 0, 'owner-' || n % 100, 'thread-' || n FROM generate_series(1, ${runCount}) n`)
   await client.query(`
     INSERT INTO holdfast.runs (thread, epoch, wake_at, claims_without_progress, input_seq, tape_seq, created_at, started_at, finished_at, version, priority,
-        is_next, has_mail, status, owner, run_id, workflow, queue, fingerprint, lease_id, lease_holder)
+        is_next, last_message, status, owner, run_id, workflow, queue, fingerprint, lease_id, lease_holder)
       SELECT n, 1, CASE WHEN n <= ${held + waiting} THEN 8e15 END, 0, 1, 2, 0, 0, CASE WHEN n > ${held + waiting} THEN 1 END, 1, 0,
-          n <= ${held + waiting}, false, CASE WHEN n <= ${held} THEN 'running' WHEN n <= ${held + waiting} THEN 'waiting' ELSE 'completed' END,
+          n <= ${held + waiting}, 0, CASE WHEN n <= ${held} THEN 'running' WHEN n <= ${held + waiting} THEN 'waiting' ELSE 'completed' END,
           'owner-' || n % 100, 'run-' || n, 'workflow-' || n % 5, 'default', 'f', CASE WHEN n <= ${held} THEN 'lease-' || n END,
           CASE WHEN n <= ${held} THEN 'worker' END
         FROM generate_series(1, ${runCount}) n`)

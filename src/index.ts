@@ -1,15 +1,22 @@
+export type { AnswerOptions } from './client/answer-question.ts'
 export type { MigrationCheck } from './client/check-migration.ts'
 export type { Debug } from './client/debug.ts'
 export { Holdfast, type RunFilter } from './client/holdfast.ts'
+export type { InboxItem, OpenQuestion, StoppedRun, UnsureEffect } from './client/inbox.ts'
 export type { RunEvent } from './client/read-events.ts'
+export type { StreamItem, StreamOptions } from './client/read-stream.ts'
 export { recoveryPlan } from './client/recovery-plan.ts'
 export type { Resolution } from './client/resolve-effect.ts'
 export type { RunHandle, RunInfo, RunProgress } from './client/run-handle.ts'
+export type { ScheduleInfo, ScheduleOptions, Schedules } from './client/schedules.ts'
 export type { StartOptions } from './client/start-run.ts'
+export type { StuckRun } from './client/stuck-runs.ts'
 export type { ThreadBundle } from './client/thread-bundle.ts'
 export type { Checkpoint, ThreadHandle } from './client/thread-handle.ts'
 export { type CopyOptions, type CopyProgress, type CopyReport, copyStore } from './copy-store.ts'
 export type {
+  AskOptions,
+  CallOptions,
   Context,
   EffectCheck,
   EffectOptions,
@@ -18,6 +25,8 @@ export type {
   ScopeOptions,
   StepHandle,
   StepOptions,
+  StreamWriter,
+  WaitForOptions,
 } from './engine/context.ts'
 export {
   type AnyPlan,
@@ -37,6 +46,7 @@ export type { Logger } from './model/logger.ts'
 export type { RetryOptions } from './model/retry.ts'
 export type { PauseReason, RunStatus, WaitReason } from './model/run.ts'
 export { type StateDefinition, state } from './model/state.ts'
+export type { Budget, Usage, UsageTotal } from './model/usage.ts'
 export { type OpenOptions, type OpenTarget, open, type PostgresPool, type RedisClient, type SqliteHandle } from './open.ts'
 export type { CallersTransaction, SqlTransaction, Store } from './store/store.ts'
 export type { WorkerOptions } from './worker/worker.ts'

@@ -1,16 +1,19 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
+import { cancelRun, retryRun } from './client/control-run.ts'
 import type { Core } from './client/core.ts'
 import { Holdfast } from './client/holdfast.ts'
 import { RunWaiters } from './client/run-waiters.ts'
 import { Committer } from './engine/committer.ts'
+import { OpenQuestions } from './engine/open-questions.ts'
 import { HeadStateCache } from './engine/thread-state.ts'
 import { type AnyWorkflow, Registry } from './engine/workflow.ts'
 import { createCodec } from './model/codec.ts'
 import { HoldfastError } from './model/errors.ts'
 import { type Logger, silentLogger } from './model/logger.ts'
 import { requireNode } from './node-version.ts'
-import type { Store } from './store/store.ts'
+import type { RunKey, Store } from './store/store.ts'
+import { scheduleWorkflow } from './worker/schedule-workflow.ts'
 import { Worker, type WorkerOptions } from './worker/worker.ts'
 
 export interface OpenOptions {
@@ -171,26 +174,27 @@ function assemble(store: Store, options: OpenOptions, closeStore: () => Promise<
   const waiters = new RunWaiters(store)
   const workerOptions = options.worker === undefined ? {} : options.worker
   const leaseMs = workerOptions === false ? 0 : (workerOptions.leaseMs ?? 10_000)
-  const worker =
-    workerOptions === false
-      ? undefined
-      : new Worker({
-          engine: { store, committer, codec, cache: new HeadStateCache(), log, leaseMs },
-          registry,
-          workerId: `${hostname()}:${process.pid}:${randomBytes(4).toString('hex')}`,
-          worker: workerOptions,
-          onRunEnded: (owner, runId) => waiters.runChanged(owner, runId),
-        })
+  const questions = new OpenQuestions()
+  let worker: Worker | undefined
+  const wakeWorker = () => worker?.wake()
   const core: Core = {
-    store,
-    committer,
-    codec,
-    registry,
-    waiters,
-    log,
-    hasWorker: worker !== undefined,
+    ...{ store, committer, codec, registry, waiters, log, questions, wakeWorker },
+    hasWorker: workerOptions !== false,
     now: () => store.now(),
-    wakeWorker: () => worker?.wake(),
+  }
+  if (workerOptions !== false) {
+    registry.add(scheduleWorkflow)
+    const steering = { cancel: (key: RunKey) => cancelRun(core, key), retry: (key: RunKey) => retryRun(core, key) }
+    worker = new Worker({
+      engine: {
+        ...{ store, committer, codec, log, leaseMs, registry, questions, steering, wakeWorker },
+        cache: new HeadStateCache(),
+      },
+      registry,
+      workerId: `${hostname()}:${process.pid}:${randomBytes(4).toString('hex')}`,
+      worker: workerOptions,
+      onRunEnded: (owner, runId) => waiters.runChanged(owner, runId),
+    })
   }
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {

@@ -1,4 +1,5 @@
 import type { Committer } from '../engine/committer.ts'
+import type { OpenQuestions } from '../engine/open-questions.ts'
 import type { Registry } from '../engine/workflow.ts'
 import type { Codec } from '../model/codec.ts'
 import type { Logger } from '../model/logger.ts'
@@ -13,6 +14,7 @@ export interface Core {
   readonly registry: Registry
   readonly waiters: RunWaiters
   readonly log: Logger
+  readonly questions: OpenQuestions
   readonly hasWorker: boolean
   /** The store's time. */
   now(): Promise<number>

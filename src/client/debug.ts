@@ -78,10 +78,10 @@ function parse(bundle: unknown): unknown {
 }
 
 function pausedThread(whole: WholeThread): WholeThread {
-  const runs = whole.runs.map(({ run, waitKey, inbox }) =>
-    isTerminal(run.status) || run.status === 'paused'
-      ? { run, waitKey, inbox }
-      : { run: { ...run, status: 'paused', reason: 'asked', dueAt: null } as const, waitKey: null, inbox },
+  const runs = whole.runs.map((image) =>
+    isTerminal(image.run.status) || image.run.status === 'paused'
+      ? image
+      : { ...image, run: { ...image.run, status: 'paused', reason: 'asked', dueAt: null } as const, waitKey: null },
   )
   return { ...whole, runs }
 }

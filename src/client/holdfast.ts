@@ -1,15 +1,21 @@
 import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkOwner } from '../model/ids.ts'
+import { internalPrefix } from '../model/internal.ts'
 import { type RunStatus, runStatuses } from '../model/run.ts'
 import type { StateDefinition } from '../model/state.ts'
+import { type AnswerOptions, answerQuestion } from './answer-question.ts'
 import { checkMigration, type MigrationCheck } from './check-migration.ts'
 import { readRun } from './control-run.ts'
 import type { Core } from './core.ts'
 import { Debug } from './debug.ts'
+import { type InboxItem, readInbox } from './inbox.ts'
 import { type Resolution, resolveEffect } from './resolve-effect.ts'
 import { RunHandle, type RunInfo, runInfo } from './run-handle.ts'
+import { Schedules } from './schedules.ts'
+import { signalRun } from './signal-run.ts'
 import { type StartOptions, startRun } from './start-run.ts'
+import { findStuckRuns, type StuckRun } from './stuck-runs.ts'
 import { ThreadHandle } from './thread-handle.ts'
 
 export interface RunFilter {
@@ -60,12 +66,17 @@ export class Holdfast {
     return new Debug(this.#core, this.#owner)
   }
 
+  /** What is started again and again, by cron or every so often. */
+  get schedules(): Schedules {
+    return new Schedules(this.#core, this.#owner)
+  }
+
   readonly runs = {
     /** A handle of the run, or `run_not_found`. */
     get: async <Output = unknown>(id: string): Promise<RunHandle<Output>> =>
       new RunHandle<Output>(this.#core, await readRun(this.#core, { owner: this.#owner, runId: checkId('run id', id) })),
 
-    /** Runs of this owner, newest first, a page at a time. */
+    /** Runs of this owner, newest first, a page at a time. Holdfast's own (`holdfast.…`) are only shown to who asks for their workflow. */
     list: async (filter: RunFilter = {}): Promise<{ items: RunInfo[]; cursor?: string }> => {
       const { status, limit = 100, ...rest } = filter
       if (!Number.isInteger(limit) || limit < 1 || limit > 1_000) {
@@ -83,11 +94,15 @@ export class Holdfast {
         ...rest,
         owner: this.#owner,
         limit,
+        ...(rest.workflow === undefined && { withoutPrefix: internalPrefix }),
         ...(statuses !== undefined && { statuses }),
       })
       const items = await Promise.all(page.items.map((run) => runInfo(this.#core, run)))
       return { items, ...(page.cursor !== undefined && { cursor: page.cursor }) }
     },
+
+    /** Runs in which nothing has happened for `afterMs` (15 min by default) although nobody stopped them, longest first. */
+    stuck: (options: { afterMs?: number } = {}): Promise<StuckRun[]> => findStuckRuns(this.#core, this.#owner, options.afterMs),
   }
 
   /** A thread: its state, its history, its runs. */
@@ -98,6 +113,21 @@ export class Holdfast {
   /** Decides about an unsure effect, by its key. A second answer is `already_answered`. */
   async resolve(effectKey: string, resolution: Resolution): Promise<void> {
     await resolveEffect(this.#core, this.#owner, effectKey, resolution)
+  }
+
+  /** Sends a signal to a run, for `ctx.waitFor(name)`. Kept until the run asks for it; refused with `conflict` once it has ended. */
+  async signal(runId: string, name: string, value?: unknown): Promise<void> {
+    await signalRun(this.#core, { owner: this.#owner, runId: checkId('run id', runId) }, name, value)
+  }
+
+  /** Answers a question of `ctx.ask(name)`. The first answer counts; a second one is `already_answered`. */
+  async answer(runId: string, name: string, value: unknown, options: AnswerOptions = {}): Promise<void> {
+    await answerQuestion(this.#core, { owner: this.#owner, runId: checkId('run id', runId) }, name, value, options)
+  }
+
+  /** Everything that waits for a person, oldest first: questions, unsure effects, paused runs; with what can be done about each. */
+  async inbox(): Promise<InboxItem[]> {
+    return readInbox(this.#core, this.#owner)
   }
 
   /** Makes a workflow known to this process, so that its runs can be executed here. */

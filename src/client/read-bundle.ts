@@ -4,7 +4,7 @@ import { checkId } from '../model/ids.ts'
 import type { Operation, OperationStatus } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run, type RunStatus, runStatuses } from '../model/run.ts'
-import type { RunImage, WholeThread } from '../store/moving.ts'
+import type { RunChunks, RunImage, WholeThread } from '../store/moving.ts'
 import type { Snapshot, Thread } from '../store/store.ts'
 
 /**
@@ -15,7 +15,8 @@ export function readContent(content: unknown, owner: string): WholeThread {
   const fields = new Fields(content, 'content')
   const thread = readThread(fields.object('thread'), owner)
   const { threadId } = thread
-  const runs = fields.list('runs').map((run) => readRun(run, { owner, threadId }))
+  const chunks = fields.list('chunks').map((record) => readChunks(record))
+  const runs = fields.list('runs').map((run) => readRun(run, { owner, threadId, chunks }))
   const operations = fields.list('operations').map((operation) => readOperation(operation, { owner, threadId }))
   const log = fields.list('log').map((record) => readRecord(record))
   const checkpoints = fields.list('checkpoints').map((checkpoint) => ({
@@ -28,7 +29,7 @@ export function readContent(content: unknown, owner: string): WholeThread {
     if (state === null) throw snapshot.refused('state', 'a payload')
     return { seq: snapshot.integer('seq'), state, stateVersion: snapshot.integer('stateVersion') }
   })
-  const whole = { thread, epochFloor: fields.integer('epochFloor'), runs, operations, log, checkpoints, snapshots }
+  const whole = { thread, epochFloor: fields.integer('epochFloor'), runs, operations, log, checkpoints, snapshots, chunks }
   checkSense(whole)
   return whole
 }
@@ -46,7 +47,13 @@ function readThread(fields: Fields, owner: string): Thread {
   }
 }
 
-function readRun(fields: Fields, { owner, threadId }: { owner: string; threadId: string }): RunImage {
+interface RunPlace {
+  readonly owner: string
+  readonly threadId: string
+  readonly chunks: readonly RunChunks[]
+}
+
+function readRun(fields: Fields, { owner, threadId, chunks }: RunPlace): RunImage {
   const id = checkId('run id', fields.value('id'))
   const status = fields.oneOf('status', runStatuses) as RunStatus
   if (status === 'running') throw fields.refused('status', 'another: nobody holds a run of a bundle')
@@ -74,7 +81,10 @@ function readRun(fields: Fields, { owner, threadId }: { owner: string; threadId:
     ...{ owner, runId: run.id, id, kind: message.text('kind'), name: message.textOrNull('name') },
     ...{ payload: message.payload('payload'), at: message.integer('at') },
   }))
-  return { run, waitKey: fields.textOrNull('waitKey'), inbox }
+  const lengths = new Map<string, number>()
+  for (const { runId, stream, offset, size } of chunks) if (runId === id) lengths.set(stream, offset + size)
+  const streams = [...lengths].map(([stream, length]) => ({ stream, length }))
+  return { run, waitKey: fields.textOrNull('waitKey'), inbox, streams }
 }
 
 function readOperation(fields: Fields, { owner, threadId }: { owner: string; threadId: string }): Operation {
@@ -108,8 +118,33 @@ function readRecord(fields: Fields): LogRecord {
   }
 }
 
+function readChunks(fields: Fields): RunChunks {
+  return {
+    runId: fields.text('runId'),
+    stream: checkId('stream name', fields.value('stream')),
+    offset: fields.integer('offset'),
+    size: fields.integer('size'),
+    tape: fields.integer('tape'),
+    step: fields.textOrNull('step'),
+    count: fields.integer('count'),
+    attempt: fields.integer('attempt'),
+    payload: fields.payload('payload'),
+  }
+}
+
+/** Each stream begins at 0 and has no gaps. */
+function areGapless(chunks: readonly RunChunks[]): boolean {
+  const ends = new Map<string, number>()
+  return chunks.every(({ runId, stream, offset, size }) => {
+    const key = JSON.stringify([runId, stream])
+    const isNext = offset === (ends.get(key) ?? 0) && size > 0
+    ends.set(key, offset + size)
+    return isNext
+  })
+}
+
 /** What single fields do not show. */
-function checkSense({ thread, runs, log, checkpoints, snapshots, operations }: WholeThread): void {
+function checkSense({ thread, runs, log, checkpoints, snapshots, operations, chunks }: WholeThread): void {
   const { threadId, headSeq, baseSeq, deletedAt } = thread
   const refuse = (what: string): never => {
     throw new HoldfastError('invalid_input', `The bundle of thread "${threadId}" makes no sense: ${what}. Nothing was imported.`)
@@ -120,6 +155,7 @@ function checkSense({ thread, runs, log, checkpoints, snapshots, operations }: W
   const runIds = new Set(runs.map(({ run }) => run.id))
   if (runIds.size !== runs.length) refuse('two runs have one id')
   if (new Set(operations.map(({ key }) => key)).size !== operations.length) refuse('two operations have one key')
+  if (chunks.some(({ runId }) => !runIds.has(runId)) || !areGapless(chunks)) refuse('its streams have gaps')
   if (log.some(({ runId }) => runId !== null && !runIds.has(runId))) refuse('its log speaks of a run that it does not have')
   const isPosition = (seq: number | null) => seq === null || (seq > baseSeq && seq <= headSeq)
   const positions = runs.flatMap(({ run }) => [run.inputSeq, run.tapeSeq, run.endSeq])

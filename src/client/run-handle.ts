@@ -1,10 +1,15 @@
 import { isOutage } from '../engine/committer.ts'
 import { HoldfastError } from '../model/errors.ts'
+import { checkId } from '../model/ids.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
+import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { RunKey, Thread } from '../store/store.ts'
-import { cancelRun, pauseRun, readRun, resumeRun, retryRun } from './control-run.ts'
+import { checkpointSeq } from './checkpoint-seq.ts'
+import { cancelRun, pauseRun, readRun, resumeRun, retryRun, rollbackRun } from './control-run.ts'
 import type { Core } from './core.ts'
 import { type RunEvent, readEnd, readEvent, readEvents } from './read-events.ts'
+import { readStream, type StreamItem, type StreamOptions } from './read-stream.ts'
+import { sooner } from './sooner.ts'
 
 /** What is known of a run. Times are ms since 1970, by the store's clock. */
 export interface RunInfo {
@@ -24,6 +29,8 @@ export interface RunInfo {
   readonly stepAttempts: Readonly<Record<string, number>>
   /** How far it is: what it or its plan last reported. 0 before any report, 1 when it has completed. */
   readonly progress: RunProgress
+  /** What it has used, its children included. */
+  readonly usage: UsageTotal
   /** Why it failed, or stopped by itself. */
   readonly error?: Error
   readonly createdAt: number
@@ -124,19 +131,39 @@ export class RunHandle<Output = unknown> {
     }
   }
 
+  /**
+   * What the run writes to a stream: first what is there, from offset `from` on, then what comes, until the run has ended. Works from any
+   * process; a reader that lost its connection goes on with `from: last.offset + 1`.
+   */
+  stream<Chunk = unknown>(name: string, options: StreamOptions = {}): AsyncGenerator<StreamItem<Chunk>, void, void> {
+    return readStream<Chunk>(this.#core, { ...this.#key, stream: checkId('stream name', name) }, () => this.#read(), options)
+  }
+
   /** Stops the run at its next safe point. Survives restarts; `resume` lets it go on. */
   async pause(options: { by?: string } = {}): Promise<void> {
     await pauseRun(this.#core, this.#key, options.by)
   }
 
-  /** Lets a paused run go on. */
-  async resume(options: { by?: string } = {}): Promise<void> {
-    await resumeRun(this.#core, this.#key, options.by)
+  /** Lets a paused run go on; with a `budget`, its limits are set to that first. */
+  async resume(options: { by?: string; budget?: Budget } = {}): Promise<void> {
+    await resumeRun(this.#core, this.#key, options)
   }
 
-  /** Cancels the run; a running step is reached through its abort signal. */
-  async cancel(options: { by?: string } = {}): Promise<void> {
-    await cancelRun(this.#core, this.#key, options.by)
+  /**
+   * Cancels the run: a running step is reached through its abort signal, children are cancelled, undos run, the last first. With
+   * `undo: false` nothing is undone.
+   */
+  async cancel(options: { by?: string; undo?: boolean } = {}): Promise<void> {
+    await cancelRun(this.#core, this.#key, options)
+  }
+
+  /**
+   * Takes the run back to a checkpoint: undoes what it did after it, the last thing first, brings the state back, and leaves it
+   * paused there. What is forgotten stays in the log. `resume` goes on from the checkpoint.
+   */
+  async rollback(checkpoint: string, options: { by?: string } = {}): Promise<void> {
+    const seq = await checkpointSeq(this.#core, { owner: this.#key.owner, threadId: this.threadId }, checkpoint)
+    await rollbackRun(this.#core, this.#key, seq, options.by)
   }
 
   /** Takes a failed run up where it failed: recorded steps are not executed again. */
@@ -190,10 +217,12 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
   const attempts: Record<string, number> = Object.create(null)
   const open = new Map<string, string>()
   let reportedAt: number | undefined
+  const begun = new Set<string>()
   for (const { type, seq, step, count, attempt } of records) {
     if (type === 'progress_reported') reportedAt = seq
     if (step === null || type === 'progress_reported') continue
     const key = `${step}#${count}`
+    begun.add(key)
     if (attempt > 0) attempts[step] = Math.max(attempts[step] ?? 0, attempt)
     if (type === 'step_completed' || type === 'effect_completed' || type === 'effect_skipped') completed.push(step)
     if (type === 'step_completed' || type === 'step_skipped' || type === 'effect_completed' || type === 'effect_skipped')
@@ -215,6 +244,7 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
     completedSteps: completed,
     stepAttempts: { ...attempts },
     progress: await progressOf(core, run, reportedAt),
+    usage: await readUsage(core, run, begun.size),
     ...(end?.error !== undefined && { error: end.error }),
     createdAt: run.createdAt,
     ...(run.startedAt !== null && { startedAt: run.startedAt }),
@@ -229,23 +259,20 @@ async function progressOf(core: Core, run: Run, reportedAt: number | undefined):
   return { fraction, ...(note !== undefined && { note }), ...(report?.step !== undefined && { step: report.step }) }
 }
 
-/** The promise, or the time, or the signal: whichever is first. */
-async function sooner(promise: Promise<void>, ms: number, signal: AbortSignal | undefined): Promise<void> {
-  if (ms === Number.POSITIVE_INFINITY && signal === undefined) return promise
-  // One that was aborted while the run was read says nothing any more.
-  if (signal?.aborted === true) return
-  let timer: NodeJS.Timeout | undefined
-  let onAbort: (() => void) | undefined
-  await Promise.race([
-    promise,
-    new Promise<void>((resolve) => {
-      if (ms !== Number.POSITIVE_INFINITY) timer = setTimeout(resolve, Math.min(ms, 2_147_483_647))
-      onAbort = resolve
-      signal?.addEventListener('abort', onAbort, { once: true })
-    }),
-  ])
-  clearTimeout(timer)
-  if (onAbort !== undefined) signal?.removeEventListener('abort', onAbort)
+/** What the run has booked in its log. */
+async function readUsage(core: Core, run: Run, steps: number): Promise<UsageTotal> {
+  const { owner, threadId, id: runId, inputSeq } = run
+  const records = await core.store.readLog({
+    ...{ owner, threadId, runId, afterSeq: inputSeq - 1 },
+    types: ['usage_recorded', 'child_completed', 'run_started'],
+  })
+  return records.reduce(
+    (total, { type, payload }) => {
+      const data = (payload === null ? {} : core.codec.decode(payload)) as Partial<UsageTotal> & { usage?: Partial<UsageTotal> }
+      return addUsage(total, type === 'usage_recorded' ? data : (data.usage ?? {}))
+    },
+    { ...noUsage, steps },
+  )
 }
 
 function stillRunning(run: Run, timeoutMs: number | undefined): HoldfastError {

@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto'
+import { newRun } from '../engine/new-run.ts'
 import type { AnyWorkflow } from '../engine/workflow.ts'
-import { fingerprint } from '../model/codec.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { isInternal } from '../model/internal.ts'
 import type { Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import type { Change, Committed, NewRun } from '../store/change.ts'
@@ -50,46 +51,37 @@ export async function startRun(
     workflow?.options.input === undefined ? input : validate(workflow.options.input, input, `The input of workflow "${name}"`)
   const checked = validated instanceof Promise ? await validated : validated
   // One reading of the input, before anything is waited for: what is recorded is what is compared.
-  const payload = core.codec.encode(checked === undefined ? {} : { input: checked })
-  const { input: recorded } = core.codec.decode(payload) as { input?: unknown }
   const id = options.id === undefined ? randomUUID() : checkId('run id', options.id)
   const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
-  const newRun: NewRun = {
-    owner,
-    id,
-    threadId,
-    workflow: name,
-    version: options.version ?? workflow?.version ?? 1,
-    queue: checkId('queue name', options.queue ?? workflow?.options.queue ?? 'default'),
-    priority: options.priority ?? workflow?.options.priority ?? 0,
-    fingerprint: fingerprint([name, recorded]),
-    due: options.runAt === undefined ? { inMs: Math.ceil(options.delayMs ?? 0) } : { at: options.runAt.getTime() },
-    ifBusy: options.ifBusy ?? 'queue',
-    queued: {
-      type: 'run_queued',
-      step: null,
-      count: 0,
-      attempt: 0,
-      at: await core.now(),
-      durationMs: null,
-      payload,
-      patch: null,
+  const prepared = newRun(
+    core.codec,
+    checked,
+    {},
+    {
+      ...{ owner, id, threadId, workflow: name },
+      version: options.version ?? workflow?.version ?? 1,
+      queue: checkId('queue name', options.queue ?? workflow?.options.queue ?? 'default'),
+      priority: options.priority ?? workflow?.options.priority ?? 0,
+      due: options.runAt === undefined ? { inMs: Math.ceil(options.delayMs ?? 0) } : { at: options.runAt.getTime() },
+      ifBusy: options.ifBusy ?? 'queue',
+      at: 0,
     },
-  }
+  )
+  const asked = { ...prepared, queued: { ...prepared.queued, at: await core.now() } }
   const answer = await commitStart(core, options.tx, {
     owner,
     threadId,
     runId: null,
     guard: { kind: 'none' },
     events: [],
-    creates: [newRun],
+    creates: [asked],
     isCheckpoint: true,
   })
   if (!answer.ok) throw refused(answer.refusal, id, threadId)
   const created = answer.created[0]
   if (created === undefined) throw new HoldfastError('conflict', `Run "${id}" was not created.`)
   if (created.isNew) core.wakeWorker()
-  else checkSame(created.run, newRun, options.threadId !== undefined)
+  else checkSame(created.run, asked, options.threadId !== undefined)
   if (!created.isNew && created.run.status === 'failed' && options.ifFailed === 'retry')
     await retryRun(core, { owner, runId: id })
   return created.run
@@ -141,6 +133,8 @@ function findWorkflow(core: Core, workflowOrName: AnyWorkflow | string): AnyWork
     core.registry.add(workflowOrName)
     return workflowOrName
   }
+  if (isInternal(workflowOrName))
+    throw new HoldfastError('invalid_input', `Workflow "${workflowOrName}" is Holdfast's own and can't be started.`)
   const known = core.registry.latest(workflowOrName)
   if (known !== undefined || !core.hasWorker) return known
   throw new HoldfastError(

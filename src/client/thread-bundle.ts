@@ -92,6 +92,9 @@ function toContent(whole: WholeThread): BundleContent {
       state: packed(state),
       stateVersion: version,
     })),
+    chunks: whole.chunks.map(({ runId, stream, offset, size, tape, step, count, attempt, payload }) => ({
+      ...{ runId, stream, offset, size, tape, step, count, attempt, payload: packed(payload) },
+    })),
   }
 }
 

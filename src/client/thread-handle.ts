@@ -1,10 +1,11 @@
 import { loadState, type StateAt } from '../engine/thread-state.ts'
 import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
-import { checkId, formatCheckpoint, parseCheckpoint } from '../model/ids.ts'
+import { checkId, formatCheckpoint } from '../model/ids.ts'
 import { applyPatch, diffUpdate, type Patch, replaceState } from '../model/patch.ts'
 import { migrateState, type StateDefinition } from '../model/state.ts'
 import type { Thread } from '../store/store.ts'
+import { positionOf } from './checkpoint-seq.ts'
 import { newEvent } from './control-run.ts'
 import type { Core } from './core.ts'
 import { RunHandle } from './run-handle.ts'
@@ -170,19 +171,8 @@ export class ThreadHandle {
     return thread ?? { ...this.#key, headSeq: 0, stateVersion: 0, incarnation: 1, baseSeq: 0, createdAt: 0, deletedAt: null }
   }
 
-  async #position(thread: Thread, checkpoint: string): Promise<number> {
-    // What names a checkpoint of this thread means that one, also where a label is written like it.
-    const isOwn = checkpoint.startsWith(`${this.id}@`) && /^[1-9]\d*$/.test(checkpoint.slice(this.id.length + 1))
-    const [labelled] = isOwn ? [] : await this.#core.store.listCheckpoints({ ...this.#key, label: checkpoint, limit: 1 })
-    if (labelled !== undefined) return labelled.seq
-    const { threadId, seq } = parseCheckpoint(checkpoint)
-    if (threadId !== this.id || seq > thread.headSeq || seq <= thread.baseSeq) {
-      throw new HoldfastError(
-        'invalid_id',
-        `Thread "${this.id}" has no checkpoint "${checkpoint}": it goes from ${formatCheckpoint(this.id, thread.baseSeq + 1)} to ${formatCheckpoint(this.id, thread.headSeq)}.`,
-      )
-    }
-    return seq
+  #position(thread: Thread, checkpoint: string): Promise<number> {
+    return positionOf(this.#core, thread, checkpoint)
   }
 
   #show<State>(at: StateAt | undefined, definition: StateDefinition<State> | undefined): State {

@@ -13,12 +13,16 @@ export interface Call {
   readonly history: CallHistory | undefined
   /** The attempt of a recorded scope that it belongs to. */
   readonly within: ScopeAttempt | undefined
+  /** Where the result that was handed out stands in the log. */
+  resultSeq?: number
 }
 
 /** One attempt of a recorded scope, while its function runs. */
 export interface ScopeAttempt {
   /** Its outcome is decided: what its function still calls does not return. */
   readonly isOver: boolean
+  /** Only looks at what was recorded, to learn how to undo it: nothing is done and nothing is written. */
+  readonly isVisit: boolean
   /** Aborted when the attempt takes too long; undefined where it has no limit of its own. */
   readonly signal: AbortSignal | undefined
   /** Hears of a call that its function made. */
@@ -82,6 +86,22 @@ export class Calls {
     return frames.run({ calls: this, scope: path, body: null, attempt }, fn)
   }
 
+  /**
+   * Refuses what belongs to the function itself inside a body, and in a recorded scope: one that is not entered again would not be
+   * counted again.
+   */
+  refuseInBody(method: string, name: string): void {
+    const frame = this.#frame()
+    if (frame?.body != null) throw this.#nestedCall('value', method, frame.body, name)
+    if (frame?.attempt === undefined) return
+    throw new HoldfastError(
+      'nested_call',
+      `ctx.${method}("${name}") was called in scope "${frame.scope}" of run "${this.#runId}", which is recorded as a whole. ` +
+        `Use step.${method} in a step inside.`,
+      { details: { runId: this.#runId, step: frame.scope } },
+    )
+  }
+
   /** Runs a step's body: recording calls on ctx are refused inside. */
   inBody<T>(path: string, fn: () => T): T {
     return frames.run({ calls: this, scope: '', body: path, attempt: this.attempt }, fn)
@@ -116,15 +136,24 @@ export class Calls {
     return frame?.calls === this ? frame : undefined
   }
 
-  #nestedCall(kind: CallKind, name: string, body: string): HoldfastError {
-    const method = kind === 'effect' ? 'once' : kind === 'step' ? 'step' : name
+  #nestedCall(kind: CallKind, name: string, body: string, shown = name): HoldfastError {
+    const method = methods[kind] ?? name
     return new HoldfastError(
       'nested_call',
-      `ctx.${method}("${name}") was called inside the body of step "${body}" of run "${this.#runId}". ` +
+      `ctx.${method}("${shown}") was called inside the body of step "${body}" of run "${this.#runId}". ` +
         'A body can use its step handle; move recording calls on ctx out of it, or use ctx.scope to group steps.',
       { details: { runId: this.#runId, step: body } },
     )
   }
+}
+
+/** What users call the calls of a kind, where it is not the name. */
+const methods: Partial<Record<CallKind, string>> = {
+  effect: 'once',
+  step: 'step',
+  signal: 'waitFor',
+  question: 'ask',
+  child: 'call',
 }
 
 interface Frame {

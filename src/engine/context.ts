@@ -1,12 +1,16 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { RetryOptions } from '../model/retry.ts'
+import type { Budget, Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
+import type { Workflow } from './workflow.ts'
 
 /** What a workflow's function works with. Every recording call is remembered; a replay gets the same answers. */
 export interface Context<State = Record<string, unknown>> {
   readonly runId: string
   readonly threadId: string
   readonly owner: string
+  /** The tick of the schedule that started this run; undefined in a run that no schedule started. */
+  readonly scheduledAt: Date | undefined
   /** Aborted when the run is cancelled, its lease is lost or the process shuts down. */
   readonly signal: AbortSignal
   /** The thread's state, read-only. Change it through `update`. */
@@ -35,6 +39,37 @@ export interface Context<State = Record<string, unknown>> {
   update(recipe: (draft: State) => unknown): void
   /** A durable timer: milliseconds or a date. A long one holds no worker. */
   sleep(duration: number | Date): Promise<void>
+  /** Waits for `hf.signal(runId, name, value)`; one that was sent before is kept. Throws `timeout` when `timeoutMs` has passed. */
+  waitFor<T = unknown>(name: string, options?: WaitForOptions<T>): Promise<T>
+  /** Asks a person and waits for `hf.answer(runId, name, value)`. */
+  ask<T = unknown>(name: string, options: AskOptions<T>): Promise<T>
+  /** Starts a run of another workflow, in the same commit, on a thread of its own, and waits for its output. */
+  call<Input, Output, ChildState>(
+    workflow: Workflow<Input, Output, ChildState>,
+    input: Input,
+    options?: CallOptions & { readonly isDetached?: false },
+  ): Promise<Output>
+  /** Starts it and does not wait: it lives on its own. */
+  call<Input, Output, ChildState>(
+    workflow: Workflow<Input, Output, ChildState>,
+    input: Input,
+    options: CallOptions & { readonly isDetached: true },
+  ): Promise<{ readonly id: string; readonly threadId: string }>
+  /** By name: a workflow that only other processes need to have. */
+  call<Output = unknown>(
+    workflow: string,
+    input?: unknown,
+    options?: CallOptions & { readonly isDetached?: false; readonly version?: number },
+  ): Promise<Output>
+  call(
+    workflow: string,
+    input: unknown,
+    options: CallOptions & { readonly isDetached: true; readonly version?: number },
+  ): Promise<{ readonly id: string; readonly threadId: string }>
+  /** Books what a model or a paid service took on the run's account. Past its budget the run pauses at the next safe point. */
+  usage(usage: Usage): void
+  /** Before a call that costs: passes when the budget has room for it, otherwise the run pauses here. A number is a cost. */
+  reserve(amount: number | { readonly cost?: number; readonly tokens?: number }): Promise<void>
   /** A checkpoint by hand. A labelled one can be named instead of its position, and retention keeps it. */
   checkpoint(label?: string): Promise<void>
   /** Ends this tape and goes on with a fresh one, on the same thread and state. Never returns. */
@@ -50,6 +85,11 @@ export interface Context<State = Record<string, unknown>> {
    * a replay makes none.
    */
   progress(fraction: number, note?: string): void
+  /**
+   * An ordered durable output of the run, which `run.stream(name)` reads from any process while it is written. Of the chunks
+   * that the function itself writes a replay skips those that are stored. Inside a step's body it is `step.stream`.
+   */
+  stream(name: string): StreamWriter
   /** A log line joined to the run. */
   log(message: string, data?: Readonly<Record<string, unknown>>): void
 }
@@ -62,11 +102,24 @@ export interface StepHandle<State = Record<string, unknown>> {
   readonly key: string
   /** Aborted on time-out, cancel, a lost lease and shutdown. */
   readonly signal: AbortSignal
+  /** An ordered durable output of the run: model tokens. If the attempt fails, its chunks are marked as void for the readers. */
+  stream(name: string): StreamWriter
   /** Changes the state when the step's result is recorded; the recipe runs then. */
   update(recipe: (draft: State) => unknown): void
   /** Says how far the run is, from 0 to 1; in a plan, how far the plan's step is. */
   progress(fraction: number, note?: string): void
+  /** Books what this attempt took on the run's account; kept although the attempt fails. */
+  usage(usage: Usage): void
   log(message: string, data?: Readonly<Record<string, unknown>>): void
+}
+
+/** The writing end of a stream. */
+export interface StreamWriter {
+  /**
+   * Appends a chunk: any value that can be stored. Chunks are gathered and written together, about 20 times a second, and no later
+   * than the step's result. Await it for back-pressure: it resolves when there is room, which is nearly always at once.
+   */
+  write(chunk: unknown): Promise<void>
 }
 
 export interface StepOptions<T> {
@@ -77,6 +130,8 @@ export interface StepOptions<T> {
   readonly fallback?: (error: Error) => Promise<T> | T
   /** When all attempts have failed and there is no fallback: throw (default), go on with undefined, or pause the run. */
   readonly onFailure?: 'fail' | 'skip' | 'pause'
+  /** Takes back what the step did: called with its result when the run is cancelled or rolled back. May be called again after a crash. */
+  readonly undo?: (result: T) => unknown
   /** Recorded with the step; on a replay another input is a mismatch. */
   readonly input?: unknown
   readonly kind?: 'model' | 'tool'
@@ -95,6 +150,8 @@ export interface ScopeOptions<T, State = Record<string, unknown>> {
   readonly fallback?: (error: Error, ctx: Context<State>) => Promise<T> | T
   /** When all attempts have failed and there is no fallback: throw (default), go on with undefined, or pause the run. */
   readonly onFailure?: 'fail' | 'skip' | 'pause'
+  /** Takes back what the scope as a whole did, before what its calls did is taken back. */
+  readonly undo?: (result: T) => unknown
 }
 
 export interface MapOptions<T> extends StepOptions<T> {
@@ -114,6 +171,38 @@ export interface EffectOptions<T> {
   readonly retry?: RetryOptions
   /** Longest time of one attempt, in ms. Past it the outcome is hidden. Default none. */
   readonly timeoutMs?: number
+  /** Takes back what it did, when the run is cancelled or rolled back. Its key is free again afterwards. */
+  readonly undo?: (result: T, key: string) => unknown
+}
+
+export interface WaitForOptions<T> {
+  /** How long to wait, in ms. Default for ever. */
+  readonly timeoutMs?: number
+  /** Validates the value. One that does not fit fails the call. */
+  readonly schema?: StandardSchemaV1<unknown, T>
+}
+
+export interface AskOptions<T> {
+  /** What the person is shown: text, or any data. The answer counts for exactly this. */
+  readonly question: unknown
+  /** Validates the answer. One that does not fit is refused, and the question stays open. */
+  readonly schema?: StandardSchemaV1<unknown, T>
+  /** How long to wait, in ms. Then `default` is the answer, or `timeout` is thrown. */
+  readonly timeoutMs?: number
+  readonly default?: T
+  /** Who should answer: a name, a role, an address. */
+  readonly to?: string
+}
+
+export interface CallOptions {
+  /** Same id, same run. Default: made from this run, the workflow's name and the count of the call. */
+  readonly id?: string
+  /** Default: a thread with the run's id. */
+  readonly threadId?: string
+  readonly queue?: string
+  readonly priority?: number
+  /** Its limits; never more than what is left of this run's own. Default: those of its workflow. */
+  readonly budget?: Budget
 }
 
 export interface EffectCheck<T> {

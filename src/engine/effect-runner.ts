@@ -25,14 +25,25 @@ const lookAgainMs = 500
 export async function runEffect<T>(execution: Execution, call: Call, options: EffectOptions<T>): Promise<T> {
   const key = options.key === undefined ? execution.calls.defaultKey(call) : checkId('operation key', options.key)
   refuseWhereIntentsGetLost(execution, call, options)
-  if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
+  if (call.history?.outcome !== undefined) {
+    const result = resultOf<T>(execution, call, await execution.recorded(call))
+    // What another run did is not ours to undo.
+    if (call.history.outcome.isSkip !== true) rememberUndo(execution, call, result, options, key)
+    return result
+  }
   if (!execution.isOpen) await execution.pass(call)
+  if (execution.account.isLimited && call.history === undefined) await execution.admit(call)
+  else if (call.history === undefined) execution.account.countStep()
   if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
   return new Effect<T>(execution, call, options, key).carryOut()
 }
 
 /** An intent that may be lost with the machine: an effect that has neither `check` nor `idempotent` could be sent twice. */
-function refuseWhereIntentsGetLost({ store, runId }: Execution, call: Call, options: EffectOptions<unknown>): void {
+function refuseWhereIntentsGetLost(
+  { store, runId }: Execution,
+  call: Call,
+  options: Pick<EffectOptions<unknown>, 'check' | 'idempotent'>,
+): void {
   if (store.keepsIntents !== false || options.check !== undefined || options.idempotent === true) return
   throw new HoldfastError(
     'durability_too_weak',
@@ -40,6 +51,10 @@ function refuseWhereIntentsGetLost({ store, runId }: Execution, call: Call, opti
       'Give it one of them, or open a store that flushes every write (Redis: appendonly yes, appendfsync always).',
     { details: { runId, step: call.path } },
   )
+}
+
+function rememberUndo<T>(execution: Execution, call: Call, result: T, { undo }: EffectOptions<T>, key: string): void {
+  if (undo !== undefined) execution.undos.add({ call, seq: call.resultSeq ?? 0, operationKey: key, run: () => undo(result, key) })
 }
 
 /** What the world is known to have done about the effect. */
@@ -108,7 +123,10 @@ class Effect<T> {
 
   async #intend(): Promise<Next<T>> {
     const { path } = this.#call
-    const event = this.#execution.event('effect_intended', this.#call, { attempt: this.#attempt, data: { key: this.#key } })
+    const event = this.#execution.event('effect_intended', this.#call, {
+      attempt: this.#attempt,
+      data: { key: this.#key, ...(this.#options.undo !== undefined && { hasUndo: true }) },
+    })
     // The name without its scopes: the same effect may be called from several.
     const name = path.slice(path.lastIndexOf('/') + 1)
     const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name })
@@ -230,7 +248,7 @@ class Effect<T> {
       ...(durationMs !== undefined && { durationMs }),
     })
     try {
-      await this.#execution.commitResult([event], {
+      this.#call.resultSeq = await this.#execution.commitResult([event], {
         ...(via !== 'resolve' && { operation: { kind: 'complete', key: this.#key, result: payload } }),
       })
     } catch (error) {
@@ -239,6 +257,7 @@ class Effect<T> {
       throw error
     }
     const recorded = event.payload === null ? {} : (this.#execution.codec.decode(event.payload) as { result?: T })
+    rememberUndo(this.#execution, this.#call, recorded.result as T, this.#options, this.#key)
     return { value: recorded.result as T }
   }
 

@@ -1,17 +1,20 @@
 import type { Codec } from '../model/codec.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import type { Logger } from '../model/logger.ts'
-import { poisonLimit } from '../model/run.ts'
+import { poisonLimit, type Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import type { Claim, Store } from '../store/store.ts'
 import { blamed } from './blame.ts'
 import { type Committer, isOutage } from './committer.ts'
+import type { Steering } from './dependants.ts'
 import { Execution, type ExecutionEnd } from './execution.ts'
+import type { OpenQuestions } from './open-questions.ts'
+import { type RunOrigin, readOrigin } from './origin.ts'
 import { RunContext } from './run-context.ts'
-import { countDeath, emptyTape, hasRunningScope, readTape, runningCalls, type Tape } from './tape.ts'
+import { countDeath, emptyTape, hasRunningScope, parseCallKey, readTape, runningCalls, type Tape } from './tape.ts'
 import { catchUp, emptyState, type HeadStateCache, loadState, type StateAt } from './thread-state.ts'
-import type { AnyWorkflow } from './workflow.ts'
+import type { AnyWorkflow, Registry } from './workflow.ts'
 
 /** When a run that could not be loaded is tried again. */
 const loadAgainMs = 1_000
@@ -24,16 +27,20 @@ export interface Engine {
   readonly cache: HeadStateCache
   readonly log: Logger
   readonly leaseMs: number
+  readonly steering: Steering
+  readonly questions: OpenQuestions
+  readonly registry: Registry
+  readonly wakeWorker: () => void
 }
 
 /** Executes one claimed run until it ends, waits, or is taken away. `onExecution` hears of each tape as it begins. */
 export async function executeRun(
   engine: Engine,
   workflow: AnyWorkflow,
-  claim: Claim,
+  claimed: Claim,
   onExecution: (execution: Execution) => void,
 ): Promise<ExecutionEnd> {
-  for (let held = claim; ; ) {
+  for (let held = claimed; ; ) {
     const end = await executeClaim(engine, workflow, held, onExecution)
     if (end.kind !== 'reload') return end
     const again = await readAgain(engine, held).catch((error: unknown) => error)
@@ -62,12 +69,14 @@ function isClaim(value: unknown): value is Claim {
 async function executeClaim(
   engine: Engine,
   workflow: AnyWorkflow,
-  claim: Claim,
+  claimed: Claim,
   onExecution: (execution: Execution) => void,
 ): Promise<ExecutionEnd> {
+  let claim = claimed
   const loaded = await load(engine, claim).catch((error: unknown) => error)
   if (loaded instanceof Error || !isLoaded(loaded)) return quarantine(engine, workflow, claim, loaded, onExecution)
-  let { tape, base, input } = loaded
+  let { tape, base, input, written } = loaded
+  const { origin } = loaded
   let headSeq = claim.thread.headSeq
   let isFirst = true
   for (;;) {
@@ -79,16 +88,21 @@ async function executeClaim(
       base,
       headSeq,
       startsTape: isFirst && claim.run.tapeSeq === null,
+      origin,
+      written,
     })
     onExecution(execution)
     const end = await executeTape(execution, claim, input, isFirst)
     if (end.kind !== 'lost') engine.cache.set(claim.thread, end.kind === 'continued' ? end.base : execution.headState())
     if (end.kind !== 'continued') return end
-    tape = { ...emptyTape, number: end.tapeNumber }
+    tape = { ...emptyTape, number: end.tapeNumber, usage: execution.account.used, raised: execution.account.limits }
     base = end.base
     headSeq = end.base.seq
     input = end.input
+    written = new Map()
     isFirst = false
+    // The clock goes on from where it is, not from the claim.
+    claim = { ...claim, now: execution.now(), run: { ...claim.run, startedAt: claim.run.startedAt ?? claimed.now } }
   }
 }
 
@@ -96,6 +110,9 @@ interface Loaded {
   readonly tape: Tape
   readonly base: StateAt
   readonly input: unknown
+  readonly origin: RunOrigin
+  /** How many chunks the function has written in this tape, by stream. */
+  readonly written: ReadonlyMap<string, number>
 }
 
 function isLoaded(value: unknown): value is Loaded {
@@ -106,7 +123,7 @@ function isLoaded(value: unknown): value is Loaded {
 async function load(engine: Engine, claim: Claim): Promise<Loaded> {
   const { store, codec, cache } = engine
   const { run, thread } = claim
-  const { input } = codec.decode(claim.input) as { input?: unknown }
+  const { input, origin } = readOrigin(codec, claim.input)
   if (run.tapeSeq === null) {
     const cached = cache.get(thread)
     // The run's own run_queued changes no state; when nothing else came since, there is nothing to read.
@@ -121,7 +138,7 @@ async function load(engine: Engine, claim: Claim): Promise<Loaded> {
         : cached !== undefined
           ? await catchUp(store, codec, thread, cached, thread.headSeq)
           : await loadState(store, codec, thread, thread.headSeq)
-    return { tape: emptyTape, base, input }
+    return { tape: emptyTape, base, input, origin, written: new Map() }
   }
   const records = await store.readLog({
     owner: run.owner,
@@ -135,7 +152,27 @@ async function load(engine: Engine, claim: Claim): Promise<Loaded> {
   const tape = readTape(records, codec, run.id)
   // This takeover is a death too, for what was running.
   if (claim.takenFrom !== null) for (const key of runningCalls(tape)) countDeath(tape, key)
-  return { tape, base, input }
+  return { tape, base, input, origin, written: await countWritten(store, run, tape) }
+}
+
+/** Asked for only where the function itself writes to streams. */
+async function countWritten(store: Store, { owner, id: runId }: Run, { streams, number }: Tape): Promise<Map<string, number>> {
+  const written = new Map<string, number>()
+  for (const [stream, { isStale }] of streams) {
+    let count = 0
+    if (isStale) continue
+    for (let from = 0; ; ) {
+      const records = await store.readChunks({ owner, runId, stream, from, limit: 100 })
+      for (const { tape, step, size, payload } of records) {
+        if (tape === number && step === null) count = payload === null ? 0 : count + size
+      }
+      const last = records.at(-1)
+      if (last === undefined) break
+      from = last.offset + last.size
+    }
+    written.set(stream, count)
+  }
+  return written
 }
 
 async function executeTape(execution: Execution, claim: Claim, input: unknown, isFirst: boolean): Promise<ExecutionEnd> {
@@ -152,6 +189,7 @@ async function executeTape(execution: Execution, claim: Claim, input: unknown, i
     await execution.pauseNow('poisoned', error)
     return execution.ended
   }
+  if (execution.tape.order !== undefined) execution.order(execution.tape.order)
   // A scope that was running is entered again without a record of its own; this death must count before it can bring another.
   if (execution.mustRecordStarts && hasRunningScope(execution.tape)) await execution.commit([], {}).catch(() => {})
   execution.playback.start()
@@ -167,6 +205,14 @@ async function executeTape(execution: Execution, claim: Claim, input: unknown, i
 
 function rideBeginning(execution: Execution, claim: Claim): void {
   if (claim.run.tapeSeq === null) execution.ride(execution.event('run_started', null, { count: 1 }))
+  // Whoever reads along drops what an attempt wrote that will be made again.
+  const { number: tape, calls, streams } = execution.tape
+  for (const [key, { opened = [], outcome }] of calls) {
+    if (outcome !== undefined) continue
+    const { path: step, count } = parseCallKey(key)
+    for (const { attempt, stream } of opened) execution.streams.abortWriter({ tape, step, count, attempt }, [stream])
+  }
+  for (const [stream, { isStale }] of streams) if (isStale) execution.streams.reopen(stream)
   if (claim.takenFrom === null) return
   const { holder, why, leaseUntil } = claim.takenFrom
   const data = { holder, why, leaseUntil, epoch: claim.run.epoch, running: runningCalls(execution.tape) }
@@ -179,16 +225,15 @@ async function callFunction(execution: Execution, input: unknown): Promise<void>
   watchTimeout(execution)
   try {
     let output = await workflow.fn(new RunContext(execution), input)
-    if (execution.stop?.kind === 'cancel') return await execution.finishCancelled()
-    if (execution.hasEnded || !(await execution.playback.finish())) return
+    if (execution.hasEnded || (await execution.obey()) || !(await execution.playback.finish())) return
     if (workflow.options.output !== undefined) {
       output = await validate(workflow.options.output, output, `The output of workflow "${workflow.name}"`)
     }
-    const data = output === undefined ? {} : { data: { output } }
-    await execution.finish('completed', execution.event('run_completed', null, data))
+    const data = { ...(output !== undefined && { output }), ...execution.usageSoFar }
+    const event = execution.event('run_completed', null, Object.keys(data).length === 0 ? {} : { data })
+    await execution.finish('completed', event)
   } catch (error) {
-    if (execution.stop?.kind === 'cancel') return await execution.finishCancelled()
-    if (execution.hasEnded || !(await execution.playback.finish())) return
+    if (execution.hasEnded || (await execution.obey()) || !(await execution.playback.finish())) return
     await fail(execution, error)
   }
 }
@@ -198,7 +243,8 @@ async function fail(execution: Execution, error: unknown): Promise<void> {
   const known = blamed(error)
   const last = known.length === 0 && execution.lastFailure !== undefined ? [execution.lastFailure] : []
   const failed = [...new Set([...known, ...last, ...execution.unheardFailures])]
-  const data = { error: toStorableError(error), failed }
+  const data = { error: toStorableError(error), failed, ...execution.usageSoFar }
+  if (execution.workflow.options.undoOnFailure === true && !(await execution.unwind(0))) return
   await execution.finish('failed', execution.event('run_failed', null, { data }))
 }
 
@@ -237,6 +283,8 @@ async function quarantine(
     base: emptyState,
     headSeq: claim.thread.headSeq,
     startsTape: false,
+    origin: {},
+    written: new Map(),
   })
   onExecution(execution)
   engine.log.error('a run could not be loaded', { runId: claim.run.id, error })

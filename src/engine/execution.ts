@@ -1,26 +1,35 @@
 import type { Codec } from '../model/codec.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
+import { isInternal } from '../model/internal.ts'
 import type { Logger } from '../model/logger.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
-import type { PauseReason, RunStatus } from '../model/run.ts'
+import { isTerminal, type PauseReason, type RunStatus } from '../model/run.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
+import type { Budget, Usage, UsageTotal } from '../model/usage.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
+import { Account, budgetExceeded, type OverBudget } from './account.ts'
 import { type Call, Calls } from './calls.ts'
 import { type Committer, isOutage } from './committer.ts'
+import { Dependants, type Steering } from './dependants.ts'
 import { HandOut } from './hand-out.ts'
+import { Mailbox } from './mailbox.ts'
+import type { OpenQuestions } from './open-questions.ts'
+import type { RunOrigin } from './origin.ts'
 import { Playback } from './playback.ts'
 import { Progress } from './progress.ts'
+import { RunStreams } from './run-streams.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
 import { isInside } from './scope-paths.ts'
 import { readScopes } from './scopes-on-tape.ts'
 import { StateLine } from './state-line.ts'
-import { type CallKey, type CallKind, type Outcome, type Tape, type UpdateKey, updateKey } from './tape.ts'
-import type { StateAt } from './thread-state.ts'
+import { type CallKey, type CallKind, type Order, type Outcome, type Tape, type UpdateKey, updateKey } from './tape.ts'
+import { loadState, type StateAt } from './thread-state.ts'
+import { Undos } from './undos.ts'
 import { longWaitMs, type Wait, Waits } from './waits.ts'
-import type { AnyWorkflow } from './workflow.ts'
+import type { AnyWorkflow, Registry } from './workflow.ts'
 
 /** How long a cancelled function may take to come to its end. */
 const cancelGraceMs = 5_000
@@ -50,6 +59,23 @@ export class Execution {
   readonly playback: Playback
   readonly calls: Calls
   readonly progress: Progress
+  readonly mailbox = new Mailbox()
+  /** What the run was started with besides its input. */
+  readonly origin: RunOrigin
+  readonly account: Account
+  /** How to take back what the run did. */
+  readonly undos = new Undos()
+  /** Scopes that were not entered, by the path of their calls: what was done there is learnt when it is to be undone. */
+  readonly unvisited = new Map<string, () => Promise<void>>()
+  /** What ends when the run does. */
+  readonly dependants: Dependants
+  readonly steering: Steering
+  readonly questions: OpenQuestions
+  /** Ends the worker's sleep: something may be due. */
+  readonly wakeWorker: () => void
+  readonly streams: RunStreams
+  /** The workflows that this process can execute. */
+  readonly registry: Registry
   readonly #waits: Waits
   readonly #handOut: HandOut
   #resultsOnTheirWay = 0
@@ -70,6 +96,9 @@ export class Execution {
   readonly #updatesToSee: Set<UpdateKey>
   #busy = 0
   #stop: Stop | null = null
+  /** What the run was told to do before its tape was played to the end. */
+  #order: Order | null = null
+  #isUnwinding = false
   #hasEnded = false
   /** The process wants to end: nothing is waited for any more. */
   #isForced = false
@@ -90,6 +119,7 @@ export class Execution {
     this.codec = options.codec
     this.store = options.store
     this.tape = options.tape
+    this.origin = options.origin
     this.log = options.log
     this.#committer = options.committer
     const { outcomes, updates } = readScopes(options.tape)
@@ -97,7 +127,22 @@ export class Execution {
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
     this.calls = new Calls(options.claim.run.owner, options.claim.run.id, options.tape)
-    this.#waits = new Waits(() => this.now())
+    // A schedule that ticks every second would hold a place for ever.
+    this.#waits = new Waits(() => this.now(), isInternal(options.workflow.name) ? 0 : longWaitMs)
+    const limits = { ...(options.origin.budget ?? options.workflow.options.budget), ...options.tape.raised }
+    this.account = new Account({
+      limits,
+      used: { ...options.tape.usage, steps: options.tape.usage.steps + countSteps(options.tape) },
+    })
+    this.steering = options.steering
+    this.questions = options.questions
+    this.wakeWorker = options.wakeWorker
+    this.registry = options.registry
+    this.dependants = new Dependants({
+      owner: options.claim.run.owner,
+      steering: options.steering,
+      closeQuestion: async (key) => void (await this.tryOperation({ kind: 'fail', key })),
+    })
     this.#handOut = new HandOut(() => options.committer.turn)
     this.line = new StateLine({
       codec: options.codec,
@@ -105,11 +150,23 @@ export class Execution {
       patches: options.tape.patches,
       definition: options.workflow.options.state,
     })
+    this.streams = new RunStreams({
+      ...{ runId: options.claim.run.id, codec: options.codec, tape: options.tape.number, written: options.written },
+      isRunning: (call) => this.#running.has(call.key),
+      beforeWrite: (name) => {
+        this.throwIfEnded()
+        this.calls.refuseInBody('stream', name)
+      },
+      onOpen: (call, attempt, stream) => this.ride(this.event('stream_opened', call, { attempt, data: { stream } })),
+      flush: () => this.commit([], {}),
+    })
     this.#writer = new RunWriter({
       ...options,
       line: this.line,
+      mailbox: this.mailbox,
       now: () => this.now(),
       currentStep: () => this.#running.values().next().value ?? null,
+      takeChunks: () => this.streams.take(),
     })
     this.playback = new Playback({
       outcomes,
@@ -181,8 +238,9 @@ export class Execution {
 
   /** The recorded result of a call, in its turn; the call must have one. */
   async recorded(call: Call): Promise<Outcome> {
-    const outcome = await this.playback.take(call.key)
+    const outcome = call.within?.isVisit ? (call.history?.outcome as Outcome) : await this.playback.take(call.key)
     this.throwIfEnded()
+    call.resultSeq = outcome.seq
     return outcome
   }
 
@@ -201,7 +259,8 @@ export class Execution {
 
   /** A cancelled or fenced run throws at every later call (E4). */
   throwIfEnded(): void {
-    if (this.#stop?.kind === 'cancel' || this.#stop?.kind === 'lost') throw this.#endError()
+    if (this.#stop?.kind !== 'cancel' && this.#stop?.kind !== 'lost') return
+    if (this.calls.attempt?.isVisit !== true) throw this.#endError()
   }
 
   /** After a death it matters which step was running: until something is recorded, starts are durable before bodies begin. */
@@ -232,6 +291,16 @@ export class Execution {
     for (const [key, path] of this.#running) {
       if (!isInside(path, scope) || this.#abandoned.has(key)) continue
       this.#abandoned.add(key)
+      this.#settleDown()
+    }
+  }
+
+  /** Counts as work while it lasts: the run does not stop to wait under it. */
+  async working<T>(work: Promise<T>): Promise<T> {
+    this.#busy++
+    try {
+      return await work
+    } finally {
       this.#settleDown()
     }
   }
@@ -285,22 +354,25 @@ export class Execution {
   }
 
   /** Writes events, after everything that was riding, and resolves when they are durable. Throws when the lease is lost. */
-  async commit(events: readonly NewEvent[], options: ChangeOptions): Promise<void> {
+  async commit(events: readonly NewEvent[], options: ChangeOptions): Promise<Extract<Committed, { ok: true }>> {
     const answer = await this.#write(this.#writer.change(events, options))
     if (!answer.ok) throw this.#refused(answer.refusal)
+    return answer
   }
 
-  /** Like `commit` for a result that is handed to the function: resolves in its turn, with its patch shown. */
-  async commitResult(events: readonly NewEvent[], options: ChangeOptions): Promise<void> {
+  /** Like `commit` for a result that is handed to the function: resolves in its turn, with its patch shown, to its position. */
+  async commitResult(events: readonly NewEvent[], options: ChangeOptions): Promise<number> {
     const position = this.line.end
     this.progress.rideHeld()
     this.#resultsOnTheirWay++
     if (options.failureOf !== undefined) this.unheardFailures.add(options.failureOf)
+    let seq: number
     try {
       // `commit` and `#turn` spelled out: two promises less for every step.
       const answer = await this.#write(this.#writer.change(events, { hasProgress: true, ...options }))
       if (!answer.ok) throw this.#refused(answer.refusal)
       this.#hasProgress = true
+      seq = answer.lastSeq
       if (answer.hasMail || this.#mailBeforeResults !== null) await this.#readMailFirst(answer.hasMail)
       if (!this.#handOut.takeTurn()) await this.#handOut.next()
     } finally {
@@ -313,6 +385,7 @@ export class Execution {
       this.lastFailure = options.failureOf
     }
     this.line.advance(position)
+    return seq
   }
 
   /** A result that rides with the next commit: handed out in a turn of its own all the same (E3). */
@@ -331,17 +404,27 @@ export class Execution {
   }
 
   /**
-   * Makes an effect's intent durable. What was riding goes first, in a change of its own: the intent may be refused
+   * Makes an effect's intent durable. What was riding or was written to streams goes first, in a change of its own: the intent may be refused
    * because the key is taken, they may not. Answers with the operation in that case.
    */
   async intend(event: NewEvent, operation: OperationChange): Promise<Operation | null> {
-    const before = this.#writer.hasRiding ? this.#write(this.#writer.change([], {})) : null
+    const hasMore = this.#writer.hasRiding || this.streams.hasPending
+    const before = hasMore ? this.#write(this.#writer.change([], {})) : null
     const intent = this.#write(this.#writer.change([event], { isCheckpoint: false, operation, mustSync: true }))
     const [first, answer] = await Promise.all([before, intent])
     if (first !== null && !first.ok) throw this.#refused(first.refusal)
     if (answer.ok) return null
     if (answer.refusal === 'operation_taken' && answer.operation !== undefined) return answer.operation
     throw this.#refused(answer.refusal)
+  }
+
+  /** Changes an operation that somebody else may have changed first; says whether it was done. What was riding goes before. */
+  async tryOperation(operation: OperationChange): Promise<boolean> {
+    const hasMore = this.#writer.hasRiding || this.streams.hasPending
+    const before = hasMore ? this.#write(this.#writer.change([], {})) : null
+    const answers = await Promise.all([before, this.#write(this.#writer.change([], { operation }))])
+    for (const answer of answers) if (answer !== null && !answer.ok && this.#hasEnded) throw this.#refused(answer.refusal)
+    return answers[1]?.ok === true
   }
 
   /** Runs `body` in one database transaction with the events it returns; what was riding is written before. */
@@ -401,7 +484,8 @@ export class Execution {
   /** The n-th ctx.update: moves to where it stood, or runs the recipe and lets the patch ride. */
   update(recipe: (draft: never) => unknown): void {
     // What belongs to an attempt of a scope that is over changes nothing any more.
-    if (this.enter('value', 'update', true).within?.isOver === true) return
+    const { within } = this.enter('value', 'update', true)
+    if (within?.isOver || within?.isVisit) return
     const scope = this.calls.place
     const count = (this.#updateCounts.get(scope) ?? 0) + 1
     this.#updateCounts.set(scope, count)
@@ -433,6 +517,9 @@ export class Execution {
     try {
       this.#migrate()
       if (this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
+      if (this.#order !== null) this.#heedOrder(this.#order)
+      else this.pauseIfOverBudget()
+      this.#watchWallTime()
     } catch (error) {
       // The stored state is as it was; the run goes on when the definition is repaired.
       void this.pauseNow('mismatch', error as Error)
@@ -451,6 +538,71 @@ export class Execution {
     return this.#updatesToSee.size === 0
   }
 
+  // ── budget ───────────────────────────────────────────────────────────────
+
+  /** Books a use. It is kept whatever becomes of the attempt: the money is spent. */
+  recordUsage(call: Call, usage: Usage, attempt = 0): void {
+    if (this.#hasEnded) return
+    this.ride(this.event('usage_recorded', call, { attempt, data: { ...usage } }))
+    this.account.add(usage)
+    this.pauseIfOverBudget()
+  }
+
+  /** A call that is new, in a run that has a budget: counted, and held back where that is used up. */
+  async admit(call: Call): Promise<void> {
+    if (this.account.left.steps !== 0) this.account.countStep()
+    else this.#pauseOverBudget({ what: 'steps', limit: this.account.limits.steps ?? 0, used: this.account.used.steps })
+    this.pauseIfOverBudget()
+    if (!this.isOpen) await this.pass(call)
+  }
+
+  /** For the event that ends the run: whoever started it adds it to its own. */
+  get usageSoFar(): { readonly usage?: UsageTotal } {
+    const { used } = this.account
+    return used.tokens > 0 || used.cost > 0 || this.origin.parent !== undefined ? { usage: used } : {}
+  }
+
+  pauseIfOverBudget(): void {
+    const over = this.account.over()
+    if (over !== null) this.#pauseOverBudget(over)
+  }
+
+  #pauseOverBudget(over: OverBudget): void {
+    if (this.#stop !== null || this.#hasEnded) return
+    this.ride(this.event('budget_exceeded', null, { data: { ...over } }))
+    this.pauseBecause('budget', budgetExceeded(this.runId, over))
+  }
+
+  /** The same step with the same input, again and again: noticed, and held back past the limit. */
+  noticeRepeat(call: Call, inputFingerprint: string): void {
+    const repeat = this.account.countRepeat(call.path, inputFingerprint)
+    if (repeat === null) return
+    const { count, isOver } = repeat
+    this.log.warn('a step was called with the same input again and again', { runId: this.runId, step: call.path, count })
+    if (isOver) this.#pauseOverBudget({ what: 'repeats', limit: this.account.limits.repeats ?? 0, used: count })
+  }
+
+  /** Waits until the budget has room for so much more; the run is paused until then. */
+  async reserve(call: Call, amount: { tokens?: number; cost?: number }): Promise<void> {
+    // What comes after it on the tape was begun with the room that there was.
+    if (!this.playback.isLive && !this.playback.isConsumed) return
+    if (!this.isOpen) await this.pass(call)
+    if (this.account.isLimited && this.account.wouldExceed(amount)) {
+      const what = amount.cost === undefined ? 'tokens' : 'cost'
+      const { limits, used } = this.account
+      this.#pauseOverBudget({ what, limit: limits[what] ?? 0, used: used[what], asked: amount[what] ?? 0 })
+      await this.pass(call)
+    }
+    this.account.reserve(amount)
+  }
+
+  #watchWallTime(): void {
+    const { leftMs } = this.account
+    if (!Number.isFinite(leftMs)) return
+    const timer = setTimeout(() => this.pauseIfOverBudget(), Math.min(Math.max(0, leftMs) + 1, 2_147_483_647))
+    void this.ended.then(() => clearTimeout(timer))
+  }
+
   // ── stopping ─────────────────────────────────────────────────────────────
 
   /** Stop at the next safe point: what runs may finish, nothing new starts. */
@@ -465,7 +617,8 @@ export class Execution {
 
   /** Somebody resumed the run before it came to its pause: it is handed back instead, and goes on at once. */
   #takeBackPause(): void {
-    if (this.#stop?.kind === 'pause' && this.#stop.reason === 'asked') this.#stop = { kind: 'release' }
+    const isAsked = this.#stop?.kind === 'pause' && (this.#stop.reason === 'asked' || this.#stop.reason === 'budget')
+    if (isAsked) this.#stop = { kind: 'release' }
   }
 
   /** Pauses at once, whatever runs. */
@@ -474,9 +627,49 @@ export class Execution {
     await this.#stopNow({ kind: 'pause', reason, data: { error: toStorableError(error) } })
   }
 
-  /** The function has unwound after a cancel. */
-  async finishCancelled(): Promise<void> {
-    if (!this.#hasEnded && this.#stop?.kind === 'cancel') await this.#stopNow(this.#stop)
+  /**
+   * The function has come to its end. Where the run was told to do something else than to go on, that is done now, and true
+   * returned: undoing what it did, for a cancel or a rollback, or stopping because its budget is used up.
+   */
+  async obey(): Promise<boolean> {
+    if (this.#order !== null && this.#stop === null) this.#stop = this.#stopFor(this.#order)
+    if (this.#stop?.kind === 'cancel') await this.#finishCancelled()
+    else if (this.#stop?.kind === 'rollback' || (this.#stop?.kind === 'pause' && this.#stop.reason === 'budget'))
+      await this.#stopNow(this.#stop)
+    else return false
+    return true
+  }
+
+  async #finishCancelled(): Promise<void> {
+    if (!this.#hasEnded && this.#stop?.kind === 'cancel' && !this.#isUnwinding) await this.#stopNow(this.#stop)
+  }
+
+  /**
+   * Takes back what the run did after a position: its children are cancelled, its questions closed, its undos run, the last one
+   * first. False: an undo failed, and the run is paused.
+   */
+  async unwind(afterSeq: number): Promise<boolean> {
+    this.#isUnwinding = true
+    this.#busy++
+    try {
+      for (let [next] = this.unvisited; next !== undefined; [next] = this.unvisited) {
+        this.unvisited.delete(next[0])
+        await next[1]()
+      }
+      await this.dependants.end(afterSeq)
+      const failure = await this.undos.run(this, afterSeq)
+      if (failure === null) return true
+      await this.#pauseOnUndo(failure)
+      return false
+    } finally {
+      this.#busy--
+    }
+  }
+
+  async #pauseOnUndo(error: Error): Promise<void> {
+    const order = this.#stop?.kind === 'cancel' || this.#stop?.kind === 'rollback' ? this.#stop.order : null
+    const data = { error: toStorableError(error), ...(order !== null && { order }) }
+    await this.#stopNow({ kind: 'pause', reason: 'undo', data })
   }
 
   /** Shutdown: hand the run back. Not a death. */
@@ -489,13 +682,30 @@ export class Execution {
     if (this.#stop === null) this.#requestStop({ kind: 'reload' })
   }
 
-  /** Reaches running bodies through their signal; every later call on ctx throws. */
-  requestCancel(by?: string): void {
+  /** To do something else than to go on. What was done has to be known before it can be undone: the tape is played to its end first. */
+  order(order: Order): void {
     if (this.#hasEnded || this.#stop?.kind === 'cancel') return
-    this.#stop = { kind: 'cancel', data: by === undefined ? {} : { by } }
+    if (this.playback.isLive) this.#heedOrder(order)
+    else this.#order = order
+  }
+
+  #heedOrder(order: Order): void {
+    if (order.kind === 'cancel') this.#cancel(order)
+    else this.#requestStop(this.#stopFor(order))
+  }
+
+  /** Reaches running bodies through their signal; every later call on ctx throws. */
+  #cancel(order: Order): void {
+    this.#stop = this.#stopFor(order)
     this.#throwEverywhere()
     // A function that does not come to an end is not waited for for ever.
-    setTimeout(() => void this.finishCancelled(), cancelGraceMs).unref()
+    setTimeout(() => {
+      this.#finishCancelled().catch((error: unknown) => this.log.warn('a cancel was cut short', { runId: this.runId, error }))
+    }, cancelGraceMs).unref()
+  }
+
+  #stopFor(order: Order): Stop {
+    return order.kind === 'cancel' ? { kind: 'cancel', order } : { kind: 'rollback', to: order.to, order }
   }
 
   /** The lease is gone: nothing of this execution counts any more. */
@@ -511,9 +721,8 @@ export class Execution {
     this.#isForced = true
     if (this.#hasEnded) return
     this.#abort?.abort(new HoldfastError('closed', `Holdfast is closing; run "${this.runId}" is handed over.`))
-    if (this.#stop === null || this.#stop.kind === 'release' || this.#stop.kind === 'reload')
-      await this.#stopNow({ kind: 'release' })
-    else await this.#stopNow(this.#stop)
+    // What it was told to undo, the next holder is told too.
+    await this.#stopNow(this.#stop?.kind === 'pause' ? this.#stop : { kind: 'release' })
   }
 
   /** Hands the run back for a while: what it needs could not be read. `isCounted`: as a claim without progress. */
@@ -532,10 +741,12 @@ export class Execution {
   /** Ends this tape and starts the next one under the same lease. */
   async continueWith(input: unknown): Promise<void> {
     this.throwIfEnded()
-    const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input } })
+    const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input, ...this.#carriedOn() } })
     const tapeNumber = this.tape.number + 1
     // What was riding belongs to the old tape; the new one begins with a commit of its own, in the same batch.
-    const before = this.#writer.hasRiding ? this.#writer.change([], { isCheckpoint: true }) : null
+    this.streams.end()
+    const isCheckpoint = this.#writer.hasRiding
+    const before = isCheckpoint || this.streams.hasPending ? this.#writer.change([], { isCheckpoint }) : null
     this.#writer.startNextTape()
     const change = this.#writer.change([event], { hasProgress: true })
     // From here on nothing of the old tape may be written: it would land on the new one.
@@ -546,6 +757,12 @@ export class Execution {
     if (!answer?.ok) return this.#finish({ kind: 'lost' })
     const { input: recorded } = this.codec.decode(event.payload as Payload) as { input?: unknown }
     this.#finish({ kind: 'continued', base: { ...base, seq: answer.lastSeq }, tapeNumber, input: recorded })
+  }
+
+  /** What the next tape is to know of this one. */
+  #carriedOn(): Record<string, unknown> {
+    const { used, limits, isLimited } = this.account
+    return { ...this.origin, ...(isLimited && { budget: limits }), usage: used }
   }
 
   get stop(): Stop | null {
@@ -589,16 +806,23 @@ export class Execution {
   async #readInbox(): Promise<void> {
     try {
       const messages = await this.store.readInbox({ owner: this.owner, runId: this.runId })
+      const requests = this.mailbox.takeIn(messages)
+      // Frozen where somebody asked the run to stop: a wait is a safe point, and stays as it is.
+      if (requests.length < messages.length && this.#stop === null) this.#waits.wakeForMail()
       let pause: { readonly by: string | undefined } | null = null
-      for (const message of messages) {
-        if (!this.#writer.markRead(message)) continue
-        const by = message.payload === null ? undefined : (this.codec.decode(message.payload) as { by?: string }).by
-        if (message.kind === 'cancel') this.requestCancel(by)
-        else if (message.kind === 'pause') pause = { by }
-        else if (message.kind === 'resume') {
+      for (const request of requests) {
+        const { by, to, budget } = (request.payload === null ? {} : this.codec.decode(request.payload)) as RequestData
+        if (request.kind === 'cancel') this.order({ kind: 'cancel', by })
+        else if (request.kind === 'rollback' && to !== undefined) this.order({ kind: 'rollback', to, by })
+        else if (request.kind === 'pause') pause = { by }
+        else if (request.kind === 'resume') {
           pause = null
+          if (budget !== undefined) {
+            this.account.raise(budget)
+            this.ride(this.event('budget_raised', null, { data: { budget, ...(by !== undefined && { by }) } }))
+          }
           this.#takeBackPause()
-          this.#writer.forgetPauses()
+          this.mailbox.forgetPauses()
         }
       }
       if (pause !== null) this.requestPause(pause.by)
@@ -616,6 +840,7 @@ export class Execution {
     } catch (error) {
       return await this.#startOver(error)
     } finally {
+      if (change.chunks !== undefined) this.streams.written()
       this.#settleDown()
     }
   }
@@ -640,6 +865,7 @@ export class Execution {
     const { owner, id: runId, threadId, epoch } = this.claim.run
     // An unknown outcome is the store's doing. A write that can't be made at all must count, or it would be tried for ever.
     const isUnknown = codeOf(error) === 'outcome_unknown'
+    const chunks = this.streams.abandon()
     const change: Change = {
       ...{
         owner,
@@ -650,6 +876,7 @@ export class Execution {
         isCheckpoint: false,
       },
       run: { status: 'pending', reason: null, due: { inMs: 0 }, ...(isUnknown && { uncountClaim: true }) },
+      ...(chunks.length > 0 && { chunks }),
     }
     for (let tries = 0; ; tries++) {
       try {
@@ -747,11 +974,24 @@ export class Execution {
         )
       }
       case 'cancel': {
-        const event = this.event('run_cancelled', null, { data: stop.data })
+        if (!(await this.unwind(0))) return
+        const { by } = stop.order
+        const event = this.event('run_cancelled', null, { data: { ...(by !== undefined && { by }), ...this.usageSoFar } })
         return this.#endWith(
           [event],
           { status: 'cancelled', reason: null, currentStep: null, setsEnd: true },
           { kind: 'cancelled' },
+        )
+      }
+      case 'rollback': {
+        if (this.#isUnwinding || !(await this.unwind(stop.to))) return
+        const { by } = stop.order
+        const data = { to: stop.to, undone: this.undos.undone, ...(by !== undefined && { by }) }
+        const patch = await this.#patchBackTo(stop.to)
+        return this.#endWith(
+          [this.event('run_rolled_back', null, { data, patch })],
+          { status: 'paused', reason: 'asked', due: 'never', setsEnd: true, currentStep: null, uncountClaim: true },
+          { kind: 'paused' },
         )
       }
       case 'release':
@@ -763,10 +1003,22 @@ export class Execution {
     }
   }
 
+  /** What brings the state back to what it was at a position; null where nothing has to change. */
+  async #patchBackTo(seq: number): Promise<Payload | null> {
+    const { owner, threadId } = this.claim.run
+    const thread = await this.store.readThread({ owner, threadId })
+    if (thread === null) return null
+    const { value } = await loadState(this.store, this.codec, thread, seq)
+    return this.line.replace(value ?? {})
+  }
+
   /** The commit that gives the lease up. Whatever the function still does afterwards is nobody's business. */
   async #endWith(events: readonly NewEvent[], run: RunChange, end: ExecutionEnd): Promise<void> {
     this.progress.rideHeld()
-    const change = this.#writer.change(events, { run })
+    if (this.account.limits.wallMs !== undefined && this.playback.isLive)
+      this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
+    this.streams.end()
+    const change = this.#writer.change(events, { run, ...this.#tellParent(run.status) })
     this.#hasEnded = true
     // What the function does to its state from here on is never written.
     const state = this.line.at(this.#lastSeq)
@@ -774,6 +1026,13 @@ export class Execution {
     if (answer?.ok) this.#lastSeq = answer.lastSeq
     this.#endState = { ...state, seq: this.#lastSeq }
     this.#finish(answer?.ok ? end : { kind: 'lost' })
+  }
+
+  /** A run that somebody waits for says that it has ended, in the same commit. */
+  #tellParent(status: RunStatus | undefined): Pick<Change, 'delivers'> {
+    const { parent } = this.origin
+    if (parent === undefined || status === undefined || !isTerminal(status)) return {}
+    return { delivers: [{ owner: this.owner, runId: parent, kind: 'child', name: this.runId, payload: null }] }
   }
 
   async #unwritten(error: unknown): Promise<null> {
@@ -785,6 +1044,7 @@ export class Execution {
   #finish(end: ExecutionEnd): void {
     this.#hasEnded = true
     this.playback.stop()
+    this.streams.end()
     this.#waits.freeze()
     this.#abort?.abort(this.#endError())
     this.#settle(end)
@@ -855,18 +1115,40 @@ export interface ExecutionOptions {
   readonly headSeq: number
   /** The run's first commit starts a tape. */
   readonly startsTape: boolean
+  readonly origin: RunOrigin
+  readonly steering: Steering
+  readonly questions: OpenQuestions
+  readonly registry: Registry
+  readonly wakeWorker: () => void
+  /** How many chunks the function has written in this tape, by stream. */
+  readonly written: ReadonlyMap<string, number>
 }
 
 export type Stop =
   | { readonly kind: 'pause'; readonly reason: PauseReason; readonly data: Readonly<Record<string, unknown>> }
   | { readonly kind: 'release' }
   | { readonly kind: 'reload' }
-  | { readonly kind: 'cancel'; readonly data: Readonly<Record<string, unknown>> }
+  | { readonly kind: 'cancel'; readonly order: Order }
+  | { readonly kind: 'rollback'; readonly to: number; readonly order: Order }
   | { readonly kind: 'lost' }
 
 export type ExecutionEnd =
   | { readonly kind: RunStatus | 'released' | 'lost' | 'reload' }
   | { readonly kind: 'continued'; readonly base: StateAt; readonly tapeNumber: number; readonly input: unknown }
+
+/** What a request in the inbox may say. */
+interface RequestData {
+  readonly by?: string
+  readonly to?: number
+  readonly budget?: Budget
+}
+
+/** Steps, effects and children that were begun before. */
+function countSteps(tape: Tape): number {
+  let count = 0
+  for (const key of tape.calls.keys()) if (/^(?:step|effect|child):/.test(key)) count++
+  return count
+}
 
 /** Waits before another try. */
 function backOff(tries: number): Promise<void> {

@@ -23,6 +23,8 @@ export interface PlanStepOptions<State> {
   readonly fallback?: (state: Readonly<State>, ctx: Context<State>, error: Error) => Promise<PlanPatch<State>> | PlanPatch<State>
   /** When all attempts have failed and there is no fallback: fail the run (default), go on without the step, or pause the run. */
   readonly onFailure?: 'fail' | 'skip' | 'pause'
+  /** Takes back what the step as a whole did; gets the state as the step left it. */
+  readonly undo?: (state: Readonly<State>) => unknown
   /** Its share of the run's progress, against the weights of the other steps. Default 1. */
   readonly weight?: number
   /** For the recovery plan: what can go wrong. */
@@ -124,10 +126,13 @@ async function carryOut<State>(ctx: RunContext, input: unknown, stages: Plan<unk
 
 async function runPlanStep<State>(ctx: RunContext, step: PlanStep<State>): Promise<void> {
   const { name, fn, options } = step
-  const { fallback, weight: _, canFail: __, impact: ___, ...policy } = options
+  const { fallback, retry, timeoutMs, onFailure, undo } = options
   const inner = ctx as unknown as Context<State>
   await ctx.recordedScope<PlanPatch<State>>(name, {
-    ...policy,
+    ...(retry !== undefined && { retry }),
+    ...(timeoutMs !== undefined && { timeoutMs }),
+    ...(onFailure !== undefined && { onFailure }),
+    ...(undo !== undefined && { undoOf: () => undo.bind(null, inner.state) }),
     body: () => fn(inner.state, inner),
     ...(fallback !== undefined && { fallback: (error: Error) => fallback(inner.state, inner, error) }),
     record: (patch) => {

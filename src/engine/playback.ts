@@ -45,6 +45,11 @@ export class Playback {
     this.isLive = false
   }
 
+  /** Everything recorded was handed out; the run is live in a moment. */
+  get isConsumed(): boolean {
+    return this.#next >= this.#outcomes.length
+  }
+
   /** Begins. With nothing recorded the run is live at once. */
   start(): void {
     if (this.#outcomes.length === 0) this.#goLive()

@@ -1,18 +1,34 @@
 import { randomUUID } from 'node:crypto'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { checkUsage, type Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
 import { blame, blamed } from './blame.ts'
 import type { Call } from './calls.ts'
-import type { Context, EffectOptions, MapOptions, OpenStep, ScopeOptions, StepHandle, StepOptions } from './context.ts'
+import { type ChildOptions, callChild } from './child-runner.ts'
+import type {
+  AskOptions,
+  Context,
+  EffectOptions,
+  MapOptions,
+  OpenStep,
+  ScopeOptions,
+  StepHandle,
+  StepOptions,
+  StreamWriter,
+  WaitForOptions,
+} from './context.ts'
 import { runEffect } from './effect-runner.ts'
 import { type Execution, never } from './execution.ts'
 import { checkReport, type Progress } from './progress.ts'
+import { askPerson } from './question-runner.ts'
 import { checkScopeOptions } from './scope-options.ts'
 import { type RecordedScope, runScope } from './scope-runner.ts'
+import { waitForSignal } from './signal-runner.ts'
 import { failureEvent, refuseDeadly, resultOf, runStep } from './step-runner.ts'
 import { callKey } from './tape.ts'
 import { runTransaction } from './transaction-runner.ts'
+import type { AnyWorkflow } from './workflow.ts'
 
 /** The `ctx` of one execution: each call is entered on the tape, then carried out by its runner. */
 export class RunContext implements Context<never> {
@@ -32,6 +48,11 @@ export class RunContext implements Context<never> {
 
   get owner(): string {
     return this.#execution.owner
+  }
+
+  get scheduledAt(): Date | undefined {
+    const { scheduledAt } = this.#execution.origin
+    return scheduledAt === undefined ? undefined : new Date(scheduledAt)
   }
 
   get signal(): AbortSignal {
@@ -117,11 +138,18 @@ export class RunContext implements Context<never> {
         })(),
       )
     }
-    const { fallback, ...policy } = options
+    const { fallback, undo, ...policy } = options
+    const { codec } = this.#execution
+    const undoOf = (value: T) => {
+      // A copy: the function may do to its own what it likes.
+      const kept = codec.encode({ value })
+      return () => undo?.((codec.decode(kept) as { value: T }).value)
+    }
     const scope = {
       ...policy,
       body: () => fn(this),
       ...(fallback !== undefined && { fallback: (error: Error) => fallback(error, this) }),
+      ...(undo !== undefined && { undoOf }),
       record: (result: T) => ({ result, recipes: [] }),
     }
     return this.recordedScope(name, scope, () => {
@@ -151,6 +179,40 @@ export class RunContext implements Context<never> {
 
   sleep(duration: number | Date): Promise<void> {
     return this.#enter('timer', 'sleep', true, (call) => this.#sleep(call, duration))
+  }
+
+  waitFor<T = unknown>(name: string, options: WaitForOptions<T> = {}): Promise<T> {
+    return this.#enter('signal', name, false, (call) => waitForSignal(this.#execution, call, name, options))
+  }
+
+  ask<T = unknown>(name: string, options: AskOptions<T>): Promise<T> {
+    return this.#enter('question', name, false, (call) => askPerson(this.#execution, call, options))
+  }
+
+  // biome-ignore lint/suspicious/noExplicitAny: the overloads of Context say what comes back
+  call(workflow: AnyWorkflow | string, input?: unknown, options: ChildOptions = {}): Promise<any> {
+    // A workflow's name may contain what separates the parts of a path.
+    const name = String(typeof workflow === 'string' ? workflow : workflow?.name).replace(/[/[\]]/g, '_')
+    return this.#enter('child', name, true, (call) => callChild(this.#execution, call, workflow, input, options))
+  }
+
+  usage(usage: Usage): void {
+    const checked = checkUsage(usage)
+    const call = this.#execution.enter('value', 'usage', true)
+    if (!this.#execution.tape.values.has(call.key)) this.#execution.recordUsage(call, checked)
+  }
+
+  reserve(amount: number | { readonly cost?: number; readonly tokens?: number }): Promise<void> {
+    return this.#enter('value', 'reserve', true, (call) => {
+      const asked = typeof amount === 'number' ? { cost: amount } : amount
+      const { cost = 0, tokens = 0 } = asked ?? {}
+      if (!(cost >= 0 && tokens >= 0 && Number.isFinite(cost + tokens)))
+        throw new HoldfastError(
+          'invalid_input',
+          `ctx.reserve takes a cost, or { cost, tokens }, from 0; not ${JSON.stringify(amount)}.`,
+        )
+      return this.#execution.reserve(call, asked)
+    })
   }
 
   checkpoint(label?: string): Promise<void> {
@@ -187,12 +249,19 @@ export class RunContext implements Context<never> {
   progress(fraction: number, note?: string): void {
     const { calls, playback, progress } = this.#execution
     checkReport(fraction, note)
-    if (playback.isLive && calls.attempt?.isOver !== true) progress.report(calls.place, fraction, note)
+    const { attempt } = calls
+    if (playback.isLive && !attempt?.isOver && !attempt?.isVisit) progress.report(calls.place, fraction, note)
   }
 
   /** For plans, which know how much of the run each of their steps is. */
   get progressReports(): Progress {
     return this.#execution.progress
+  }
+
+  stream(name: string): StreamWriter {
+    this.#execution.throwIfEnded()
+    this.#execution.calls.refuseInBody('stream', name)
+    return this.#execution.streams.ofFunction(name)
   }
 
   log(message: string, data?: Readonly<Record<string, unknown>>): void {
@@ -212,7 +281,8 @@ export class RunContext implements Context<never> {
       check?.()
       const call = this.#execution.enter(kind, name, isOurName)
       if (call.within?.isOver === true) return never()
-      result = carryOut(call)
+      if (call.within?.isVisit && call.history?.outcome === undefined) result = never()
+      else result = carryOut(call)
       call.within?.follow(result)
     } catch (error) {
       result = Promise.reject(error)
@@ -226,7 +296,7 @@ export class RunContext implements Context<never> {
     const key = callKey('value', call.path, call.count)
     if (this.#execution.tape.values.has(key)) return this.#execution.tape.values.get(key) as T
     const value = make()
-    if (!this.#execution.hasEnded && call.within?.isOver !== true)
+    if (!this.#execution.hasEnded && !call.within?.isOver && !call.within?.isVisit)
       this.#execution.ride(this.#execution.event('value_recorded', call, { data: { value } }))
     return value
   }

@@ -1,9 +1,11 @@
 import type { Codec } from '../model/codec.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
+import type { NewChunks } from '../model/stream.ts'
 import type { Change, Guard, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim } from '../store/store.ts'
 import type { Call } from './calls.ts'
+import type { Mailbox } from './mailbox.ts'
 import type { StateLine } from './state-line.ts'
 import type { CallKey } from './tape.ts'
 
@@ -19,38 +21,41 @@ export class RunWriter {
   readonly #guard: Guard
   readonly #codec: Codec
   readonly #line: StateLine
+  readonly #mailbox: Mailbox
   readonly #leaseMs: number
   readonly #now: () => number
   readonly #currentStep: () => string | null
+  readonly #takeChunks: () => readonly NewChunks[]
   #riding: NewEvent[] = []
   #ridingSince = 0
   #hasRidingResult = false
   #startsTape: boolean
   #hasNewInput = false
   #stateVersion: number | undefined
-  /** Requests that were read, by id: their kinds. */
-  readonly #requests = new Map<number, string>()
-  /** Messages that are dealt with. */
-  #doneMessages: number[] = []
 
   constructor(options: {
     claim: Claim
     codec: Codec
     line: StateLine
+    mailbox: Mailbox
     leaseMs: number
     /** The first change starts a tape. */
     startsTape: boolean
     now: () => number
     currentStep: () => string | null
+    /** What was written to streams since the last change. */
+    takeChunks: () => readonly NewChunks[]
   }) {
     this.#claim = options.claim
     this.#guard = { kind: 'lease', epoch: options.claim.run.epoch, leaseId: options.claim.leaseId }
     this.#codec = options.codec
     this.#line = options.line
+    this.#mailbox = options.mailbox
     this.#leaseMs = options.leaseMs
     this.#startsTape = options.startsTape
     this.#now = options.now
     this.#currentStep = options.currentStep
+    this.#takeChunks = options.takeChunks
   }
 
   event(type: EventType, call: Call | null, fields: EventFields = {}): NewEvent {
@@ -88,7 +93,9 @@ export class RunWriter {
     const hasResult = this.#hasRidingResult || events.length > 0
     this.#riding = []
     this.#hasRidingResult = false
-    return this.#make(all, { isCheckpoint: hasResult, ...options })
+    const chunks = this.#takeChunks()
+    const change = this.#make(all, { isCheckpoint: hasResult, ...options })
+    return chunks.length === 0 ? change : { ...change, chunks }
   }
 
   /** The change that writes these events and leaves alone what rides. */
@@ -105,22 +112,6 @@ export class RunWriter {
   /** The next change brings the thread's state to this version. */
   setStateVersion(version: number): void {
     this.#stateVersion = version
-  }
-
-  /** The change that stops the run takes the message out of the inbox. False if it was read before. */
-  markRead({ id, kind }: { readonly id: number; readonly kind: string }): boolean {
-    if (this.#requests.has(id) || this.#doneMessages.includes(id)) return false
-    this.#requests.set(id, kind)
-    return true
-  }
-
-  /** Nothing is left to do about what was read, a request to cancel excepted: the next change takes it out of the inbox. */
-  forgetPauses(): void {
-    for (const [id, kind] of this.#requests) {
-      if (kind === 'cancel') continue
-      this.#requests.delete(id)
-      this.#doneMessages.push(id)
-    }
   }
 
   #make(events: readonly NewEvent[], options: ChangeOptions & { readonly isCheckpoint: boolean }): Change {
@@ -148,13 +139,10 @@ export class RunWriter {
       change.stateVersion = this.#stateVersion
       this.#stateVersion = undefined
     }
-    // Only what stops the run has dealt with a request: a crash before it must find the request again.
-    const status = options.run?.status
-    if (status !== undefined && status !== 'pending' && status !== 'waiting') this.#doneMessages.push(...this.#requests.keys())
-    if (this.#doneMessages.length > 0) {
-      change.readMessages = this.#doneMessages
-      this.#doneMessages = []
-    }
+    if (options.creates !== undefined) change.creates = options.creates
+    if (options.delivers !== undefined) change.delivers = options.delivers
+    if (!this.#mailbox.isEmpty || options.reads !== undefined)
+      Object.assign(change, this.#mailbox.forChange(options.run?.status, options.reads))
     if (events.some((event) => event.patch !== null)) {
       const snapshot = this.#line.snapshot()
       if (snapshot !== undefined) change.snapshot = snapshot
@@ -182,6 +170,10 @@ export interface ChangeOptions {
   readonly isCheckpoint?: boolean
   readonly mustSync?: boolean
   readonly run?: RunChange
+  readonly creates?: Change['creates']
+  readonly delivers?: Change['delivers']
+  /** Letters of the mailbox that these events record. */
+  readonly reads?: readonly number[]
   /** The call whose final failure this is. */
   readonly failureOf?: CallKey
 }

@@ -30,6 +30,8 @@ export interface RecordedScope<T> {
   readonly record: (value: T) => ScopeRecord<T>
   /** Events that belong into the commit of its result. */
   readonly alongside?: () => readonly NewEvent[]
+  /** How to take back what the scope as a whole did; asked when its result is handed out. */
+  readonly undoOf?: (value: T) => () => unknown
   readonly retry?: RetryOptions
   readonly timeoutMs?: number
   readonly onFailure?: 'fail' | 'skip' | 'pause'
@@ -44,11 +46,12 @@ export interface ScopeRecord<T> {
 /**
  * Returns the recorded result of a scope, or runs its function, whose calls are recorded each for itself.
  *
- *   R1  A scope with a recorded result is not entered again.
- *   R2  Another attempt is a replay: the tape is read anew, the calls that succeeded answer from it, and those that failed the scope are
+ *   A1  A scope with a recorded result is not entered again.
+ *   A2  Another attempt is a replay: the tape is read anew, the calls that succeeded answer from it, and those that failed the scope are
  *       open again. So an attempt goes the same way whether the worker lived or died before it.
- *   R3  While its function waits for nothing of ours, the scope counts as at work, like the body of a step.
- *   R4  What an attempt that is over still calls does not return.
+ *   A3  While its function waits for nothing of ours, the scope counts as at work, like the body of a step.
+ *   A4  What an attempt that is over still calls does not return.
+ *   A5  What was done in a scope that was not entered is learnt before it is undone: its function is called with what is recorded.
  */
 export async function runScope<T>(execution: Execution, call: Call, scope: RecordedScope<T>): Promise<T> {
   return new ScopeRunner(execution, call, scope).run()
@@ -74,12 +77,19 @@ class ScopeRunner<T> {
     const execution = this.#execution
     const call = this.#call
     const { history } = call
-    if (history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
+    this.#leaveForVisit()
+    if (history?.outcome !== undefined) {
+      const value = resultOf<T>(execution, call, await execution.recorded(call))
+      if (history.outcome.isSkip !== true) this.#rememberUndo(value)
+      return value
+    }
     // Refused before it waits for its turn: nothing of it is on the tape.
     policyOf(execution, this.#scope)
     const death = deathOf(execution, call)
     if (history?.isRunning !== true || death !== null) {
       if (!execution.isOpen) await execution.pass(call)
+      if (execution.account.isLimited && history === undefined) await execution.admit(call)
+      else if (history === undefined) execution.account.countStep()
       if (history?.retryAt !== undefined) await waitForRetry(execution, call, history.retryAt)
     }
     if (history?.next === 'pause') return pauseForPerson(execution, history.lastError)
@@ -107,6 +117,7 @@ class ScopeRunner<T> {
   ): Promise<{ ok: true; value: T } | { ok: false; error: unknown; durationMs: number }> {
     const execution = this.#execution
     const { history } = this.#call
+    execution.unvisited.delete(path)
     // On the tape it has begun, and the calls of its function are there to be asked for.
     const isGoingOn = history?.isRunning === true && (history.next === 'fallback') === (how.via === 'fallback')
     const started = isGoingOn && history?.started !== undefined ? history.started : await this.#start(how)
@@ -133,7 +144,7 @@ class ScopeRunner<T> {
     const execution = this.#execution
     const at = execution.now()
     const attempt = this.#attemptNumber(how.via === 'fallback')
-    const data = { scope: this.#scope.path, ...how }
+    const data = { scope: this.#scope.path, ...how, ...(this.#scope.undoOf !== undefined && { hasUndo: true }) }
     execution.ride(execution.event('step_started', this.#call, { attempt, at, data }))
     const patchCount = execution.line.end
     if (execution.mustRecordStarts) await execution.commit([], {})
@@ -179,7 +190,8 @@ class ScopeRunner<T> {
     // Encoded first: a result that can't be stored must leave nothing on the state line.
     const completed = execution.event('step_completed', this.#call, { attempt, durationMs, ...(data && { data }) })
     const event = recipes.length === 0 ? completed : { ...completed, patch: execution.line.stage(recipes) }
-    await execution.commitResult([...(this.#scope.alongside?.() ?? []), event], {})
+    this.#call.resultSeq = await execution.commitResult([...(this.#scope.alongside?.() ?? []), event], {})
+    this.#rememberUndo(result as T)
     // The caller gets what a replay would give: a copy that shares nothing with what the function returned.
     return typeof result === 'object' && result !== null && event.payload !== null
       ? (execution.codec.decode(event.payload) as { result: T }).result
@@ -233,7 +245,7 @@ class ScopeRunner<T> {
     return nextAttempt(policyOf(this.#execution, this.#scope), used, error)
   }
 
-  /** Waits in memory or as a row. In memory the tape is read anew when nothing of the run is at work (R2). */
+  /** Waits in memory or as a row. In memory the tape is read anew when nothing of the run is at work (A2). */
   async #retry(retryAt: number): Promise<never> {
     if (retryAt > this.#execution.now()) await this.#execution.park({ dueAt: retryAt, reason: 'retry' })
     this.#execution.requestReload()
@@ -261,6 +273,24 @@ class ScopeRunner<T> {
     if (execution.lastFailure !== undefined && isMine(execution.lastFailure)) execution.lastFailure = this.#lastFailure
   }
 
+  #rememberUndo(value: T): void {
+    const { undoOf } = this.#scope
+    if (undoOf === undefined) return
+    this.#execution.undos.add({ call: this.#call, seq: this.#call.resultSeq ?? 0, run: undoOf(value) })
+  }
+
+  /** Until it is entered, what calls inside did before can only be learnt by a visit. */
+  #leaveForVisit(): void {
+    const { unvisited } = this.#execution
+    const { path, body, fallback } = this.#scope
+    const { history } = this.#call
+    if (history === undefined) return
+    unvisited.set(path, () => visit(this.#execution, path, body))
+    const error = reviveError(history.lastError ?? new Error('unknown failure'))
+    if (fallback !== undefined)
+      unvisited.set(fallbackPath(path), () => visit(this.#execution, fallbackPath(path), () => fallback(error)))
+  }
+
   /** Its outcome is new: whatever is recorded comes first. One that is being stopped may still record it, like a step. */
   async #untilLive(): Promise<void> {
     const execution = this.#execution
@@ -270,7 +300,7 @@ class ScopeRunner<T> {
   }
 }
 
-/** One attempt while its function runs: whether it is at work (R3), and whether it still counts (R4). */
+/** One attempt while its function runs: whether it is at work (A3), and whether it still counts (A4). */
 class Attempt implements ScopeAttempt {
   readonly #execution: Execution
   readonly #call: Call
@@ -280,6 +310,7 @@ class Attempt implements ScopeAttempt {
   #inFlight = 0
   #isAtWork = false
   #isOver = false
+  readonly isVisit = false
 
   constructor(execution: Execution, call: Call, hasLimit: boolean) {
     this.#execution = execution
@@ -332,4 +363,46 @@ class Attempt implements ScopeAttempt {
     if (isAtWork) this.#execution.begin(this.#call)
     else this.#execution.end(this.#call)
   }
+}
+
+/** How long a visit waits for a function that does other things between its calls. */
+const visitMs = 5_000
+/** How long nothing may be asked for, once something was that is not recorded. */
+const stuckMs = 20
+
+/** Calls the function of a scope with what was recorded inside, so that it says how to undo it (A5). */
+async function visit(execution: Execution, path: string, body: () => unknown): Promise<void> {
+  const inside = [...execution.tape.calls].filter(([key]) => isInside(pathOf(key), path))
+  // Left behind by an attempt that took too long: it ends with the run, like those that are waited for.
+  for (const [key, { begun, outcome }] of inside) {
+    if (begun === undefined || outcome !== undefined) continue
+    const { runId, key: questionKey } = begun.data as { runId?: string; key?: string }
+    if (runId !== undefined) execution.dependants.child(key, runId, begun.seq)
+    else if (questionKey !== undefined) execution.dependants.question(key, questionKey, begun.seq)
+  }
+  if (!inside.some(([, { outcome }]) => outcome !== undefined)) return
+  let isDone = false
+  let lastCallAt = performance.now()
+  const seen = { inFlight: 0, isOver: false }
+  const attempt: ScopeAttempt = {
+    isVisit: true,
+    signal: undefined,
+    get isOver() {
+      return seen.isOver
+    },
+    follow: (call) => {
+      lastCallAt = performance.now()
+      seen.inFlight++
+      const done = () => void seen.inFlight--
+      call.then(done, done)
+    },
+  }
+  const done = () => {
+    isDone = true
+  }
+  execution.calls.inScope(path, async () => body(), attempt).then(done, done)
+  const endAt = performance.now() + visitMs
+  while (!isDone && performance.now() < endAt && !(seen.inFlight > 0 && performance.now() - lastCallAt > stuckMs))
+    await new Promise((resolve) => setTimeout(resolve, 1))
+  seen.isOver = true
 }

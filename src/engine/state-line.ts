@@ -92,6 +92,11 @@ export class StateLine {
     return patch
   }
 
+  /** Sets the state to a value, at the end of the line. Null when it is that already. */
+  replace(value: unknown): Payload | null {
+    return this.update(() => value)
+  }
+
   /** Runs a step's recipes on the end of the line, without showing the result yet. */
   stage(recipes: readonly Recipe[]): Payload | null {
     return this.#change(recipes, this.#tip())

@@ -5,6 +5,7 @@ import { defaultRetryPolicy, type RetryPolicy, retryDelayMs, retryPolicy } from 
 import { stepDeathLimit } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
+import { checkUsage } from '../model/usage.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import type { StepHandle, StepOptions } from './context.ts'
@@ -18,14 +19,20 @@ type Recipe = (draft: never) => unknown
 /** Returns the recorded result of a step, or runs its attempts until one is recorded. */
 export async function runStep<T>(execution: Execution, call: Call, body: Body<T>, options: StepOptions<T> = {}): Promise<T> {
   if (hasOtherInput(call, options)) return pauseOnOtherInput(execution, call)
-  if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
+  if (call.history?.outcome !== undefined) {
+    const value = resultOf<T>(execution, call, await execution.recorded(call))
+    if (call.history.outcome.isSkip !== true) rememberUndo(execution, call, value, options)
+    return value
+  }
   const policy = policyOf(execution, options)
   // Refused before it waits for its turn: nothing of it is on the tape.
-  if (options.input !== undefined) fingerprint(options.input)
+  if (options.input !== undefined) execution.noticeRepeat(call, fingerprint(options.input))
   let failures = call.history?.failures ?? 0
   const reopened = call.history?.reopenedFailures ?? 0
 
   if (!execution.isOpen) await execution.pass(call)
+  if (execution.account.isLimited && call.history === undefined) await execution.admit(call)
+  else if (call.history === undefined) execution.account.countStep()
   if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
   if (call.history?.next === 'fallback') {
     // Counted anew since the failure: these are deaths of the fallback.
@@ -97,7 +104,8 @@ async function runAttempt<T>(
 ): Promise<Attempt<T>> {
   const started = performance.now()
   const startedAt = execution.now()
-  const input = options.input !== undefined || options.kind !== undefined ? inputData(options) : undefined
+  const isDescribed = options.input !== undefined || options.kind !== undefined || options.undo !== undefined
+  const input = isDescribed ? inputData(options) : undefined
   execution.ride(execution.event('step_started', call, { attempt, at: startedAt, ...(input && { data: input }) }))
   execution.begin(call)
   const recipes: Recipe[] = []
@@ -110,6 +118,7 @@ async function runAttempt<T>(
     const durationMs = Math.round(performance.now() - started)
     return { ok: true, value: await recordResult(execution, call, value, { attempt, durationMs, recipes, options }) }
   } catch (error) {
+    execution.streams.abort(call, attempt)
     return { ok: false, error, durationMs: Math.round(performance.now() - started) }
   } finally {
     execution.end(call)
@@ -137,6 +146,7 @@ function runBody<T>(
 class Handle implements StepHandle<never> {
   readonly attempt: number
   readonly update: StepHandle<never>['update']
+  readonly usage: StepHandle<never>['usage']
   readonly log: StepHandle<never>['log']
   readonly #execution: Execution
   readonly #call: Call
@@ -147,10 +157,15 @@ class Handle implements StepHandle<never> {
     this.attempt = attempt
     // Functions of its own, so that they can be taken apart: ({ update }) => update(…).
     this.update = (recipe) => void recipes.push(recipe as Recipe)
+    this.usage = (usage) => execution.recordUsage(call, checkUsage(usage), attempt)
     this.log = (message, data) => execution.log.info(message, { runId: execution.runId, step: call.path, attempt, ...data })
     this.#execution = execution
     this.#call = call
     this.#signal = made.signal
+  }
+
+  get stream(): StepHandle<never>['stream'] {
+    return (name) => this.#execution.streams.ofStep(this.#call, this.attempt, name)
   }
 
   get key(): string {
@@ -185,15 +200,25 @@ async function recordResult<T>(
   const completed = execution.event('step_completed', call, { attempt, durationMs, ...(data && { data }) })
   const event = recipes.length === 0 ? completed : { ...completed, patch: execution.line.stage(recipes) }
   execution.leave(call)
-  if (options.checkpoint === false && !execution.hasResultsOnTheirWay) {
+  execution.streams.settle(call)
+  if (options.checkpoint === false && options.undo === undefined && !execution.hasResultsOnTheirWay) {
     await execution.rideResult(event)
   } else {
-    await execution.commitResult([event], {})
+    call.resultSeq = await execution.commitResult([event], {})
   }
+  rememberUndo(execution, call, value, options)
   // The caller gets what a replay would give: a copy that shares nothing with the body.
   return typeof value === 'object' && value !== null && event.payload !== null
     ? (execution.codec.decode(event.payload) as { result: T }).result
     : value
+}
+
+function rememberUndo<T>(execution: Execution, call: Call, value: T, { undo }: StepOptions<T>): void {
+  if (undo === undefined) return
+  // A copy: the function may do to its own what it likes.
+  const kept = execution.codec.encode({ value })
+  const run = () => undo((execution.codec.decode(kept) as { value: T }).value)
+  execution.undos.add({ call, seq: call.resultSeq ?? 0, run })
 }
 
 /** All attempts have failed, or another is of no use: fallback, skip, pause or throw. */
@@ -254,7 +279,7 @@ async function runFallback<T>(
       attempt: failures + 1,
       durationMs,
       recipes: [],
-      options: {},
+      options: options.undo === undefined ? {} : { undo: options.undo },
       via: 'fallback',
     })
   } catch (fallbackError) {
@@ -295,9 +320,11 @@ export function policyOf(execution: Execution, options: { readonly retry?: StepO
   return options.retry === undefined && ofWorkflow === undefined ? defaultRetryPolicy : retryPolicy(options.retry, ofWorkflow)
 }
 
-function inputData(options: StepOptions<unknown>): Record<string, unknown> {
+function inputData(options: Pick<StepOptions<never>, 'kind' | 'input' | 'undo'>): Record<string, unknown> {
   const data: Record<string, unknown> = {}
   if (options.kind !== undefined) data['kind'] = options.kind
+  // Whoever cancels the run without executing it can see that there is something to undo.
+  if (options.undo !== undefined) data['hasUndo'] = true
   if (options.input !== undefined) Object.assign(data, { input: options.input, inputFingerprint: fingerprint(options.input) })
   return data
 }

@@ -1,6 +1,7 @@
 import type { Codec } from '../model/codec.ts'
 import type { LogRecord } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
+import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 import { around, fallbackPath, isInside, isUpdateInside, pathOf } from './scope-paths.ts'
 
 /**
@@ -19,11 +20,26 @@ export interface Tape {
   readonly patches: readonly { readonly patch: Payload; readonly version: number | null }[]
   /** For each recorded ctx.update, by scope and count: how many of `patches` it needs applied. */
   readonly updates: ReadonlyMap<UpdateKey, RecordedUpdate>
+  /** Streams that the function itself writes to; `isStale` where it was retried or rolled back since: it will write all of it anew. */
+  readonly streams: ReadonlyMap<string, { readonly isStale: boolean }>
   /** Which continuation of the run this is, from 1. */
   readonly number: number
   /** When the run was last retried, by the store's clock. */
   readonly retriedAt?: number
+  /** What the run has used so far, its steps aside, which are counted as calls. */
+  readonly usage: UsageTotal
+  /** Limits that were raised since it began. */
+  readonly raised: Budget
+  /** Positions of results that were undone since. */
+  readonly undone: ReadonlySet<number>
+  /** What the run was told to do instead of going on, and has not done yet. */
+  readonly order?: Order
 }
+
+/** To undo what was done: all of it and end, or what came after a position and pause there. */
+export type Order =
+  | { readonly kind: 'cancel'; readonly by?: string | undefined }
+  | { readonly kind: 'rollback'; readonly to: number; readonly by?: string | undefined }
 
 export interface RecordedUpdate {
   readonly position: number
@@ -36,7 +52,7 @@ export interface RecordedUpdate {
 export type CallKey = string
 /** `gather#2`: the scope of an update, and which of its updates it is. */
 export type UpdateKey = string
-export type CallKind = 'step' | 'effect' | 'timer' | 'value'
+export type CallKind = 'step' | 'effect' | 'timer' | 'value' | 'signal' | 'question' | 'child'
 
 /** A recorded result, waiting for the call that asks for it. */
 export interface Outcome {
@@ -48,6 +64,8 @@ export interface Outcome {
   readonly patchCount: number
   /** Recorded after a failure that was reopened: handed out when asked for, and not missed when it is not. */
   readonly isLoose?: boolean
+  /** A step that was skipped: it did nothing that could be undone. */
+  readonly isSkip?: boolean
 }
 
 export interface CallHistory {
@@ -56,10 +74,14 @@ export interface CallHistory {
   failures: number
   /** Of these, the ones before the call was last reopened: they no longer use up attempts. */
   reopenedFailures: number
+  /** Its failure was reopened. */
+  wasReopened?: boolean
   /** Deaths of the worker while it was running. */
   deaths: number
   /** Its last attempt began and has not ended. */
   isRunning: boolean
+  /** Streams that attempts wrote to, those aside that have failed. Void unless the call has an outcome. */
+  opened?: { readonly attempt: number; readonly stream: string }[]
   /** Store time before which the next attempt must not begin. */
   retryAt?: number
   /** What was decided after the last failure, where it was not another attempt. */
@@ -69,12 +91,14 @@ export interface CallHistory {
   /** Effects: how far the operation got. */
   effect?: 'intended' | 'unsure' | 'happened' | 'not_happened'
   resolution?: unknown
-  /** Timers: when it fires, by the store's clock. */
+  /** Timers, and waits that have a time limit: when it fires, by the store's clock. */
   fireAt?: number
   /** Recorded scopes: where the calls inside stand, the start of the attempt, and which failures inside failed it. */
   scope?: string
   started?: { readonly seq: number; readonly at: number; readonly patchCount: number }
   failed?: readonly CallKey[]
+  /** Children and questions: what the child was started as, how the question was put. */
+  begun?: { readonly seq: number; readonly data: Readonly<Record<string, unknown>> }
 }
 
 export const emptyTape: Tape = {
@@ -83,7 +107,11 @@ export const emptyTape: Tape = {
   values: new Map(),
   patches: [],
   updates: new Map(),
+  streams: new Map(),
   number: 1,
+  usage: noUsage,
+  raised: {},
+  undone: new Set(),
 }
 
 export function callKey(kind: CallKind, path: string, count: number): CallKey {
@@ -94,16 +122,27 @@ export function updateKey(scope: string | null, count: number): UpdateKey {
   return `${scope ?? ''}#${count}`
 }
 
+export function parseCallKey(key: CallKey): { path: string; count: number } {
+  const end = key.lastIndexOf('#')
+  return { path: key.slice(key.indexOf(':') + 1, end), count: Number(key.slice(end + 1)) }
+}
+
 export function readTape(records: readonly LogRecord[], codec: Codec, runId: string): Tape {
   const calls = new Map<CallKey, CallHistory>()
   const values = new Map<CallKey, unknown>()
   const updates = new Map<UpdateKey, RecordedUpdate>()
   /** Recorded scopes by the path of the calls inside. */
   const scopes = new Map<string, CallHistory>()
+  const keysOfScopes = new Map<string, CallKey>()
   const patches: { patch: Payload; version: number | null }[] = []
   const outcomes = new Map<CallKey, Outcome>()
+  const undone = new Set<number>()
+  const streams = new Map<string, { isStale: boolean }>()
   let number = 1
   let retriedAt: number | undefined
+  let order: Order | undefined
+  let usage = noUsage
+  let raised: Budget = {}
 
   const call = (kind: CallKind, record: LogRecord): CallHistory => {
     const key = callKey(kind, record.step ?? '', record.count)
@@ -119,7 +158,9 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const key = callKey(kind, record.step ?? '', record.count)
     const history = call(kind, record)
     history.isRunning = false
-    history.outcome = { key, seq: record.seq, payload: record.payload, isFailure, patchCount: patches.length }
+    const isSkip = record.type === 'step_skipped' || record.type === 'effect_skipped'
+    const { seq, payload } = record
+    history.outcome = { key, seq, payload, isFailure, patchCount: patches.length, ...(isSkip && { isSkip }) }
     outcomes.delete(key)
     outcomes.set(key, history.outcome)
   }
@@ -130,6 +171,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     delete history.next
     delete history.retryAt
     history.reopenedFailures = history.failures
+    history.wasReopened = true
     history.deaths = 0
     outcomes.delete(key)
     if (history.scope !== undefined) reopenInside(history.scope, history.failed ?? [])
@@ -163,15 +205,18 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     for (const [key, update] of updates) if (update.seq > from) updates.delete(key)
   }
 
+  const isForgotten = forgetfulness(records, runId, data)
   for (const record of records) {
     if (record.patch !== null) {
       const version = record.type === 'state_migrated' ? data<{ to: number }>(record).to : null
       patches.push({ patch: record.patch, version })
     }
-    if (record.runId !== runId) continue
+    // What was written to streams is there, whatever was rolled back.
+    if (record.runId !== runId || (isForgotten(record) && record.type !== 'stream_opened')) continue
     switch (record.type) {
       case 'run_started':
         number = record.count
+        usage = addUsage(usage, data<{ usage?: Partial<UsageTotal> }>(record).usage ?? {})
         break
       case 'run_recovered':
         for (const key of data<{ running?: CallKey[] }>(record).running ?? []) {
@@ -181,11 +226,36 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
       case 'run_retried':
         retriedAt = record.at
-        loosen(data<{ reopened?: CallKey[] }>(record).reopened ?? [])
+        for (const stream of streams.values()) stream.isStale = true
+        loosen([
+          ...(data<{ reopened?: CallKey[] }>(record).reopened ?? []),
+          // What was undone is to be done again, and the scopes around it entered again.
+          ...[...outcomes]
+            .filter(([, { seq }]) => undone.has(seq))
+            .flatMap(([key]) => [key, ...around(pathOf(key), keysOfScopes)]),
+        ])
         break
       case 'run_resumed':
-        for (const [key, history] of calls) if (history.next === 'pause') reopen(key)
+        order = data<{ order?: Order }>(record).order ?? order
+        if (order === undefined) for (const [key, history] of calls) if (history.next === 'pause') reopen(key)
         break
+      case 'run_paused':
+        order = data<{ order?: Order }>(record).order ?? order
+        break
+      case 'run_rolled_back':
+        for (const stream of streams.values()) stream.isStale = true
+        order = undefined
+        break
+      case 'run_cancelled':
+        order = undefined
+        break
+      case 'step_undone': {
+        const { of } = data<{ of: number }>(record)
+        undone.add(of)
+        // Its operation is free: should it be done again, it begins at the beginning.
+        for (const history of calls.values()) if (history.outcome?.seq === of) delete history.effect
+        break
+      }
       case 'state_updated':
         updates.set(updateKey(record.step, record.count), {
           ...{ position: patches.length, seq: record.seq },
@@ -199,11 +269,22 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'step_started': {
         const history = call('step', record)
         history.isRunning = true
+        delete history.opened
         const { inputFingerprint, scope } = data<{ inputFingerprint?: string; scope?: string }>(record)
         if (inputFingerprint !== undefined) history.inputFingerprint = inputFingerprint
         if (scope !== undefined) {
           scopes.set(scope, Object.assign(history, { scope }))
+          keysOfScopes.set(scope, callKey('step', record.step ?? '', record.count))
           history.started = { seq: record.seq, at: record.at, patchCount: patches.length }
+        }
+        break
+      }
+      case 'stream_opened': {
+        const { stream } = data<{ stream: string }>(record)
+        if (record.step === null) streams.set(stream, { isStale: false })
+        else {
+          const history = call('step', record)
+          history.opened = [...(history.opened ?? []), { attempt: record.attempt, stream }]
         }
         break
       }
@@ -213,6 +294,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         const { next, retryAt, counts, error, open, failed } = data<FailureData>(record)
         const history = call(kind, record)
         history.isRunning = false
+        delete history.opened
         if (counts !== false) history.failures++
         if (error !== undefined) history.lastError = error
         delete history.next
@@ -259,11 +341,46 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'effect_skipped':
         settle('effect', record)
         break
-      case 'timer_set':
-        call('timer', record).fireAt = data<{ fireAt: number }>(record).fireAt
+      case 'timer_set': {
+        const { fireAt, for: kind = 'timer' } = data<TimerData>(record)
+        if (fireAt !== undefined) call(kind, record).fireAt = fireAt
         break
-      case 'timer_fired':
-        settle('timer', record)
+      }
+      case 'timer_fired': {
+        const { for: kind = 'timer', error } = data<TimerData>(record)
+        settle(kind, record, error !== undefined)
+        break
+      }
+      case 'signal_received':
+        settle('signal', record)
+        break
+      case 'question_asked': {
+        const history = call('question', record)
+        history.begun = { seq: record.seq, data: data(record) }
+        break
+      }
+      case 'question_answered':
+        settle('question', record)
+        break
+      case 'child_started': {
+        const started = data<{ isDetached?: boolean }>(record)
+        call('child', record).begun = { seq: record.seq, data: started }
+        if (started.isDetached === true) settle('child', record)
+        break
+      }
+      case 'child_completed': {
+        const ended = data<{ error?: Error; usage?: Partial<UsageTotal> }>(record)
+        settle('child', record, ended.error !== undefined)
+        usage = addUsage(usage, ended.usage ?? {})
+        break
+      }
+      case 'usage_recorded':
+        usage = addUsage(usage, data<Partial<UsageTotal>>(record))
+        // One of ctx.usage, which a replay comes by again; one of a step's body has an attempt.
+        if (record.step !== null && record.attempt === 0) values.set(callKey('value', record.step, record.count), true)
+        break
+      case 'budget_raised':
+        raised = { ...raised, ...data<{ budget: Budget }>(record).budget }
         break
       default:
         break
@@ -275,9 +392,31 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     values,
     patches,
     updates,
+    streams,
     number,
+    undone,
+    usage,
+    raised,
     ...(retriedAt !== undefined && { retriedAt }),
+    ...(order !== undefined && { order }),
   }
+}
+
+/** What timer_set and timer_fired say. */
+interface TimerData {
+  readonly fireAt?: number
+  /** The kind of call that it limits; a sleep says nothing. */
+  readonly for?: CallKind
+  readonly error?: Error
+}
+
+/** Tells which records a rollback has made undone: those between the position it went back to and itself. What was paid stays paid. */
+function forgetfulness(records: readonly LogRecord[], runId: string, data: <T>(record: LogRecord) => T) {
+  const gaps = records
+    .filter((record) => record.type === 'run_rolled_back' && record.runId === runId)
+    .map((record) => ({ from: data<{ to: number }>(record).to, to: record.seq }))
+  return ({ seq, type }: LogRecord): boolean =>
+    gaps.some(({ from, to }) => seq > from && seq < to) && type !== 'usage_recorded' && type !== 'budget_raised'
 }
 
 /** What step_failed and effect_failed say. */

@@ -11,15 +11,19 @@ export interface Wait {
   readonly reason: WaitReason
   /** The operation that it waits for. */
   readonly waitKey?: string
+  /** It is over when a letter comes, too. */
+  readonly wakesOnMail?: boolean
 }
 
 /** The calls of one execution that wait for time to pass or for somebody else. */
 export class Waits {
   readonly #now: () => number
+  readonly #inMemoryMs: number
   readonly #waiting = new Set<Waiting>()
 
-  constructor(now: () => number) {
+  constructor(now: () => number, inMemoryMs = longWaitMs) {
     this.#now = now
+    this.#inMemoryMs = inMemoryMs
   }
 
   get size(): number {
@@ -49,8 +53,19 @@ export class Waits {
     const waits = [...this.#waiting]
     const dueAt = waits.reduce((soonest, wait) => Math.min(soonest, dueAsRow(wait)), Number.POSITIVE_INFINITY)
     const first = waits.find((wait) => dueAsRow(wait) === dueAt)
-    if (first === undefined || dueAt - this.#now() <= longWaitMs) return null
-    return { dueAt, reason: first.reason, waitKeys: [...new Set(waits.flatMap((wait) => wait.waitKey ?? []))] }
+    if (first === undefined || dueAt - this.#now() <= this.#inMemoryMs) return null
+    // A person who is waited for should find the run, whatever else it waits for.
+    const reason = waits.some((wait) => wait.reason === 'person') ? 'person' : first.reason
+    return { dueAt, reason, waitKeys: [...new Set(waits.flatMap((wait) => wait.waitKey ?? []))] }
+  }
+
+  /** Letters have come: who waits for one looks again. */
+  wakeForMail(): void {
+    for (const waiting of this.#waiting) {
+      if (waiting.wakesOnMail !== true) continue
+      clearTimeout(waiting.timer)
+      this.#wake(waiting)
+    }
   }
 
   /** The execution ends: waits stay as they are, for ever. */

@@ -1,8 +1,10 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { internalPrefix, isInternal } from '../model/internal.ts'
 import type { RetryOptions } from '../model/retry.ts'
 import type { StateDefinition } from '../model/state.ts'
+import { type Budget, checkBudget } from '../model/usage.ts'
 import type { Context } from './context.ts'
 
 export type WorkflowFunction<Input, Output, State> = (ctx: Context<State>, input: Input) => Promise<Output> | Output
@@ -24,6 +26,10 @@ export interface WorkflowOptions<Input, Output, State> {
   readonly timeoutMs?: number
   /** Retry policy of its steps, where they do not say otherwise. */
   readonly retry?: RetryOptions
+  /** Limits of a run. Past one it pauses, until `run.resume({ budget })`. Default none. */
+  readonly budget?: Budget
+  /** A run that fails first undoes what it did, last in first out. Default false. */
+  readonly undoOnFailure?: boolean
 }
 
 /** An async function with a name, whose steps survive the process. */
@@ -54,7 +60,21 @@ export function workflow<Input, Output, State>(
   fn: WorkflowFunction<Input, Output, State>,
 ): Workflow<Input, Output, State> {
   const options = typeof nameOrOptions === 'string' ? { name: nameOrOptions } : nameOrOptions
-  const name = checkId('workflow name', options?.name)
+  if (isInternal(checkId('workflow name', options?.name))) {
+    throw new HoldfastError(
+      'invalid_input',
+      `Workflow "${options.name}" can't be called that: names that begin with "${internalPrefix}" are Holdfast's own.`,
+    )
+  }
+  return makeWorkflow(options, fn)
+}
+
+/** A workflow under any name, also one of Holdfast's own. */
+export function makeWorkflow<Input, Output, State>(
+  options: WorkflowOptions<Input, Output, State>,
+  fn: WorkflowFunction<Input, Output, State>,
+): Workflow<Input, Output, State> {
+  const name = checkId('workflow name', options.name)
   const version = options.version ?? 1
   if (!Number.isInteger(version) || version < 1) {
     throw new HoldfastError(
@@ -65,6 +85,7 @@ export function workflow<Input, Output, State>(
   if (typeof fn !== 'function') {
     throw new HoldfastError('invalid_input', `Workflow "${name}" needs a function (ctx, input) => output`)
   }
+  if (options.budget !== undefined) checkBudget(options.budget, `workflow "${name}"`)
   return Object.freeze({ name, version, options, fn })
 }
 

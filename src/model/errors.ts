@@ -21,6 +21,7 @@ export const errorCodes = [
   'nondeterminism',
   'workflow_not_registered',
   'run_not_found',
+  'schedule_not_found',
   'thread_deleted',
   'run_failed',
   'run_cancelled',

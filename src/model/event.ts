@@ -34,6 +34,7 @@ export const eventTypes = [
   'child_started',
   'child_completed',
   'progress_reported',
+  'stream_opened',
   'artifact_saved',
   'artifact_read',
   'memory_written',

@@ -2,6 +2,7 @@ import type { NewEvent } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import type { PauseReason, Run, RunStatus, WaitReason } from '../model/run.ts'
+import type { NewChunks } from '../model/stream.ts'
 import type { NewMessage } from './store.ts'
 
 /**
@@ -38,6 +39,8 @@ export interface Change {
   readonly mailSeen?: number
   /** Messages to other runs, put there as `deliver` does. One to a run that is gone or has ended is dropped. */
   readonly delivers?: readonly NewMessage[]
+  /** Appended to streams of the run in this order, at the next offsets of each. */
+  readonly chunks?: readonly NewChunks[]
   /** Flushed fully before it is acknowledged, whatever the durability mode: an effect's intent. */
   readonly mustSync?: boolean
 }

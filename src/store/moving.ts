@@ -1,11 +1,12 @@
 import type { LogRecord } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Run } from '../model/run.ts'
+import type { ChunkRecord } from '../model/stream.ts'
 import type { CheckpointRow, Message, Snapshot, Thread } from './store.ts'
 
 /** What moves from one store to another: a thread with all that belongs to it. */
 
-/** A thread's rows at one moment. Its log, checkpoints and snapshots are read as usual: they only grow. */
+/** A thread's rows at one moment. Its log, checkpoints, snapshots and chunks are read as usual: they only grow. */
 export interface ThreadImage {
   readonly thread: Thread
   /** Epochs of the next life's runs continue from here. */
@@ -22,6 +23,8 @@ export interface RunImage {
   readonly waitKey: string | null
   /** Unread messages, oldest first. They get new ids where they are restored. */
   readonly inbox: readonly Message[]
+  /** How far its streams have come, in order of their names. */
+  readonly streams: readonly { readonly stream: string; readonly length: number }[]
 }
 
 export interface WholeThread extends ThreadImage {
@@ -30,4 +33,10 @@ export interface WholeThread extends ThreadImage {
   readonly checkpoints: readonly Pick<CheckpointRow, 'seq' | 'label' | 'bytes'>[]
   /** Oldest first. */
   readonly snapshots: readonly Snapshot[]
+  /** Of all runs, each stream from its first offset to its last. */
+  readonly chunks: readonly RunChunks[]
+}
+
+export interface RunChunks extends ChunkRecord {
+  readonly runId: string
 }

@@ -1,5 +1,5 @@
 import { HoldfastError } from '../model/errors.ts'
-import type { WholeThread } from './moving.ts'
+import type { RunChunks, ThreadImage, WholeThread } from './moving.ts'
 import type { Snapshot, Store, ThreadKey } from './store.ts'
 
 /** A thread with all that belongs to it, as it was at one moment. Null if there never was one. */
@@ -8,7 +8,7 @@ export async function readWholeThread(store: Store, key: ThreadKey): Promise<Who
   const image = await store.readThreadImage({ owner, threadId })
   if (image === null) return null
   const { headSeq, baseSeq, deletedAt } = image.thread
-  if (deletedAt !== null) return { ...image, log: [], checkpoints: [], snapshots: [] }
+  if (deletedAt !== null) return { ...image, log: [], checkpoints: [], snapshots: [], chunks: [] }
   const log = await store.readLog({ owner, threadId, toSeq: headSeq })
   const checkpoints = (await store.listCheckpoints({ owner, threadId })).filter(({ seq }) => seq <= headSeq)
   const snapshots: Snapshot[] = []
@@ -18,11 +18,30 @@ export async function readWholeThread(store: Store, key: ThreadKey): Promise<Who
     snapshots.unshift(snapshot)
     atSeq = snapshot.seq - 1
   }
-  if (log.length !== headSeq - baseSeq) {
+  const chunks = await readAllChunks(store, image)
+  const length = image.runs.flatMap(({ streams }) => streams).reduce((sum, stream) => sum + stream.length, 0)
+  if (log.length !== headSeq - baseSeq || chunks.reduce((sum, { size }) => sum + size, 0) !== length) {
     throw new HoldfastError('conflict', `Thread "${threadId}" was deleted while it was being read. Read it again.`, {
       retryable: true,
       details: { threadId },
     })
   }
-  return { ...image, log, checkpoints: checkpoints.map(({ seq, label, bytes }) => ({ seq, label, bytes })), snapshots }
+  return { ...image, log, checkpoints: checkpoints.map(({ seq, label, bytes }) => ({ seq, label, bytes })), snapshots, chunks }
+}
+
+/** Of all runs, up to where their streams were in the image. */
+async function readAllChunks(store: Store, { thread: { owner }, runs }: ThreadImage): Promise<RunChunks[]> {
+  const chunks: RunChunks[] = []
+  for (const { run, streams } of runs) {
+    for (const { stream, length } of streams) {
+      for (let from = 0; from < length; ) {
+        const records = await store.readChunks({ owner, runId: run.id, stream, from, limit: 100 })
+        const last = records.at(-1)
+        if (last === undefined) break
+        for (const record of records) if (record.offset < length) chunks.push({ ...record, runId: run.id })
+        from = last.offset + last.size
+      }
+    }
+  }
+  return chunks
 }

@@ -2,6 +2,7 @@ import type { EventType, LogRecord } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import type { Run, RunStatus } from '../model/run.ts'
+import type { ChunkRecord } from '../model/stream.ts'
 import type { Change, Committed } from './change.ts'
 import type { ThreadImage, WholeThread } from './moving.ts'
 
@@ -85,10 +86,19 @@ export interface Store {
   /** Labels a position. Refused with `conflict` when there is no checkpoint at it. A label names one position of a thread: the latest tag wins. */
   tag(request: ThreadKey & { readonly seq: number; readonly label: string }): Promise<{ readonly ok: boolean }>
 
+  /**
+   * Records of a stream in order, from the one on that holds offset `from`; empty where there is nothing yet. Verifies checksums and
+   * gaps: `corrupt_record`. One range read.
+   */
+  readChunks(query: ChunkQuery): Promise<readonly ChunkRecord[]>
+
   readOperation(key: { readonly owner: string; readonly key: string }): Promise<Operation | null>
 
+  /** Operations that are unsure, in the order in which they were opened; `cursor` continues where the last page ended. */
+  listUnsure(query: UnsureQuery): Promise<{ readonly items: readonly Operation[]; readonly cursor?: string }>
+
   /**
-   * Deletes runs, log and snapshots of a thread and leaves a tombstone. Atomic; a holder is fenced from then on
+   * Deletes runs, their streams, log and snapshots of a thread and leaves a tombstone. Atomic; a holder is fenced from then on
    * (`lease_lost`). Operations stay; those that its runs left intended become unsure. A later start is a new life: positions
    * and epochs continue. False if it was not there.
    */
@@ -97,7 +107,7 @@ export interface Store {
   /** Threads of all owners, deleted ones too, in order of creation; `cursor` continues where the last page ended. */
   scanThreads(query: ScanQuery): Promise<{ readonly items: readonly Thread[]; readonly cursor?: string }>
 
-  /** What belongs to a thread at one moment, its log, checkpoints and snapshots aside. Null if there never was one. */
+  /** What belongs to a thread at one moment, its log, checkpoints, snapshots and chunks aside. Null if there never was one. */
   readThreadImage(key: ThreadKey): Promise<ThreadImage | null>
 
   /**
@@ -256,17 +266,34 @@ export interface CheckpointRow {
   readonly bytes: number
 }
 
+export interface ChunkQuery extends RunKey {
+  readonly stream: string
+  readonly from: number
+  /** At most so many records. */
+  readonly limit: number
+  /** Only marks that say that something is void. */
+  readonly abortsOnly?: boolean
+}
+
 export interface RunQuery {
   readonly owner: string
   readonly threadId?: string
   readonly workflow?: string
   readonly queue?: string
   readonly statuses?: readonly RunStatus[]
+  /** Leaves out the runs of workflows whose names begin with this, bytewise. */
+  readonly withoutPrefix?: string
   readonly limit: number
   readonly cursor?: string
 }
 
 export interface ThreadQuery {
+  readonly owner: string
+  readonly limit: number
+  readonly cursor?: string
+}
+
+export interface UnsureQuery {
   readonly owner: string
   readonly limit: number
   readonly cursor?: string
@@ -285,6 +312,8 @@ export interface Hint {
   readonly isClaimable?: boolean
   /** A message was put into the run's inbox. */
   readonly hasMail?: boolean
+  /** Something was written to a stream of the run. */
+  readonly hasChunks?: boolean
 }
 
 export interface TransactRequest extends RunKey {

@@ -62,6 +62,8 @@ export function wrapStore(store: Store, hooks: StoreHooks): Store {
     readSnapshot: wrap('readSnapshot'),
     listCheckpoints: wrap('listCheckpoints'),
     tag: wrap('tag'),
+    listUnsure: wrap('listUnsure'),
+    readChunks: wrap('readChunks'),
     readOperation: wrap('readOperation'),
     deleteThread: wrap('deleteThread'),
     scanThreads: wrap('scanThreads'),

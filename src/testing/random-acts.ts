@@ -1,8 +1,9 @@
 import { type EventType, eventTypes, type NewEvent } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run, type RunStatus, runStatuses } from '../model/run.ts'
+import type { NewChunks } from '../model/stream.ts'
 import type { Change, Committed, Due, Guard, NewRun, OperationChange, RunChange } from '../store/change.ts'
-import type { Claim, ClaimRequest, LogQuery, RunKey, Store } from '../store/store.ts'
+import type { Claim, ClaimRequest, LogQuery, NewMessage, RunKey, Store } from '../store/store.ts'
 import type { Random } from './random.ts'
 import { listAllRuns, listAllThreads } from './store-contents.ts'
 
@@ -38,6 +39,7 @@ const owners = ['', 'ann', 'x:y']
 const queues = ['default', 'slow']
 const workflows = ['chat', 'report']
 const labels = ['start', 'good', "it's", '%']
+const streams = ['tokens', 'tokens:1', 'é', '__proto__']
 
 /** What acts are chosen from: the names in use, the leases ever granted, and the reference store to look things up in. */
 export class World {
@@ -75,13 +77,14 @@ export class World {
     const make = this.random.pickWeighted<() => Promise<Act> | Act>([
       [8, async () => this.commitAct('create', [this.createChange()])],
       [14, () => this.claimAct()],
-      [22 * leased, async () => this.commitAct('step', [this.stepChange()])],
-      [9 * leased, async () => this.commitAct('leave', [this.leaveChange()])],
+      [22 * leased, async () => this.commitAct('step', [await this.stepChange()])],
+      [9 * leased, async () => this.commitAct('leave', [await this.leaveChange()])],
       [12 * leased, async () => this.commitAct('operation', [await this.operationChange()])],
       [3, async () => this.commitAct('decide', [await this.decisionChange()])],
       [7, async () => this.commitAct('control', [await this.controlChange()])],
       [5, async () => this.commitAct('edit', [await this.editChange()])],
       [4 * leased, async () => this.commitAct('read-mail', [await this.readMailChange()])],
+      [4 * leased, async () => this.commitAct('delivering', [await this.deliveringChange()])],
       [5 * leased, () => this.batchAct()],
       [6, () => this.deliverAct()],
       [4, () => this.renewAct()],
@@ -114,6 +117,7 @@ export class World {
         () => this.stepChange(),
         () => this.leaveChange(),
         () => this.operationChange(),
+        () => this.deliveringChange(),
         () => this.editChange(),
       ])
       changes.push(await make())
@@ -204,7 +208,7 @@ export class World {
     this.held = kept
   }
 
-  private stepChange(): SidedChange {
+  private async stepChange(): Promise<SidedChange> {
     const { random } = this
     const lease = this.lease()
     const run: RunChange = {
@@ -223,8 +227,9 @@ export class World {
       ...{ ...content, events },
       ...maybe(random.chance(0.8) || startsTape, { run: { ...run, ...maybe(startsTape, { startsTape, hasNewInput }) } }),
       ...maybe(random.chance(0.08), { creates: [this.newRun(this.owner())] }),
+      ...this.someChunks(0.3),
     }
-    return this.leasedChange(fields, lease)
+    return this.knowingMail(this.leasedChange(fields, lease), lease)
   }
 
   /** Once a lease, and by much: a store may leave a lease as it is that is nearly as long as asked for. */
@@ -234,8 +239,9 @@ export class World {
     return { leaseMs: this.durationMs(200, 300) }
   }
 
-  private leaveChange(): SidedChange {
+  private async leaveChange(): Promise<SidedChange> {
     const { random } = this
+    const lease = this.lease()
     const status = random.pickWeighted<RunStatus>([
       [4, 'completed'],
       [2, 'failed'],
@@ -254,7 +260,49 @@ export class World {
       ...maybe(status === 'pending', { reason: null, due: this.due(), uncountClaim: random.chance(0.5) }),
       ...maybe(status === 'paused', { reason: random.pick(['asked', 'budget'] as const) }),
     }
-    return this.leasedChange({ ...this.content(random.integer(1, 2)), run })
+    const delivers = random.chance(0.2) ? await this.messages(lease) : []
+    const fields = {
+      ...this.content(random.integer(1, 2)),
+      run,
+      ...maybe(delivers.length > 0, { delivers }),
+      ...this.someChunks(0.2),
+    }
+    return this.knowingMail(this.leasedChange(fields, lease), lease)
+  }
+
+  /** A change of any kind that also puts messages into inboxes: of runs that are there, have ended or never were, and of its own new ones. */
+  private async deliveringChange(): Promise<SidedChange> {
+    const lease = this.lease()
+    const make = this.random.pick<() => Promise<SidedChange> | SidedChange>([
+      () => this.createChange(),
+      () => this.stepChange(),
+      () => this.stepChange(),
+      () => this.operationChange(),
+      () => this.controlChange(),
+      () => this.editChange(),
+    ])
+    const change = await make()
+    const delivers = await this.messages(lease)
+    for (const { owner, id } of change(0).creates ?? []) delivers.push(this.message({ owner, runId: id }))
+    return (side) => ({ ...change(side), delivers })
+  }
+
+  private async messages(lease: Lease | undefined): Promise<NewMessage[]> {
+    const messages: NewMessage[] = []
+    for (let count = this.random.integer(1, 3); count > 0; count--) {
+      const isOwn = lease !== undefined && this.random.chance(0.1)
+      messages.push(this.message(isOwn ? lease : await this.receiver()))
+    }
+    return messages
+  }
+
+  /** The writer has seen some of the run's mail, and leaves it where it is. */
+  private async knowingMail(change: SidedChange, lease: Lease | undefined): Promise<SidedChange> {
+    if (lease === undefined || !this.random.chance(0.3)) return change
+    const { owner, runId } = lease
+    const inboxes = await Promise.all(this.stores.map((store) => store.readInbox({ owner, runId })))
+    const seen = this.random.integer(0, inboxes[0]?.length ?? 0)
+    return (side) => ({ ...change(side), mailSeen: inboxes[side]?.[seen - 1]?.id ?? 0 })
   }
 
   private async operationChange(): Promise<SidedChange> {
@@ -264,13 +312,15 @@ export class World {
     const key = this.operationKey()
     const operation = await this.reference.readOperation({ owner, key })
     const isMine = operation !== null && operation.runId === lease?.runId
-    const kinds = isMine && operation.status !== 'completed' ? (['complete', 'fail', 'doubt'] as const) : (['intend'] as const)
-    const kind = random.chance(0.85) ? random.pick(kinds) : random.pick(['intend', 'complete', 'fail', 'doubt'] as const)
+    const closings = isMine && operation.status === 'completed' ? (['undo'] as const) : (['complete', 'fail', 'doubt'] as const)
+    const kinds = isMine ? closings : (['intend'] as const)
+    const kind = random.chance(0.85) ? random.pick(kinds) : random.pick(['intend', 'complete', 'fail', 'doubt', 'undo'] as const)
     const waits = kind === 'doubt' && random.chance(0.5)
     return this.leasedChange(
       {
         ...this.content(random.integer(0, 2)),
         operation: this.operation(kind, key),
+        ...this.someChunks(0.1),
         ...maybe(kind === 'intend', { mustSync: true, isCheckpoint: false }),
         ...maybe(waits, { run: { status: 'waiting', reason: 'effect', due: 'never', waitKey: key } as const }),
       },
@@ -302,6 +352,7 @@ export class World {
         return { kind, key, result: random.chance(0.2) ? null : this.payload() }
       case 'fail':
       case 'doubt':
+      case 'undo':
         return { kind, key }
       case 'resolve':
         return { kind, key, hasHappened: random.chance(0.5), result: this.payload(), by: random.pick([null, 'ann']) }
@@ -343,7 +394,7 @@ export class World {
     const { owner, runId } = lease
     const inboxes = await Promise.all(this.stores.map((store) => store.readInbox({ owner, runId })))
     const taken = (inboxes[0] ?? []).map(() => this.random.chance(0.7))
-    const change = this.leasedChange(this.content(1), lease)
+    const change = await this.knowingMail(this.leasedChange(this.content(1), lease), lease)
     return (side) => ({
       ...change(side),
       readMessages: (inboxes[side] ?? []).filter((_, index) => taken[index] === true).map(({ id }) => id),
@@ -351,17 +402,21 @@ export class World {
   }
 
   private async deliverAct(): Promise<Act> {
+    const message = this.message(await this.receiver())
+    return { kind: 'deliver', what: message, perform: (store) => store.deliver(message) }
+  }
+
+  private async receiver(): Promise<RunKey> {
+    const run = this.random.chance(0.9) ? await this.anyRun() : null
+    return run === null ? { owner: this.owner(), runId: 'nobody' } : { owner: run.owner, runId: run.id }
+  }
+
+  private message({ owner, runId }: RunKey): NewMessage {
     const { random } = this
-    const run = random.chance(0.9) ? await this.anyRun() : null
-    const [owner, runId] = run === null ? [this.owner(), 'nobody'] : [run.owner, run.id]
-    const message = {
-      owner,
-      runId,
-      kind: random.pick(['signal', 'cancel', 'pause']),
-      name: random.pick([null, 'go']),
+    return {
+      ...{ owner, runId, kind: random.pick(['signal', 'cancel', 'pause']), name: random.pick([null, 'go']) },
       payload: random.pick([null, this.payload()]),
     }
-    return { kind: 'deliver', what: message, perform: (store) => store.deliver(message) }
   }
 
   private renewAct(): Act {
@@ -421,11 +476,17 @@ export class World {
       ...maybe(random.chance(0.3), { limit: random.integer(0, 9) }),
       ...maybe(random.chance(0.3), { label: random.pick(labels) }),
     }
+    const chunkQuery = {
+      ...{ owner, runId, stream: random.pick(streams), from: random.integer(0, 12), limit: random.integer(0, 9) },
+      ...maybe(random.chance(0.3), { abortsOnly: true }),
+    }
     return random.pick<Act>([
+      { kind: 'read-chunks', what: chunkQuery, perform: (store) => store.readChunks(chunkQuery) },
       { kind: 'read-run', what: { owner, runId }, perform: (store) => store.readRun({ owner, runId }) },
       { kind: 'read-thread', what: { owner, threadId }, perform: (store) => store.readThread({ owner, threadId }) },
       { kind: 'read-inbox', what: { owner, runId }, perform: (store) => store.readInbox({ owner, runId }) },
       { kind: 'read-operation', what: { owner, key }, perform: (store) => store.readOperation({ owner, key }) },
+      { kind: 'list-unsure', what: { owner, limit: 7 }, perform: (store) => store.listUnsure({ owner, limit: 7 }) },
       { kind: 'read-snapshot', what: snapshotQuery, perform: (store) => store.readSnapshot(snapshotQuery) },
       { kind: 'list-checkpoints', what: checkpointQuery, perform: (store) => store.listCheckpoints(checkpointQuery) },
     ])
@@ -440,6 +501,7 @@ export class World {
       ...maybe(random.chance(0.3), { threadId: this.threadId() }),
       ...maybe(random.chance(0.3), { workflow: random.pick(workflows) }),
       ...maybe(random.chance(0.3), { queue: random.pick(queues) }),
+      ...maybe(random.chance(0.2), { withoutPrefix: random.pick(['c', 'report', 'reports', 'port']) }),
       ...maybe(random.chance(0.3), { statuses: runStatuses.filter(() => random.chance(0.5)) }),
     }
     return random.pickWeighted<Act>([
@@ -475,6 +537,20 @@ export class World {
       ...maybe(random.chance(0.05), { stateVersion: random.integer(1, 3) }),
       ...maybe(isCheckpoint && random.chance(0.1), { label: random.pick(labels) }),
     }
+  }
+
+  private someChunks(chance: number): { chunks?: NewChunks[] } {
+    const { random } = this
+    if (!random.chance(chance)) return {}
+    const chunks = Array.from({ length: random.integer(0, 4) }, () => {
+      const isAbort = random.chance(0.2)
+      return {
+        ...{ stream: random.pick(streams), tape: random.integer(1, 2), step: random.pick([null, 'a', 'a/b']) },
+        ...{ count: random.integer(0, 3), attempt: random.integer(0, 2) },
+        ...(isAbort ? { size: 1, payload: null } : { size: random.integer(1, 5), payload: this.payload() }),
+      }
+    })
+    return { chunks }
   }
 
   private event(): NewEvent {

@@ -2,6 +2,7 @@ import type { LogRecord } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import type { Run } from '../model/run.ts'
+import type { ChunkRecord } from '../model/stream.ts'
 import type { CheckpointRow, Message, Snapshot, Store, Thread } from '../store/store.ts'
 
 /** Names under which a store may hold something: what cannot be listed is looked up by these. */
@@ -27,6 +28,7 @@ export interface ThreadContents {
   readonly log: readonly LogRecord[]
   readonly checkpoints: readonly CheckpointRow[]
   readonly snapshots: readonly Snapshot[]
+  readonly streams: readonly { readonly runId: string; readonly records: readonly ChunkRecord[] }[]
 }
 
 /** Reads everything that the store shows under the given names. */
@@ -67,6 +69,21 @@ async function readOwner(store: Store, owner: string, names: KnownNames): Promis
   return { owner, runs, listedThreadIds, threads, inboxes, operations }
 }
 
+/** A stream from its beginning, page by page. */
+export async function readAllChunks(
+  store: Store,
+  query: { readonly owner: string; readonly runId: string; readonly stream: string },
+): Promise<ChunkRecord[]> {
+  const records: ChunkRecord[] = []
+  for (let from = 0; ; ) {
+    const page = await store.readChunks({ ...query, from, limit: 20 })
+    const last = page.at(-1)
+    if (last === undefined) return records
+    records.push(...page)
+    from = last.offset + last.size
+  }
+}
+
 /** What there is under the given names, in their order. */
 async function readAll<Item>(names: ReadonlySet<string>, read: (name: string) => Promise<Item | null>): Promise<Item[]> {
   const found = await Promise.all([...names].map(read))
@@ -85,7 +102,12 @@ async function readThreadContents(store: Store, thread: Thread): Promise<ThreadC
   }
   const log = await store.readLog({ owner, threadId })
   const checkpoints = await store.listCheckpoints({ owner, threadId })
-  return { thread, log, checkpoints, snapshots }
+  const streams: { runId: string; records: ChunkRecord[] }[] = []
+  for (const { run, streams: found } of (await store.readThreadImage({ owner, threadId }))?.runs ?? []) {
+    const runId = run.id
+    for (const { stream } of found) streams.push({ runId, records: await readAllChunks(store, { owner, runId, stream }) })
+  }
+  return { thread, log, checkpoints, snapshots, streams }
 }
 
 async function listAll<Item>(

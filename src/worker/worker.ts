@@ -1,6 +1,7 @@
 import { type Engine, executeRun } from '../engine/execute-run.ts'
 import type { Execution } from '../engine/execution.ts'
 import type { Registry } from '../engine/workflow.ts'
+import { internalQueue } from '../model/internal.ts'
 import { suspicionLimit } from '../model/run.ts'
 import type { Claim, ClaimRequest } from '../store/store.ts'
 import { LeaseKeeper } from './lease-keeper.ts'
@@ -72,7 +73,7 @@ export class Worker {
     this.#concurrency = options.worker.concurrency ?? 100
     this.#pollMs = options.worker.pollMs ?? 200
     this.#closeGraceMs = options.worker.closeGraceMs ?? 5_000
-    this.#queues = options.worker.queues
+    this.#queues = options.worker.queues === undefined ? undefined : [...options.worker.queues, internalQueue]
     this.#onRunEnded = options.onRunEnded
     this.#keeper = new LeaseKeeper(options.engine, this.#executions, this.#loading)
   }

@@ -186,6 +186,19 @@ onEveryStore('a plan', ({ open, openMortal, advance }) => {
     expect(ran.sort()).toEqual(['analyze', 'charts', 'charts'])
   })
 
+  it('undoes its steps, the last first, when it is cancelled', async () => {
+    const undone: unknown[] = []
+    const report = plan('report', { state: reportState })
+      .step('gather', () => ({ sources: ['a'] }), { undo: ({ sources }) => undone.push(sources) })
+      .step('compile', () => ({ file: 'f' }), { undo: ({ file }) => undone.push(file) })
+      .step('wait', (_, ctx) => ctx.sleep(3_600_000))
+    const hf = await open()
+    const run = await hf.start(report, { topic: 'x' })
+    await becomes(run, 'waiting')
+    await run.cancel()
+    expect(undone).toEqual(['f', ['a']])
+  })
+
   it('abandons a step that takes too long, and tries it again', async () => {
     let tries = 0
     const report = plan('report', { state: reportState }).step(

@@ -570,6 +570,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
       { retry: { attempts: 0 } },
       { onFailure: 'explode' },
       { fallback: 'none' },
+      { undo: 'none' },
     ]
     for (const [index, options] of wrong.entries()) {
       const work = workflow(`work-${index}`, (ctx) => ctx.scope('scope', () => 1, options))
@@ -599,5 +600,95 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
     const hf = await open()
     expect(await hf.run(work, undefined, { id: 'r' })).toBe(1)
     expect(sent).toEqual(['r/deliver/mail#1'])
+  })
+
+  it('that was not entered again is undone all the same: what it did as a whole first, then what its calls did, the last first', async () => {
+    const undone: string[] = []
+    const note = (name: string) => () => void undone.push(name)
+    const work = workflow({ name: 'work', retry: once }, async (ctx) => {
+      await ctx.scope(
+        'book',
+        async () => {
+          await ctx.step('flight', () => 1, { undo: note('flight') })
+          await ctx.scope('deep', () => ctx.once('hotel', { run: () => 2, undo: note('hotel') }), { undo: note('deep') })
+          await ctx.step('car', () => Promise.reject(new Error('no car')))
+        },
+        {
+          fallback: async () => {
+            await ctx.step('train', () => 3, { undo: note('train') })
+          },
+          undo: note('book'),
+        },
+      )
+      await ctx.sleep(3_600_000)
+    })
+    const first = await open({ workflows: [work] })
+    await becomes(await first.start(work, undefined, { id: 'r' }), 'waiting')
+    await first.close()
+    const second = await open({ workflows: [work] })
+    const run = await second.runs.get('r')
+    await run.cancel()
+    expect(await codeOfRejection(run.result())).toBe('run_cancelled')
+    expect(undone).toEqual(['book', 'train', 'deep', 'hotel', 'flight'])
+    const events = (await run.events()).filter(({ type }) => type === 'step_undone')
+    expect(events.map(({ step }) => step)).toEqual([
+      ...['book', 'book[fallback]/train', 'book/deep', 'book/deep/hotel', 'book/flight'],
+    ])
+  })
+
+  it('in which something was undone is entered again when the run is retried', async () => {
+    const ran: string[] = []
+    let isDown = true
+    const work = workflow({ name: 'work', retry: once, undoOnFailure: true }, async (ctx) => {
+      await ctx.scope(
+        'book',
+        async () => {
+          await ctx.step('flight', () => ran.push('flight'), { undo: () => ran.push('undo flight') })
+          await ctx.step('seat', () => ran.push('seat'))
+        },
+        {},
+      )
+      await ctx.step('pay', () => {
+        ran.push('pay')
+        if (isDown) throw new Error('no money')
+      })
+    })
+    const hf = await open()
+    const run = await hf.start(work)
+    await failureOf(run)
+    isDown = false
+    await run.retry()
+    await run.result()
+    expect(ran).toEqual(['flight', 'seat', 'pay', 'undo flight', 'flight', 'pay'])
+  })
+
+  it('is entered again after a rollback into it', async () => {
+    const ran: string[] = []
+    const work = workflow({ name: 'work', retry: once }, async (ctx) => {
+      const booked = await ctx.scope(
+        'book',
+        async () => [await ctx.step('flight', () => ran.push('flight')), await ctx.step('hotel', () => ran.push('hotel'))],
+        {},
+      )
+      await ctx.sleep(3_600_000)
+      return booked
+    })
+    const hf = await open({ workflows: [work] })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    const [flight] = (await hf.thread('r').checkpoints()).filter(({ step }) => step === 'book/flight')
+    await run.rollback(flight?.checkpoint as string)
+    await becomes(run, 'paused')
+    await run.resume()
+    await becomes(run, 'waiting')
+    advance(3_601_000)
+    expect(await run.result()).toEqual([1, 3])
+    expect(ran).toEqual(['flight', 'hotel', 'hotel'])
+  })
+
+  it('writes to streams through its steps only', async () => {
+    const hf = await open()
+    const work = workflow({ name: 'work', retry: once }, (ctx) => ctx.scope('talk', () => ctx.stream('tokens').write('a'), {}))
+    expect(await failureOf(await hf.start(work))).toMatchObject({ code: 'nested_call' })
   })
 })

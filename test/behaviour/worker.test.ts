@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import type { Store } from '../../src/store/store.ts'
 import { makePoison } from './programs/poisonous.ts'
 import { startProgram } from './programs.ts'
-import { becomes, codeOfRejection, eventTypes, failureOf, gate } from './runs.ts'
+import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEverySharedStore, onEveryStore } from './stores.ts'
 
 onEveryStore('closing', ({ open, openWrapped, advance }) => {
@@ -464,5 +464,28 @@ onEverySharedStore('a process that is really brought down', (scene) => {
     const closed = performance.now()
     expect(await program.ended).toBe(0)
     expect(performance.now() - closed).toBeLessThan(2_000)
+  })
+})
+
+onEveryStore('a stuck run', ({ open, advance }) => {
+  it('is found: one whose step takes for ever, and one that no worker takes', async () => {
+    const never = gate()
+    const slow = workflow('slow', (ctx) => ctx.step('hang', () => never.promise))
+    const waiting = workflow('waiting', (ctx) => ctx.sleep(365 * 86_400_000))
+    const hf = await open({ worker: { leaseMs: 86_400_000 } })
+    const client = await open({ worker: false })
+    await logged(await hf.start(slow, undefined, { id: 'a' }), 'step_started')
+    await becomes(await hf.start(waiting, undefined, { id: 'b' }), 'waiting')
+    await client.start('nobody has this', 1, { id: 'c', threadId: 't' })
+    await client.start('nobody has this', 1, { id: 'd', threadId: 't' })
+    expect(await client.runs.stuck()).toEqual([])
+    advance(20 * 60_000)
+    const stuck = await client.runs.stuck()
+    expect(stuck.map(({ runId, why, step }) => [runId, why, step])).toEqual([
+      ['a', 'working', 'hang'],
+      ['c', 'unclaimed', undefined],
+    ])
+    expect(await client.runs.stuck({ afterMs: 3_600_000 })).toEqual([])
+    never.open()
   })
 })

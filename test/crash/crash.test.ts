@@ -24,6 +24,15 @@ onEveryDurableStore((on) => {
     expect(kills).toBeGreaterThan(harness.boundaries.length * 0.8)
   })
 
+  test('a run that waits for signals, answers and children, and is rolled back, survives a kill before and after every write', {
+    timeout: limitMs,
+  }, async () => {
+    const waiting = await CrashHarness.prepare(on.stage, { cast: 'envoy' })
+    const { kills, broken } = await waiting.killOnce()
+    expect(broken).toEqual([])
+    expect(kills).toBeGreaterThan(waiting.boundaries.length * 0.8)
+  })
+
   test('an effect whose answer got lost keeps its key when another process sends it again', { timeout: limitMs }, async () => {
     const { kills, broken } = await harness.killOnce([
       { at: 'write', type: 'effect_failed', step: 'pay', when: 'after' },

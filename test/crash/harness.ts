@@ -4,10 +4,14 @@ import { readJournalBodies } from './journal.ts'
 import { brokenRules } from './rules.ts'
 import { inLanes, type PlayedLife, type PlayedScene, type Scene, type Stage } from './stage.ts'
 
-const runs: Scene['runs'] = [
-  { workflow: 'everything', id: 'main', threadId: 'diary', input: { round: 1 } },
-  { workflow: 'reader', id: 'second', threadId: 'diary' },
-]
+/** Who is killed: the run that does all it can do by itself, and another on its thread; or the run that waits for others. */
+const casts = {
+  everything: [
+    { workflow: 'everything', id: 'main', threadId: 'diary', input: { round: 1 } },
+    { workflow: 'reader', id: 'second', threadId: 'diary' },
+  ],
+  envoy: [{ workflow: 'envoy', id: 'envoy', threadId: 'envoy' }],
+} as const satisfies Record<string, Scene['runs']>
 
 export interface CrashResult {
   readonly kills: number
@@ -15,23 +19,28 @@ export interface CrashResult {
   readonly broken: readonly string[]
 }
 
-/** Kills the run that uses everything, everywhere. */
+/** Kills runs everywhere. */
 export class CrashHarness {
   readonly #stage: Stage
   readonly #undisturbed: PlayedScene
   readonly #laneCount: number
+  readonly #runs: Scene['runs']
   readonly boundaries: readonly Fault[]
 
   private constructor(stage: Stage, undisturbed: PlayedScene, laneCount: number) {
     this.#stage = stage
+    this.#runs = undisturbed.runs
     this.#undisturbed = undisturbed
     this.#laneCount = laneCount
     this.boundaries = boundariesOf(undisturbed)
   }
 
   /** Runs once without a fault, to know what there is to kill and what must come out. */
-  static async prepare(stage: Stage, { laneCount = 2 } = {}): Promise<CrashHarness> {
-    const undisturbed = await stage.play({ runs, nextFault: () => null })
+  static async prepare(
+    stage: Stage,
+    { laneCount = 2, cast = 'everything' }: { laneCount?: number; cast?: keyof typeof casts } = {},
+  ): Promise<CrashHarness> {
+    const undisturbed = await stage.play({ runs: casts[cast], nextFault: () => null })
     const broken = brokenRules(undisturbed, undisturbed)
     if (broken.length > 0) throw new Error(`The undisturbed run breaks rules:\n${broken.join('\n')}`)
     return new CrashHarness(stage, undisturbed, laneCount)
@@ -40,7 +49,10 @@ export class CrashHarness {
   /** One kill at each boundary, each in a store of its own. */
   killOnce(boundaries: readonly Fault[] = this.boundaries, onScene?: () => void): Promise<CrashResult> {
     return this.#playAll(
-      boundaries.map((fault) => ({ runs, nextFault: (lives: readonly PlayedLife[]) => (lives.length === 0 ? fault : null) })),
+      boundaries.map((fault) => ({
+        runs: this.#runs,
+        nextFault: (lives: readonly PlayedLife[]) => (lives.length === 0 ? fault : null),
+      })),
       onScene,
     )
   }
@@ -51,7 +63,7 @@ export class CrashHarness {
     const isRight = (fault: Fault) =>
       fault.at === 'act' && fault.act !== 'claim' && (strike === 'outcome_unknown' || fault.when === 'before')
     return this.#playAll(
-      this.boundaries.filter(isRight).map((fault) => ({ runs, strike, nextFault: () => fault })),
+      this.boundaries.filter(isRight).map((fault) => ({ runs: this.#runs, strike, nextFault: () => fault })),
       onScene,
     )
   }
@@ -63,7 +75,7 @@ export class CrashHarness {
     onScene?: () => void,
   ): Promise<CrashResult> {
     const scenes = Array.from({ length: count }, (_, index) => ({
-      runs,
+      runs: this.#runs,
       chance: { ofFailure, seed: seed + index },
       nextFault: () => null,
     }))
@@ -79,7 +91,7 @@ export class CrashHarness {
         ? random.pick(this.boundaries)
         : { at: 'act', act: 'commit', nth: random.integer(1, 12), when }
       const faults = [random.pick(this.boundaries), again]
-      return { runs, nextFault: (lives: readonly PlayedLife[]) => faults[lives.length] ?? null }
+      return { runs: this.#runs, nextFault: (lives: readonly PlayedLife[]) => faults[lives.length] ?? null }
     })
     return this.#playAll(scenes, onScene)
   }
@@ -88,7 +100,7 @@ export class CrashHarness {
   killOnAndOn(count: number, seed: number, onScene?: () => void): Promise<CrashResult> {
     const scenes = Array.from({ length: count }, (_, index) => {
       const random = createRandom(seed + index)
-      return { runs, nextFault: (lives: readonly PlayedLife[]) => soonFault(lives, random) }
+      return { runs: this.#runs, nextFault: (lives: readonly PlayedLife[]) => soonFault(lives, random) }
     })
     return this.#playAll(scenes, onScene)
   }
@@ -109,7 +121,7 @@ export class CrashHarness {
 function boundariesOf({ lives, journal, account }: PlayedScene): Fault[] {
   const acts = lives[0]?.report?.acts ?? {}
   const faults: Fault[] = []
-  for (const act of ['commit', 'transact'] as const) {
+  for (const act of ['commit', 'transact', 'deliver'] as const) {
     for (let nth = 1; nth <= (acts[act] ?? 0); nth++)
       for (const when of ['before', 'after'] as const) faults.push({ at: 'act', act, nth, when })
   }

@@ -2,6 +2,7 @@ import { HoldfastError, open, type RunHandle } from 'holdfast'
 import type { Change } from '../../src/store/change.ts'
 import { type StoreAct, wrapStore } from '../../src/testing/faulty-store.ts'
 import { createRandom } from '../../src/testing/random.ts'
+import { ignoreAnswered, serveEnvoy } from './envoy-others.ts'
 import { type Fault, isFaultAt } from './fault.ts'
 import { Journal } from './journal.ts'
 import { ProviderClient } from './provider.ts'
@@ -64,7 +65,8 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
   let isOver = false
   let isStruck = false
 
-  const inner = await openStoreAt(address, () => clockOffsetMs)
+  // A worker may be started while its server is away: as a supervisor would, it tries again.
+  const inner = await patiently(() => openStoreAt(address, () => clockOffsetMs))
   const random = createRandom(life.chance?.seed ?? 0)
   const store = wrapStore(inner, {
     before: (act, nth, args) => {
@@ -82,7 +84,7 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
     },
   })
   const { leaseMs, closeGraceMs = 5_000, concurrency = 100 } = life
-  const hf = await open(store, { workflows, worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 } })
+  const hf = await patiently(() => open(store, { workflows, worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 } }))
 
   // One after another: the runs of a thread go in the order in which they were started.
   const handles: RunHandle[] = []
@@ -94,7 +96,12 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
     .finally(() => {
       isOver = true
     })
-  const [results] = await Promise.all([ends, life.decides === false ? undefined : decideUnsureEffects()])
+  const envoys = life.runs.filter(({ workflow }) => workflow === 'envoy')
+  const [results] = await Promise.all([
+    ends,
+    life.decides === false ? undefined : decideUnsureEffects(),
+    ...envoys.map(({ id }) => serve(id)),
+  ])
 
   const outputs = Object.fromEntries((results ?? []).map((output, index) => [life.runs[index]?.id, output]))
   const states: Record<string, unknown> = {}
@@ -121,13 +128,22 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
     throw new HoldfastError(code, `The store was told to fail at ${act}.`)
   }
 
+  /** Those whom an envoy waits for. */
+  async function serve(id: string): Promise<void> {
+    while (!isOver) {
+      await patiently(() => serveEnvoy(hf, id))
+      await new Promise((resolve) => setTimeout(resolve, 10))
+    }
+  }
+
   /** The person behind `hf.resolve`: asks the provider, and says what it says. */
   async function decideUnsureEffects(): Promise<void> {
     while (!isOver) {
       const { items } = await patiently(() => hf.runs.list({ status: 'waiting' }))
       for (const { id } of items.filter(({ reason }) => reason === 'person')) {
         const events = await patiently(async () => (await hf.runs.get(id)).events())
-        const key = events.findLast(({ type }) => type === 'effect_unsure')?.data?.['key'] as string
+        const key = events.findLast(({ type }) => type === 'effect_unsure')?.data?.['key'] as string | undefined
+        if (key === undefined) continue
         const { happened, receipt } = await provider.look(key)
         journal.write({ kind: 'resolved', key, happened })
         await patiently(() => hf.resolve(key, { happened, by: 'provider', ...(happened && { result: { receipt } }) })).catch(
@@ -162,9 +178,4 @@ export async function patiently<Answer>(ask: () => Promise<Answer>): Promise<Ans
     }
     await new Promise((resolve) => setTimeout(resolve, 5))
   }
-}
-
-/** It was this very answer, the first time it was given. */
-function ignoreAnswered(error: unknown): void {
-  if ((error as { code?: unknown }).code !== 'already_answered') throw error
 }

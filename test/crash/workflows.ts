@@ -46,6 +46,7 @@ export function workflowsOf(world: World): Record<string, AnyWorkflow> {
     steady(tools),
     trifle(tools),
     traveller(world, tools),
+    ...envoyWorkflows(tools),
   ]
   return Object.fromEntries(list.map((one) => [one.name, one]))
 }
@@ -398,6 +399,28 @@ function traveller(world: World, { on, sending }: Tools): AnyWorkflow {
     }
     return ctx.state.count
   })
+}
+
+/** Waits for others in every way there is, and is rolled back once on its way. What the others do is in envoy-others.ts. */
+function envoyWorkflows({ on }: Tools): AnyWorkflow[] {
+  const clerk = workflow<number, number, Diary>({ name: 'clerk', state: diary }, (ctx, n) => on(ctx).step('stamp', () => n * 2))
+  const enter = (entry: string) => (draft: Diary) => {
+    draft.count += 1
+    draft.entries.push(entry)
+  }
+  const envoy = workflow<undefined, unknown, Diary>({ name: 'envoy', state: diary }, async (ctx) => {
+    await on(ctx).step('pack', (handle) => handle.update(enter('pack')))
+    const stamps = await Promise.all([ctx.call(clerk, 1), ctx.call(clerk, 2)])
+    const permit = await ctx.waitFor<string>('permit')
+    const name = await ctx.ask('name', { question: 'Who goes there?' })
+    await ctx.checkpoint('gate')
+    // Made twice, because it is undone once: no business of those who count bodies.
+    await ctx.step('cross', (handle) => handle.update(enter('cross')), { undo: () => wait(1) })
+    const turn = await ctx.waitFor<string>('turn', { timeoutMs: 86_400_000 })
+    await ctx.sleep(5)
+    return { stamps, permit, name, turn, entries: ctx.state.entries }
+  })
+  return [clerk, envoy]
 }
 
 function wait(ms: number): Promise<void> {

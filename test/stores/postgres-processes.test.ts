@@ -71,10 +71,42 @@ describe('one server, many processes', () => {
     await vi.waitFor(() => expect(heard).toContainEqual({ ...named, isClaimable: true }), 10_000)
     await there.deliver({ owner: '', runId: claim.run.id, kind: 'signal', name: null, payload: null })
     await vi.waitFor(() => expect(heard).toContainEqual({ ...named, hasMail: true }), 10_000)
+    const other = await createAndClaim(there, 'other')
+    const message = { owner: '', runId: claim.run.id, kind: 'signal', name: null, payload: null }
+    await there.commit([stepping(other, { delivers: [message] })])
+    await vi.waitFor(
+      () => expect(heard).toContainEqual({ owner: '', runId: claim.run.id, isClaimable: true, hasMail: true }),
+      10_000,
+    )
     heard.length = 0
     await there.commit([stepping(claim)])
     await there.commit([stepping(claim, { run: { status: 'completed' } })])
     await vi.waitFor(() => expect(heard).toEqual([{ ...named, isClaimable: true }]), 10_000)
     end?.()
+  })
+
+  it('runs of two that deliver to each other never wait in a circle', async () => {
+    const own = await scene.ownDatabase({ deadlock_timeout: '10ms' })
+    const stores = [await scene.open({ url: own }), await scene.open({ url: own })] as const
+    const claims = []
+    for (let i = 0; i < 8; i++) claims.push(await createAndClaim(stores[i % 2 === 0 ? 0 : 1], `r-${i}`))
+    const message = (to: number) => ({ owner: '', runId: `r-${to % 8}`, kind: 'signal', name: null, payload: `${to}` })
+    for (let round = 0; round < 25; round++) {
+      // Each names its own run first and others behind and before it, so that no two agree on an order by themselves.
+      const batches = claims.map((claim, i) => [
+        stepping(claim, { delivers: [message(i + 3), message(i + round), message(i + 7)] }),
+        stepping(claim, { delivers: [message(i + 5)] }),
+      ])
+      const answers = await Promise.all(batches.map((batch, i) => stores[i % 2 === 0 ? 0 : 1].commit(batch)))
+      expect(answers.flat().every(({ ok }) => ok)).toBe(true)
+    }
+    const [reader] = stores
+    const inboxes = await Promise.all(claims.map(({ run }) => reader.readInbox({ owner: '', runId: run.id })))
+    expect(inboxes.flat()).toHaveLength(25 * 8 * 4)
+    // Sessions hand in what they have counted when they end.
+    for (const store of stores) await store.close()
+    const counted = 'SELECT deadlocks FROM pg_stat_database WHERE datname = $1'
+    const { rows } = await scene.admin.query(counted, [new URL(own).pathname.slice(1)])
+    expect(rows).toEqual([{ deadlocks: '0' }])
   })
 })

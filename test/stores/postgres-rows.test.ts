@@ -45,13 +45,18 @@ describe('what the server sees', () => {
     await store.commit([stepping(claim, { snapshot: '{"a":1}', operation: { kind: 'intend', key: 'k', name: 'n' } })])
     await store.commit([stepping(claim, { operation: { kind: 'complete', key: 'k', result: '"paid"' } })])
     await store.deliver({ owner: '', runId: 'r', kind: 'signal', name: null, payload: '"mail"' })
+    const chunks = { stream: 's', tape: 1, step: 'a', count: 1, attempt: 1, size: 1, payload: '["a"]' }
+    await store.commit([stepping(claim, { chunks: [chunks] })])
     const reads: Record<string, () => Promise<unknown>> = {
       log: () => store.readLog({ owner: '', threadId: 'r' }),
       snapshots: () => store.readSnapshot({ owner: '', threadId: 'r', atSeq: 9 }),
       operations: () => store.readOperation({ owner: '', key: 'k' }),
       inbox: () => store.readInbox({ owner: '', runId: 'r' }),
+      chunks: () => store.readChunks({ owner: '', runId: 'r', stream: 's', from: 0, limit: 1 }),
     }
-    const columns: Record<string, string> = { log: 'payload', snapshots: 'state', operations: 'result', inbox: 'payload' }
+    const columns: Record<string, string> = {
+      ...{ log: 'payload', snapshots: 'state', operations: 'result', inbox: 'payload', chunks: 'payload' },
+    }
     for (const [table, read] of Object.entries(reads)) {
       expect([table, await codeOf(read())]).toEqual([table, 'none'])
       await scene.admin.query(`UPDATE "${scene.schema}".${table} SET ${columns[table]} = ${columns[table]} || ' '`)

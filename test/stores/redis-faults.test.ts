@@ -466,6 +466,25 @@ describe('redis, when bytes were damaged', () => {
     expect(await codeOf(store.readInbox({ owner: '', runId: 'r' }))).toBe('corrupt_record')
   })
 
+  it.each([
+    ['a chunk', '["a"]', '["b"]'],
+    ['the step of a chunk', '"work"', '"walk"'],
+    ['the header of a record', '[1,', '{1,'],
+    ['the offset of a record', '0 ', '1 '],
+  ])('%s that changed is corrupt_record', async (_, from, to) => {
+    const store = await open()
+    const claim = await createAndClaim(store, 'r')
+    const chunks = { stream: 's', tape: 1, step: 'work', count: 1, attempt: 1, size: 1, payload: '["a"]' }
+    await store.commit([stepping(claim, { chunks: [chunks] })])
+    const key = `holdfast:{${namespace}}:chunks:3:0:rs`
+    const [entry = ''] = await admin.zRange(key, 0, -1)
+    expect(entry).toContain(from)
+    await admin.zRem(key, entry)
+    await admin.zAdd(key, { score: 0, value: entry.replace(from, to) })
+    const read = store.readChunks({ owner: '', runId: 'r', stream: 's', from: 0, limit: 1 })
+    expect(await codeOf(read)).toBe('corrupt_record')
+  })
+
   it('a run whose input is damaged is set aside, and does not keep others from being claimed', async () => {
     const store = await open()
     await store.commit([creating('r'), creating('s')])

@@ -292,6 +292,9 @@ describe('redis', () => {
     await expect.poll(() => heard).toContainEqual({ owner: '', threadId: 'r', runId: 'r', isClaimable: true })
     await writer.deliver({ owner: '', runId: id, kind: 'signal', name: null, payload: null })
     await expect.poll(() => heard).toContainEqual({ owner: '', runId: id, hasMail: true, isClaimable: true })
+    const message = { owner: '', runId: 'r', kind: 'signal', name: null, payload: null }
+    await writer.commit([stepping(claim, { delivers: [message] })])
+    await expect.poll(() => heard).toContainEqual({ owner: '', runId: 'r', hasMail: true, isClaimable: true })
     await writer.commit([stepping(claim)])
     await expect.poll(() => heard).toContainEqual({ owner: '', threadId: id, runId: id })
     end?.()

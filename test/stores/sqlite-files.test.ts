@@ -294,6 +294,25 @@ describe('sqlite: damage', () => {
     await store.close()
   })
 
+  it.each([
+    ['a chunk that changed', `UPDATE holdfast_chunks SET payload = '["a","c"]' WHERE first = 2`],
+    ['a chunk that became a mark', 'UPDATE holdfast_chunks SET payload = NULL WHERE first = 2'],
+    ['chunks of another step', `UPDATE holdfast_chunks SET step = 'b' WHERE first = 2`],
+    ['chunks of another stream', `UPDATE holdfast_chunks SET stream = 'tokens' WHERE stream = 'other'`],
+    ['chunks in another place', 'UPDATE holdfast_chunks SET first = first + 1 WHERE first = 4'],
+    ['missing chunks', 'DELETE FROM holdfast_chunks WHERE first = 2'],
+  ])('%s are found', async (_, sql) => {
+    const store = await opened(file)
+    const claim = await createAndClaim(store, 'r')
+    const one = { stream: 'tokens', tape: 1, step: 'a', count: 1, attempt: 1, size: 2, payload: '["a","b"]' }
+    await store.commit([stepping(claim, { chunks: [one, one, one, { ...one, stream: 'other' }] })])
+    if (sql.includes('other')) damage("DELETE FROM holdfast_chunks WHERE first = 0 AND stream = 'tokens'")
+    damage(sql)
+    const read = () => store.readChunks({ owner: '', runId: 'r', stream: 'tokens', from: 0, limit: 10 })
+    expect(await codeOfThrown(read)).toBe('corrupt_record')
+    await store.close()
+  })
+
   it('a run whose input is damaged is set aside and does not keep others from being claimed', async () => {
     const store = await opened(file)
     await store.commit([creating('bad'), creating('good')])

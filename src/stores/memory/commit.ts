@@ -3,6 +3,7 @@ import { isOpen } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
 import { isTerminal } from '../../model/run.ts'
 import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../store/change.ts'
+import { appendChunks } from './chunks.ts'
 import { deliver } from './inbox.ts'
 import { changeOperation, doubtWhatIsOpen, dueBy, judgeOperation } from './operations.ts'
 import {
@@ -97,6 +98,7 @@ function write(tables: Tables, change: Change, now: number): Committed {
   if (row !== undefined) {
     const read = new Set(change.readMessages)
     if (read.size > 0) row.inbox = row.inbox.filter(({ id }) => !read.has(id))
+    appendChunks(row, change.chunks ?? [])
     if (change.run !== undefined) changeRun(tables, row, { change, run: change.run, positions, now })
     if (change.run?.status !== undefined && thread !== undefined) placeInLine(tables, thread, row)
     if (change.run?.status !== undefined) isClaimable = true
@@ -104,7 +106,12 @@ function write(tables: Tables, change: Change, now: number): Committed {
   const created = (change.creates ?? []).map((create) => createRun(tables, create, now))
   for (const message of change.delivers ?? []) deliver(tables, message, now)
 
-  tellListeners(tables, { owner, threadId, ...(runId === null ? {} : { runId }), ...(isClaimable ? { isClaimable } : {}) })
+  tellListeners(tables, {
+    ...{ owner, threadId },
+    ...(runId === null ? {} : { runId }),
+    ...(isClaimable ? { isClaimable } : {}),
+    ...(change.chunks === undefined ? {} : { hasChunks: true }),
+  })
   for (const { run, isNew } of created) {
     if (isNew) tellListeners(tables, { owner: run.owner, threadId: run.threadId, runId: run.id, isClaimable: true })
   }
@@ -247,7 +254,7 @@ function createRun(tables: Tables, create: NewRun, now: number) {
     ...{ claimsWithoutProgress: 0, currentStep: null, inputSeq: seq, tapeSeq: null, endSeq: null },
     ...{ createdAt: now, startedAt: null, finishedAt: null },
   }
-  const row: RunRow = { number: ++tables.lastNumber, run, waitKey: null, inbox: [], openedKeys: new Set() }
+  const row: RunRow = { number: ++tables.lastNumber, run, waitKey: null, inbox: [], streams: new Map(), openedKeys: new Set() }
   tables.runs.set(keyOf(owner, id), row)
   thread.runs.push(row)
   placeInLine(tables, thread, row)

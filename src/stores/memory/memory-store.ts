@@ -1,10 +1,11 @@
 import { HoldfastError } from '../../model/errors.ts'
 import type { Hint, Store } from '../../store/store.ts'
+import { readChunks } from './chunks.ts'
 import { claim, renew } from './claim.ts'
 import { commit } from './commit.ts'
 import { deliver, readInbox } from './inbox.ts'
 import { readThreadImage, restoreThread } from './moving.ts'
-import { copyOperation } from './operations.ts'
+import { copyOperation, listUnsure } from './operations.ts'
 import { listCheckpoints, listRuns, listThreads, readLog, readSnapshot, scanThreads } from './reads.ts'
 import { createTables, findRun, findThread, keyOf } from './tables.ts'
 import { deleteThread, tag } from './threads.ts'
@@ -51,11 +52,13 @@ export function createMemoryStore(options: MemoryStoreOptions = {}): Store {
     readSnapshot: (query) => act(() => readSnapshot(tables, query)),
     listCheckpoints: (query) => act(() => listCheckpoints(tables, query)),
     tag: (request) => act(() => tag(tables, request)),
+    readChunks: (query) => act(() => readChunks(tables, query)),
     readOperation: ({ owner, key }) =>
       act(() => {
         const operation = tables.operations.get(keyOf(owner, key))
         return operation === undefined ? null : copyOperation(operation)
       }),
+    listUnsure: (query) => act(() => listUnsure(tables, query)),
     deleteThread: (request) => act(() => deleteThread(tables, request)),
     scanThreads: (query) => act(() => scanThreads(tables, query)),
     readThreadImage: (key) => act(() => readThreadImage(tables, key)),

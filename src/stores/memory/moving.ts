@@ -1,6 +1,7 @@
 import type { Payload } from '../../model/payload.ts'
 import type { RunImage, ThreadImage, WholeThread } from '../../store/moving.ts'
 import type { ThreadKey } from '../../store/store.ts'
+import { restoreChunks, streamsOf } from './chunks.ts'
 import { readInbox } from './inbox.ts'
 import { copyOperation } from './operations.ts'
 import {
@@ -23,10 +24,11 @@ export function readThreadImage(tables: Tables, { owner, threadId }: ThreadKey):
   return {
     thread: { ...row.thread },
     epochFloor: row.epochFloor,
-    runs: row.runs.map(({ run, waitKey }) => ({
-      run: { ...run },
-      waitKey,
-      inbox: readInbox(tables, { owner, runId: run.id }),
+    runs: row.runs.map((one) => ({
+      run: { ...one.run },
+      waitKey: one.waitKey,
+      inbox: readInbox(tables, { owner, runId: one.run.id }),
+      streams: streamsOf(one),
     })),
     operations: operations.map(copyOperation).sort((a, b) => Buffer.compare(Buffer.from(a.key), Buffer.from(b.key))),
   }
@@ -48,6 +50,7 @@ export function restoreThread(tables: Tables, whole: WholeThread) {
   tables.threads.set(keyOf(owner, threadId), thread)
   for (const operation of whole.operations) tables.operations.set(keyOf(owner, operation.key), copyOperation(operation))
   for (const image of whole.runs) restoreRun(tables, thread, image)
+  for (const { runId, ...record } of whole.chunks) restoreChunks(findRun(tables, owner, runId), record)
   for (const { key, runId } of whole.operations) findRun(tables, owner, runId)?.openedKeys.add(keyOf(owner, key))
   tellListeners(tables, { owner, threadId, isClaimable: true })
   return { ok: true } as const
@@ -61,7 +64,8 @@ function isTaken(tables: Tables, { thread, runs, operations }: WholeThread): boo
 }
 
 function restoreRun(tables: Tables, thread: ThreadRow, { run, waitKey, inbox }: RunImage): void {
-  const row: RunRow = { number: ++tables.lastNumber, run: { ...run }, waitKey: null, inbox: [], openedKeys: new Set() }
+  const number = ++tables.lastNumber
+  const row: RunRow = { number, run: { ...run }, waitKey: null, inbox: [], streams: new Map(), openedKeys: new Set() }
   row.inbox = inbox.map((message) => ({ ...message, id: ++tables.lastNumber, payload: copyPayload(message.payload) }))
   tables.runs.set(keyOf(run.owner, run.id), row)
   thread.runs.push(row)

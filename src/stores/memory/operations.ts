@@ -1,5 +1,7 @@
 import { isOpen, type Operation } from '../../model/operation.ts'
 import type { Change, Committed, OperationChange } from '../../store/change.ts'
+import type { UnsureQuery } from '../../store/store.ts'
+import { compareUnsure, readUnsureCursor, unsurePage } from '../../store/unsure-page.ts'
 import { copyPayload, keyOf, type Mutable, type RunRow, type Tables } from './tables.ts'
 
 type Refused = Extract<Committed, { ok: false }>
@@ -94,6 +96,20 @@ function wakeWaiting(tables: Tables, { owner, key }: Operation, now: number): bo
 /** Due now; what was due already keeps its place in line. */
 export function dueBy(dueAt: number | null, now: number): number {
   return dueAt === null ? now : Math.min(dueAt, now)
+}
+
+export function listUnsure(
+  tables: Tables,
+  { owner, limit, cursor }: UnsureQuery,
+): {
+  items: readonly Operation[]
+  cursor?: string
+} {
+  const last = readUnsureCursor(cursor)
+  const rest = [...tables.operations.values()]
+    .filter((operation) => operation.owner === owner && operation.status === 'unsure' && compareUnsure(operation, last) > 0)
+    .sort(compareUnsure)
+  return unsurePage(rest.slice(0, Math.max(0, limit) + 1).map(copyOperation), limit)
 }
 
 export function copyOperation(operation: Operation): Operation {

@@ -20,6 +20,7 @@ export function listRuns(tables: Tables, query: RunQuery): { items: Run[]; curso
     .filter(({ run }) => query.threadId === undefined || run.threadId === query.threadId)
     .filter(({ run }) => query.workflow === undefined || run.workflow === query.workflow)
     .filter(({ run }) => query.queue === undefined || run.queue === query.queue)
+    .filter(({ run }) => query.withoutPrefix === undefined || !run.workflow.startsWith(query.withoutPrefix))
     .filter(({ run }) => query.statuses === undefined || query.statuses.includes(run.status))
     .reverse()
   const { rows, cursor } = page(matching, query, (number, last) => number < last)

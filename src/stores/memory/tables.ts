@@ -2,6 +2,7 @@ import type { LogRecord } from '../../model/event.ts'
 import type { Operation } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
 import { isTerminal, type Run } from '../../model/run.ts'
+import type { ChunkRecord } from '../../model/stream.ts'
 import type { Hint, Message, Snapshot, Thread } from '../../store/store.ts'
 
 /** Everything a memory store knows. Rows are changed in place and copied on the way out. */
@@ -39,6 +40,8 @@ export interface RunRow {
   /** The operation that the run waits for, while it is waiting. */
   waitKey: string | null
   inbox: Message[]
+  /** Its streams by name. */
+  readonly streams: Map<string, ChunkRecord[]>
   /** Keys of operations that it opened. */
   readonly openedKeys: Set<string>
 }

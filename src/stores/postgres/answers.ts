@@ -19,7 +19,7 @@ export function readAnswers(
   const answer = JSON.parse(text) as Answer
   const answers = new Array<Committed>(changes.length)
   const { now } = answer
-  const mail = new Set(answer.mail)
+  const lastMessages = new Map(answer.mail.map((slot, at) => [slot, answer.last[at] as number]))
   for (let at = 0; at < sorted.held.length; at++) {
     const { indexes, leaseId } = sorted.held[at] as HeldGroup
     let before = answer.before[at] as number
@@ -31,7 +31,7 @@ export function readAnswers(
       before += count
       answers[index] = isLost
         ? { ok: false, refusal: 'lease_lost' }
-        : { ok: true, firstSeq, lastSeq: before, now, created: [], hasMail: mail.has(at + 1) }
+        : { ok: true, firstSeq, lastSeq: before, now, created: [], hasMail: isMail(lastMessages.get(at + 1) ?? 0, change) }
       if (isLost || (change.run?.status !== undefined && change.run.status !== 'running')) leases.forget(leaseId)
     }
   }
@@ -50,8 +50,9 @@ interface Answer {
   readonly now: number
   /** For each held group the head before it; -1 where the lease was lost. */
   readonly before: readonly number[]
-  /** Held groups whose runs have mail, from 1. */
+  /** Held groups whose runs have mail, from 1, and the latest message of each. */
   readonly mail: readonly number[]
+  readonly last: readonly number[]
   /** Starts that were written set by set, from 1; absent: all. */
   readonly made?: readonly number[]
   readonly others?: readonly OtherAnswer[]
@@ -83,6 +84,11 @@ function otherAnswer(answer: OtherAnswer, now: number): Committed {
   return committed
 }
 
+/** Whether a run's latest message is one that the writer of the change does not know. */
+export function isMail(lastMessage: number, { mailSeen = 0 }: Change): boolean {
+  return lastMessage > mailSeen
+}
+
 function startedAnswer({ creates }: Change, now: number): Committed {
   const { owner, id, threadId, workflow, version, queue, priority, fingerprint, due } = (creates as readonly [NewRun])[0]
   const [kind, ms] = dueOf(due)
@@ -105,13 +111,17 @@ export function hintsOf(
   for (let i = 0; i < changes.length; i++) {
     const answer = answers[i] as Committed
     if (!answer.ok) continue
-    const { owner, threadId, runId, run } = changes[i] as Change
+    const { owner, threadId, runId, run, chunks, delivers = [] } = changes[i] as Change
     const isClaimable = (runId !== null && run?.status !== undefined) || (answer as WokenAnswer).hasWoken === true
-    if (isClaimable) hints.push(runId === null ? { owner, threadId, isClaimable } : { owner, threadId, runId, isClaimable })
+    if (chunks !== undefined && runId !== null)
+      hints.push({ owner, threadId, runId, hasChunks: true, ...(isClaimable && { isClaimable }) })
+    else if (isClaimable) hints.push(runId === null ? { owner, threadId, isClaimable } : { owner, threadId, runId, isClaimable })
     else if (isHeard) hints.push(runId === null ? { owner, threadId } : { owner, threadId, runId })
     for (const { run, isNew } of answer.created) {
       if (isNew) hints.push({ owner: run.owner, threadId: run.threadId, runId: run.id, isClaimable: true })
     }
+    // Whether it waits, or is there at all, is not worth an answer: who hears of it looks.
+    for (const { owner, runId } of delivers) hints.push({ owner, runId, hasMail: true, isClaimable: true })
   }
   return hints
 }

@@ -1,6 +1,8 @@
 import { dueSql, endedSql, sealSql } from './sql.ts'
 
-const dueAfter = dueSql({ before: 'r.due_at', kind: 'c.due_kind', due: 'c.due', status: 'c.status', hasMail: 'v_has_mail' })
+/** Whether messages wait that the writer does not know. */
+const isMail = 'v_last > coalesce(c.mail_seen, 0)'
+const dueAfter = dueSql({ before: 'r.due_at', kind: 'c.due_kind', due: 'c.due', status: 'c.status', hasMail: isMail })
 const snapshotPlace = { seq: 'v_before + c.count', stateVersion: 'coalesce(c.state_version, t.state_version)' }
 
 /**
@@ -17,15 +19,15 @@ CREATE OR REPLACE FUNCTION holdfast.fn_apply(
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
-  c record; op record; n record;
+  c record; op record; n record; m record;
   t holdfast.threads; r holdfast.runs; o holdfast.operations; ct holdfast.threads;
-  v_is_own boolean; v_before bigint; v_first bigint; v_has_mail boolean := false; v_was_finished boolean; v_woken int := 0;
+  v_is_own boolean; v_before bigint; v_first bigint; v_last bigint := 0; v_was_finished boolean; v_woken int := 0;
   v_due bigint; v_created jsonb := '[]'; v_new_runs text[] := '{}'; v_busy_threads text[] := '{}'; v_key text; v_id bigint;
 BEGIN
   is_refused := true;
   places := '{}';
   SELECT * INTO c FROM jsonb_to_record(p_change) AS x(
-    owner text, thread text, run text, count int, slot int, rank int, is_checkpoint boolean, label text, state_version bigint, snapshot int, read bigint[],
+    owner text, thread text, run text, count int, slot int, rank int, is_checkpoint boolean, label text, state_version bigint, snapshot int, read bigint[], mail_seen bigint, delivers jsonb,
     guard text, epoch bigint, lease text, guard_status text, is_undisturbed boolean, guard_head bigint,
     has_run boolean, status text, sets_reason boolean, reason text, due_kind int, due bigint, wait_key text, sets_step boolean, step text,
     has_progress boolean, uncounts boolean, starts_tape boolean, has_new_input boolean, sets_end boolean, lease_ms bigint, operation jsonb, creates jsonb);
@@ -75,6 +77,9 @@ BEGIN
     ELSE
       SELECT * INTO o FROM holdfast.operations x WHERE x.owner = c.owner AND x.key = op.key FOR NO KEY UPDATE;
       IF op.kind IN ('complete', 'fail', 'doubt') AND (o.key IS NULL OR o.run_id IS DISTINCT FROM c.run OR o.status NOT IN ('intended', 'unsure')) THEN
+        answer := '{"refusal":"conflict"}';
+        RETURN;
+      ELSIF op.kind = 'undo' AND (o.key IS NULL OR o.run_id IS DISTINCT FROM c.run OR o.status <> 'completed') THEN
         answer := '{"refusal":"conflict"}';
         RETURN;
       ELSIF op.kind = 'resolve' AND o.status IS DISTINCT FROM 'unsure' THEN
@@ -136,8 +141,8 @@ BEGIN
         result_checksum = CASE WHEN op.kind = 'complete' OR op.has_happened THEN coalesce(x_crc[op.payload], 0) ELSE x.result_checksum END,
         resolved_by = CASE WHEN op.kind = 'resolve' THEN op.resolved_by ELSE x.resolved_by END, closed_at = v_now
       WHERE x.owner = c.owner AND x.key = op.key;
-  ELSIF op.kind = 'fail' THEN
-    UPDATE holdfast.operations x SET status = 'failed', closed_at = v_now WHERE x.owner = c.owner AND x.key = op.key;
+  ELSIF op.kind IN ('fail', 'undo') THEN
+    UPDATE holdfast.operations x SET status = CASE op.kind WHEN 'fail' THEN 'failed' ELSE 'undone' END, closed_at = v_now WHERE x.owner = c.owner AND x.key = op.key;
   ELSIF op.kind = 'doubt' THEN
     UPDATE holdfast.operations x SET status = 'unsure' WHERE x.owner = c.owner AND x.key = op.key;
   ELSIF op.kind = 'note' THEN
@@ -153,11 +158,11 @@ BEGIN
 
   -- The run.
   IF r.id IS NOT NULL THEN
-    v_has_mail := r.has_mail;
+    v_last := r.last_message;
     IF c.read IS NOT NULL THEN
       DELETE FROM holdfast.inbox x WHERE x.run = r.id AND x.id = ANY (c.read);
-      v_has_mail := EXISTS (SELECT FROM holdfast.inbox x WHERE x.run = r.id);
-      IF v_has_mail <> r.has_mail THEN UPDATE holdfast.runs x SET has_mail = v_has_mail WHERE x.id = r.id; END IF;
+      SELECT coalesce(max(x.id), 0) INTO v_last FROM holdfast.inbox x WHERE x.run = r.id;
+      IF v_last <> r.last_message THEN UPDATE holdfast.runs x SET last_message = v_last WHERE x.id = r.id; END IF;
     END IF;
     IF c.has_run THEN
       v_was_finished := r.finished_at IS NOT NULL;
@@ -208,6 +213,10 @@ BEGIN
     END IF;
   END IF;
 
+  IF r.id IS NOT NULL AND p_change ? 'chunks' THEN
+    PERFORM holdfast.fn_append_chunks(r.id, p_change->'chunks', x_text, x_bytes);
+  END IF;
+
   -- New runs.
   FOR n IN SELECT * FROM jsonb_to_recordset(c.creates) AS x(slot int, rank int, owner text, thread text, run text, workflow text, version bigint, queue text,
       priority bigint, fingerprint text, due_kind int, due bigint) LOOP
@@ -226,10 +235,10 @@ BEGIN
         WHERE x.id = ct.id RETURNING * INTO ct;
       v_due := CASE n.due_kind WHEN 1 THEN v_now + n.due ELSE n.due END;
       INSERT INTO holdfast.runs (id, thread, owner, run_id, workflow, version, queue, priority, fingerprint, status, epoch, due_at, wake_at,
-          is_next, has_mail, claims_without_progress, input_seq, created_at)
+          is_next, last_message, claims_without_progress, input_seq, created_at)
         OVERRIDING SYSTEM VALUE
         VALUES (p_run_ids[n.rank], ct.id, n.owner, n.run, n.workflow, n.version, n.queue, n.priority, n.fingerprint, 'pending', ct.epoch_floor, v_due, v_due,
-          NOT EXISTS (SELECT FROM holdfast.runs x WHERE x.thread = ct.id AND x.finished_at IS NULL), false, 0, ct.head_seq, v_now)
+          NOT EXISTS (SELECT FROM holdfast.runs x WHERE x.thread = ct.id AND x.finished_at IS NULL), 0, 0, ct.head_seq, v_now)
         ON CONFLICT (owner, run_id) DO NOTHING RETURNING id INTO v_id;
       IF NOT FOUND THEN RAISE EXCEPTION USING ERRCODE = 'HF001'; END IF;
       places := places || ARRAY[n.slot, ct.id, ct.head_seq - 1, v_id];
@@ -241,11 +250,19 @@ BEGIN
       FROM holdfast.runs x JOIN holdfast.threads y ON y.id = x.thread WHERE x.id = v_id;
   END LOOP;
 
+  -- Messages, to this run perhaps; one to a run that is gone or has ended is dropped.
+  IF c.delivers IS NOT NULL THEN
+    FOR m IN SELECT * FROM jsonb_to_recordset(c.delivers) AS x(owner text, run text, kind text, name text, crc bigint, payload int) LOOP
+      PERFORM holdfast.fn_put_message(v_now, m.owner, m.run, m.kind, m.name, m.crc, x_text[m.payload], x_bytes[m.payload]);
+    END LOOP;
+    IF r.id IS NOT NULL THEN SELECT x.last_message INTO v_last FROM holdfast.runs x WHERE x.id = r.id; END IF;
+  END IF;
+
   -- A run created on this thread has moved its head; a change with events answers with their positions.
   IF c.count = 0 AND c.creates IS NOT NULL THEN
     SELECT coalesce(max(x.head_seq), 0) INTO v_before FROM holdfast.threads x WHERE x.owner = c.owner AND x.thread_id = c.thread;
     v_first := v_before;
   END IF;
-  answer := jsonb_build_object('first', v_first, 'last', v_before + c.count, 'mail', v_has_mail, 'woken', v_woken > 0, 'created', v_created);
+  answer := jsonb_build_object('first', v_first, 'last', v_before + c.count, 'mail', ${isMail}, 'woken', v_woken > 0, 'created', v_created);
 END $$;
 `

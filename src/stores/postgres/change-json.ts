@@ -1,10 +1,12 @@
 import type { Payload } from '../../model/payload.ts'
 import type { Change, NewRun, RunChange } from '../../store/change.ts'
+import type { NewMessage } from '../../store/store.ts'
+import { chunksJson } from './chunks.ts'
 import { BigintColumn } from './columns.ts'
 import type { EventColumns } from './event-columns.ts'
 import { operationJson } from './operations.ts'
 import { PayloadColumns } from './payload-columns.ts'
-import { newSnapshotChecksum } from './rows.ts'
+import { newMessageChecksum, newSnapshotChecksum } from './rows.ts'
 import type { SortedChanges } from './sort-changes.ts'
 import { countOrNull, dueOf, whole, wholeMs } from './whole-numbers.ts'
 
@@ -33,7 +35,7 @@ export function encodeOthers(
 
 /** The names of fn_apply for what a change says; what is absent is null there. */
 function changeJson(change: Change, extras: Extras): object {
-  const { owner, guard, run: to, label, stateVersion, snapshot, readMessages, operation } = change
+  const { owner, guard, run: to, label, stateVersion, snapshot, readMessages, mailSeen, delivers, operation } = change
   return {
     ...{
       owner,
@@ -46,8 +48,11 @@ function changeJson(change: Change, extras: Extras): object {
     ...(stateVersion === undefined ? {} : { state_version: whole(stateVersion, 'state version') }),
     ...(snapshot === undefined ? {} : { snapshot: extras.add(snapshot, newSnapshotChecksum(change, snapshot)) }),
     ...(readMessages === undefined ? {} : { read: readMessages.filter(Number.isSafeInteger) }),
+    ...(mailSeen === undefined ? {} : { mail_seen: whole(mailSeen, 'message id') }),
+    ...(delivers === undefined ? {} : { delivers: delivers.map((message) => messageJson(message, extras)) }),
     ...guardJson(guard),
     ...(to === undefined ? {} : runJson(to)),
+    ...(change.chunks === undefined ? {} : { chunks: chunksJson(change, extras) }),
     ...(operation === undefined
       ? {}
       : { operation: operationJson(owner, operation, (payload, checksum) => extras.add(payload, checksum)) }),
@@ -99,7 +104,13 @@ function createJson({ owner, threadId, id, workflow, version, queue, priority, f
   }
 }
 
-/** Payloads of operations and snapshots of changes that travel as JSON: counted from 1. */
+function messageJson(message: NewMessage, extras: Extras): object {
+  const { owner, runId, kind, name, payload } = message
+  const crc = newMessageChecksum(message)
+  return { owner, run: runId, kind, name, crc, ...(payload === null ? {} : { payload: extras.add(payload, crc) }) }
+}
+
+/** Payloads of operations, snapshots and messages of changes that travel as JSON: counted from 1. */
 export class Extras {
   readonly #checksums = new BigintColumn()
   readonly #payloads = new PayloadColumns()

@@ -2,7 +2,7 @@ import { runColumns, selectRecordColumns, selectRunColumns, selectThreadColumns,
 import { durableSql, nowSql, planSql } from './sql.ts'
 
 /** What a claim returns of each run: the run, its thread, the record of its input, and from whom it was taken. */
-const claimedColumns = `${selectRunColumns}, ${selectThreadColumns}, ${selectRecordColumns}, r.has_mail, a.holder, a.until`
+const claimedColumns = `${selectRunColumns}, ${selectThreadColumns}, ${selectRecordColumns}, r.last_message > 0, a.holder, a.until`
 
 const claimedTypes = [
   ...runColumns.map((column) => (textRunColumns.has(column) ? 'text' : 'bigint')),
@@ -106,7 +106,7 @@ BEGIN
     UPDATE holdfast.runs r SET wake_at = v_now + p_lease_ms
       FROM unnest(p_owners, p_runs, p_epochs, p_leases) WITH ORDINALITY AS a(owner, run, epoch, lease, n)
       WHERE r.owner = a.owner AND r.run_id = a.run AND r.epoch = a.epoch AND r.lease_id = a.lease
-      RETURNING a.n, r.has_mail;
+      RETURNING a.n, r.last_message > 0;
 END $$;
 `
 

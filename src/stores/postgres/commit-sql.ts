@@ -1,6 +1,12 @@
 import { dueSql, durableSql, endedSql, nowSql, planSql, rowChanges, sealSql } from './sql.ts'
 
-const dueAfter = dueSql({ before: 'r.due_at', kind: 'a.due_kind', due: 'a.due', status: 'a.status', hasMail: 'r.has_mail' })
+const dueAfter = dueSql({
+  before: 'r.due_at',
+  kind: 'a.due_kind',
+  due: 'a.due',
+  status: 'a.status',
+  hasMail: 'r.last_message > coalesce(a.seen, 0)',
+})
 /** Whether a held change changes anything in the run's row. */
 const isMoved = `(num_nonnulls(a.status, a.tape, a.input, a.ending, a.due_kind) > 0 OR ${rowChanges({ flags: 'a.flags', step: 'a.step', leaseMs: 'a.lease_ms' })})`
 const snapshotPlace = { seq: 'v_before[a.slot] + a.ord', stateVersion: 'coalesce(a.version, t.state_version)' }
@@ -9,7 +15,7 @@ const snapshotPlace = { seq: 'v_before[a.slot] + a.ord', stateVersion: 'coalesce
  * One batch of changes: one call, one round trip, one transaction, one flush. Isolation is READ COMMITTED, nothing stronger.
  *
  *   P1  Whatever decides over a thread or its runs does so under the lock of the thread's row. Locks come first, in the order of
- *       ids: threads, then runs, then operations. Each later statement of a function has a snapshot of its own and so sees what
+ *       ids: threads, then runs, then operations; those of runs that messages are delivered to, too. Each later statement of a function has a snapshot of its own and so sees what
  *       was committed before the lock was granted. (One statement has one snapshot: of what it waited for it would see half.)
  *   P2  A refused change leaves nothing: it is judged before it writes, or its writes are taken back by a savepoint.
  *   P3  A position is given out by raising threads.head_seq; the primary key of the log is the last line of defence.
@@ -33,7 +39,7 @@ export const commitFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_commit(
   p_writer bigint, p_batch bigint, p_offset bigint, p_sync boolean, p_ranks int,
   h_thread bigint[], h_run bigint[], h_epoch bigint[], h_lease text[], h_count int[], h_flags int[], h_step text[], h_lease_ms bigint[],
-  m_status text[], m_reason text[], m_due_kind int[], m_due bigint[], m_tape int[], m_input int[], m_end int[], m_version bigint[],
+  m_status text[], m_reason text[], m_due_kind int[], m_due bigint[], m_seen bigint[], m_tape int[], m_input int[], m_end int[], m_version bigint[],
   s_slot int[], s_ord int[], s_version bigint[], s_crc bigint[], s_text text[], s_bytes bytea[],
   c_index int[], c_rank int[], c_owner text[], c_thread text[], c_run text[], c_workflow text[], c_version bigint[], c_queue text[],
   c_priority bigint[], c_fingerprint text[], c_due_kind int[], c_due bigint[], c_reject boolean[],
@@ -48,7 +54,7 @@ DECLARE
   v_held int := coalesce(cardinality(h_thread), 0);
   v_starts int := coalesce(cardinality(c_run), 0);
   v_thread bigint[] := '{}'; v_before bigint[] := '{}'; v_run bigint[] := '{}';
-  v_written int; v_new int; v_slots int[]; v_mail int[];
+  v_written int; v_new int; v_slots int[]; v_mail int[]; v_last bigint[];
   v_thread_ids bigint[]; v_run_ids bigint[]; v_ids bigint[]; v_made int[];
   v_others jsonb := p_others; v_change jsonb; v_result record; v_results jsonb[] := '{}'; i int;
   v_answer text;
@@ -57,19 +63,27 @@ BEGIN
 
   -- With changes of other kinds everything that exists is locked first, in order. A batch without them locks as it goes (P1).
   IF p_others IS NOT NULL OR c_run IS NOT NULL THEN
-    SELECT array_agg(t.id) INTO v_ids FROM (
-        SELECT a.owner, a.thread FROM jsonb_to_recordset(p_others) AS a(owner text, thread text)
+    SELECT array_agg(id) INTO v_ids FROM (
+        SELECT t.id FROM (
+            SELECT a.owner, a.thread FROM jsonb_to_recordset(p_others) AS a(owner text, thread text)
+            UNION ALL
+            SELECT n.owner, n.thread FROM jsonb_to_recordset(p_others) AS a(creates jsonb), jsonb_to_recordset(a.creates) AS n(owner text, thread text)
+            UNION ALL
+            SELECT a.owner, a.thread FROM unnest(c_owner, c_thread) AS a(owner, thread)
+          ) k CROSS JOIN LATERAL (SELECT t.id FROM holdfast.threads t WHERE t.owner = k.owner AND t.thread_id = k.thread LIMIT 1) t
         UNION ALL
-        SELECT n.owner, n.thread FROM jsonb_to_recordset(p_others) AS a(creates jsonb), jsonb_to_recordset(a.creates) AS n(owner text, thread text)
-        UNION ALL
-        SELECT a.owner, a.thread FROM unnest(c_owner, c_thread) AS a(owner, thread)
-      ) k CROSS JOIN LATERAL (SELECT t.id FROM holdfast.threads t WHERE t.owner = k.owner AND t.thread_id = k.thread LIMIT 1) t;
+        SELECT r.thread FROM jsonb_to_recordset(p_others) AS a(delivers jsonb) CROSS JOIN jsonb_to_recordset(a.delivers) AS m(owner text, run text)
+          CROSS JOIN LATERAL (SELECT r.thread FROM holdfast.runs r WHERE r.owner = m.owner AND r.run_id = m.run LIMIT 1) r
+      ) x;
     IF p_others IS NOT NULL OR v_ids IS NOT NULL THEN
       PERFORM FROM holdfast.threads t WHERE t.id = ANY (h_thread || v_ids) ORDER BY t.id FOR NO KEY UPDATE;
     END IF;
     IF p_others IS NOT NULL THEN
-      SELECT array_agg(r.id) INTO v_ids FROM jsonb_to_recordset(p_others) AS a(owner text, run text)
-        CROSS JOIN LATERAL (SELECT r.id FROM holdfast.runs r WHERE r.owner = a.owner AND r.run_id = a.run LIMIT 1) r;
+      SELECT array_agg(r.id) INTO v_ids FROM (
+          SELECT a.owner, a.run FROM jsonb_to_recordset(p_others) AS a(owner text, run text)
+          UNION ALL
+          SELECT m.owner, m.run FROM jsonb_to_recordset(p_others) AS a(delivers jsonb) CROSS JOIN jsonb_to_recordset(a.delivers) AS m(owner text, run text)
+        ) k CROSS JOIN LATERAL (SELECT r.id FROM holdfast.runs r WHERE r.owner = k.owner AND r.run_id = k.run LIMIT 1) r;
       PERFORM FROM holdfast.runs r WHERE r.id = ANY (h_run || v_ids) ORDER BY r.thread, r.id FOR NO KEY UPDATE;
     END IF;
     -- Under the locks: a thread's runs are in line in the order of their numbers.
@@ -89,9 +103,9 @@ BEGIN
 
     -- Under the threads' locks nobody else can claim or end these runs: one that a step leaves as it is need not be written.
     WITH held AS (
-      SELECT a.*, r.has_mail, ${isMoved} AS is_moved
-        FROM unnest(h_run, h_epoch, h_lease, h_flags, h_step, h_lease_ms, m_status, m_reason, m_due_kind, m_due, m_tape, m_input, m_end, v_before)
-          WITH ORDINALITY AS a(run, epoch, lease, flags, step, lease_ms, status, reason, due_kind, due, tape, input, ending, before, slot)
+      SELECT a.*, r.last_message, ${isMoved} AS is_moved
+        FROM unnest(h_run, h_epoch, h_lease, h_flags, h_step, h_lease_ms, m_status, m_reason, m_due_kind, m_due, m_seen, m_tape, m_input, m_end, v_before)
+          WITH ORDINALITY AS a(run, epoch, lease, flags, step, lease_ms, status, reason, due_kind, due, seen, tape, input, ending, before, slot)
         JOIN holdfast.runs r ON r.id = a.run AND r.epoch = a.epoch AND r.lease_id = a.lease
     ), written AS (
       UPDATE holdfast.runs r SET
@@ -114,8 +128,9 @@ BEGIN
               CASE WHEN r.wake_at - v_now NOT BETWEEN a.lease_ms * 2 / 3 AND a.lease_ms THEN v_now + a.lease_ms ELSE r.wake_at END
             WHEN a.status IN ('pending', 'waiting') THEN ${dueAfter} END
         FROM held a WHERE r.id = a.run AND a.is_moved
-    ) SELECT count(*), array_agg(slot) FILTER (WHERE has_mail), CASE WHEN count(*) < v_held THEN array_agg(slot) END
-        INTO v_written, v_mail, v_slots FROM held;
+    ) SELECT count(*), array_agg(slot) FILTER (WHERE last_message > 0), array_agg(last_message) FILTER (WHERE last_message > 0),
+          CASE WHEN count(*) < v_held THEN array_agg(slot) END
+        INTO v_written, v_mail, v_last, v_slots FROM held;
 
     v_thread := h_thread;
     v_run := h_run;
@@ -167,11 +182,11 @@ BEGIN
     END IF;
     WITH made AS (
       INSERT INTO holdfast.runs (id, thread, owner, run_id, workflow, version, queue, priority, fingerprint, status, epoch, due_at, wake_at,
-          is_next, has_mail, claims_without_progress, input_seq, created_at)
+          is_next, last_message, claims_without_progress, input_seq, created_at)
         OVERRIDING SYSTEM VALUE
         SELECT v_run_ids[a.rank], v_thread_ids[a.rank], a.owner, a.run, a.workflow, a.version, a.queue, a.priority, a.fingerprint, 'pending', 0,
             CASE a.due_kind WHEN 1 THEN v_now + a.due ELSE a.due END, CASE a.due_kind WHEN 1 THEN v_now + a.due ELSE a.due END,
-            true, false, 0, 1, v_now
+            true, 0, 0, 1, v_now
           FROM unnest(c_rank, c_owner, c_run, c_workflow, c_version, c_queue, c_priority, c_fingerprint, c_due_kind, c_due)
             WITH ORDINALITY AS a(rank, owner, run, workflow, version, queue, priority, fingerprint, due_kind, due, slot)
           WHERE v_made IS NULL OR a.slot = ANY (v_made)
@@ -235,6 +250,7 @@ BEGIN
   END IF;
 
   v_answer := concat('{"now":', v_now, ',"before":', array_to_json(v_before[1:v_held]), ',"mail":', coalesce(array_to_json(v_mail)::text, '[]'),
+    ',"last":', coalesce(array_to_json(v_last)::text, '[]'),
     CASE WHEN v_made IS NOT NULL THEN concat(',"made":', array_to_json(v_made)) END,
     CASE WHEN v_results <> '{}' THEN concat(',"others":[', array_to_string(v_results, ','), ']') END, '}');
   PERFORM holdfast.fn_record(p_writer, p_batch, v_answer);

@@ -24,6 +24,7 @@ export function encodeHeld(changes: readonly Change[], groups: readonly HeldGrou
     new BigintColumn(count),
   ]
   const [statuses, reasons, dueKinds, dues] = [new TextColumn(), new TextColumn(), new IntegerColumn(), new BigintColumn()]
+  const seen = new BigintColumn()
   const [tapes, inputs, ends, versions] = [new IntegerColumn(), new IntegerColumn(), new IntegerColumn(), new BigintColumn()]
   const snapshots = new Snapshots()
   for (let at = 0; at < count; at++) {
@@ -41,6 +42,7 @@ export function encodeHeld(changes: readonly Change[], groups: readonly HeldGrou
     reasons.push(row.reason)
     dueKinds.push(row.dueKind)
     dues.push(row.due)
+    seen.push(row.mailSeen)
     tapes.push(row.tape)
     inputs.push(row.input)
     ends.push(row.end)
@@ -48,12 +50,12 @@ export function encodeHeld(changes: readonly Change[], groups: readonly HeldGrou
   }
   return [
     ...[threads, runs, epochs, leases, counts, flags, steps, leaseMs].map((column) => column.encode()),
-    ...[statuses, reasons, dueKinds, dues, tapes, inputs, ends, versions].map((column) => column.encode()),
+    ...[statuses, reasons, dueKinds, dues, seen, tapes, inputs, ends, versions].map((column) => column.encode()),
     ...snapshots.encode(),
   ]
 }
 
-const noHeld: readonly null[] = Array(22).fill(null)
+const noHeld: readonly null[] = Array(23).fill(null)
 
 interface HeldRow {
   count: number
@@ -64,6 +66,7 @@ interface HeldRow {
   reason: string | null
   dueKind: number | null
   due: number | null
+  mailSeen: number | null
   tape: number | null
   input: number | null
   end: number | null
@@ -74,7 +77,7 @@ interface HeldRow {
 function heldRow(changes: readonly Change[], { indexes }: HeldGroup, { slot, events, snapshots }: Into): HeldRow {
   const row: HeldRow = {
     ...{ count: 0, flags: 0, step: null, leaseMs: null, status: null, reason: null },
-    ...{ dueKind: null, due: null, tape: null, input: null, end: null, stateVersion: null },
+    ...{ dueKind: null, due: null, mailSeen: null, tape: null, input: null, end: null, stateVersion: null },
   }
   for (const index of indexes) {
     const change = changes[index] as Change
@@ -82,6 +85,8 @@ function heldRow(changes: readonly Change[], { indexes }: HeldGroup, { slot, eve
     events.add(slot, change, before)
     row.count += change.events.length
     if (change.run !== undefined) setRun(row, change.run, before + Math.min(1, change.events.length))
+    // Only a run that goes to wait is asked about its mail, and that ends the group.
+    if (change.run?.status === 'waiting' && change.mailSeen !== undefined) row.mailSeen = whole(change.mailSeen, 'message id')
     if (change.stateVersion !== undefined) row.stateVersion = whole(change.stateVersion, 'state version')
     if (change.snapshot !== undefined) snapshots.add(change, { slot, ord: row.count, stateVersion: row.stateVersion })
   }

@@ -1,34 +1,52 @@
 import type { NewMessage } from '../../store/store.ts'
 import { bytesOf, newMessageChecksum, textOf } from './rows.ts'
-import { durableSql, endedSql, nowSql } from './sql.ts'
+import { durableSql, endedSql, nowSql, planSql } from './sql.ts'
 
-/** Takes a message in, under the locks of the run and its thread (P1). */
-export const deliverFunction = `
-CREATE OR REPLACE FUNCTION holdfast.fn_deliver(
-  p_writer bigint, p_batch bigint, p_offset bigint, p_sync boolean, p_owner text, p_run text, p_kind text, p_name text, p_crc bigint, p_text text, p_bytes bytea
-) RETURNS text LANGUAGE plpgsql VOLATILE SET lock_timeout = '10s' AS $$
+/**
+ * Takes a message in, under the locks of the run and its thread (P1). Its id is drawn under them, too, and they are held until it
+ * is visible: so a run's messages become visible in the order of their ids, and "later than the latest I know" overlooks none.
+ */
+const putMessageFunction = `
+CREATE OR REPLACE FUNCTION holdfast.fn_put_message(
+  p_now bigint, p_owner text, p_run text, p_kind text, p_name text, p_crc bigint, p_text text, p_bytes bytea,
+  OUT refusal text, OUT thread_id text, OUT is_waiting boolean
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
 DECLARE
-  v_now bigint;
-  r holdfast.runs; v_thread text; v_answer text;
+  r holdfast.runs; v_id bigint;
 BEGIN
   SELECT * INTO r FROM holdfast.runs x WHERE x.owner = p_owner AND x.run_id = p_run;
-  SELECT t.thread_id INTO v_thread FROM holdfast.threads t WHERE t.id = r.thread FOR NO KEY UPDATE;
+  SELECT t.thread_id INTO thread_id FROM holdfast.threads t WHERE t.id = r.thread FOR NO KEY UPDATE;
   SELECT * INTO r FROM holdfast.runs x WHERE x.id = r.id FOR NO KEY UPDATE;
-  IF r.id IS NULL THEN RETURN '{"refusal":"run_not_found"}'; END IF;
-  IF r.status IN ${endedSql} THEN RETURN '{"refusal":"conflict"}'; END IF;
-  ${durableSql}
-  v_now := ${nowSql};
+  refusal := CASE WHEN r.id IS NULL THEN 'run_not_found' WHEN r.status IN ${endedSql} THEN 'conflict' END;
+  IF refusal IS NOT NULL THEN RETURN; END IF;
+  is_waiting := r.status = 'waiting';
   INSERT INTO holdfast.inbox (run, at, checksum, kind, name, payload, payload_bytes)
-    VALUES (r.id, v_now, (p_crc + v_now) & 4294967295, p_kind, p_name, p_text, p_bytes);
-  UPDATE holdfast.runs x SET has_mail = true,
-      due_at = CASE WHEN x.status = 'waiting' THEN least(coalesce(x.due_at, v_now), v_now) ELSE x.due_at END,
-      wake_at = CASE WHEN x.status = 'waiting' THEN least(coalesce(x.due_at, v_now), v_now) ELSE x.wake_at END
+    VALUES (r.id, p_now, (p_crc + p_now) & 4294967295, p_kind, p_name, p_text, p_bytes) RETURNING id INTO v_id;
+  UPDATE holdfast.runs x SET last_message = v_id,
+      due_at = CASE WHEN is_waiting THEN least(coalesce(x.due_at, p_now), p_now) ELSE x.due_at END,
+      wake_at = CASE WHEN is_waiting THEN least(coalesce(x.due_at, p_now), p_now) ELSE x.wake_at END
     WHERE x.id = r.id;
-  v_answer := jsonb_build_object('thread', v_thread, 'claimable', r.status = 'waiting');
+END $$;
+`
+
+const deliverFunction = `
+CREATE OR REPLACE FUNCTION holdfast.fn_deliver(
+  p_writer bigint, p_batch bigint, p_offset bigint, p_sync boolean, p_owner text, p_run text, p_kind text, p_name text, p_crc bigint, p_text text, p_bytes bytea
+) RETURNS text LANGUAGE plpgsql VOLATILE ${planSql} AS $$
+DECLARE
+  v_now bigint := ${nowSql};
+  m record; v_answer text;
+BEGIN
+  ${durableSql}
+  m := holdfast.fn_put_message(v_now, p_owner, p_run, p_kind, p_name, p_crc, p_text, p_bytes);
+  IF m.refusal IS NOT NULL THEN RETURN jsonb_build_object('refusal', m.refusal); END IF;
+  v_answer := jsonb_build_object('thread', m.thread_id, 'claimable', m.is_waiting);
   PERFORM holdfast.fn_record(p_writer, p_batch, v_answer);
   RETURN v_answer;
 END $$;
 `
+export const deliverFunctions = [putMessageFunction, deliverFunction]
 export const deliverSql = 'SELECT holdfast.fn_deliver($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)'
 
 /** Parameters of fn_deliver after those of the writer. */

@@ -2,13 +2,14 @@ import { recordChecksum, sealChecksum } from '../../model/checksum.ts'
 import { isTerminal, type Run } from '../../model/run.ts'
 import type { RunImage, ThreadImage, WholeThread } from '../../store/moving.ts'
 import type { ScanQuery, Thread, ThreadKey } from '../../store/store.ts'
+import { chunkRows, insertChunksSql, streamsOfThreadSql } from './chunks.ts'
 import type { Connections, Statement } from './connections.ts'
 import type { PgClientLike } from './driver.ts'
 import { isConnectionLost, serverCodeOf, toHoldfastError } from './errors.ts'
 import { atLeastZero, page, readCursor } from './reads.ts'
 import {
   byteLengthOf,
-  bytesOf,
+  hexOf,
   newMessageChecksum,
   operationChecksum,
   runOfJson,
@@ -38,12 +39,13 @@ export function prepareImages(connections: Connections, prepare: (sql: string) =
     async readThreadImage({ owner, threadId }: ThreadKey): Promise<ThreadImage | null> {
       const [row] = await connections.read(image, [owner, threadId])
       if (row === undefined) return null
-      const [epochFloor, runs, messages, operations] = row.slice(8) as string[]
+      const [epochFloor, runs, messages, operations, lengths] = row.slice(8) as string[]
+      const streams = JSON.parse(lengths as string) as [number, string, number][]
       const inbox = JSON.parse(messages as string) as (string | number | null)[][]
       return {
         thread: toThread(row),
         epochFloor: Number(epochFloor),
-        runs: (JSON.parse(runs as string) as Json[]).map((run) => toRunImage(run, { threadId, inbox })),
+        runs: (JSON.parse(runs as string) as Json[]).map((run) => toRunImage(run, { threadId, inbox, streams })),
         operations: (JSON.parse(operations as string) as Record<string, string | number | null>[]).map(toOperation),
       }
     },
@@ -55,10 +57,16 @@ const imageSql = `
     (SELECT coalesce(json_agg(r ORDER BY r.id), '[]') FROM holdfast.runs r WHERE r.thread = t.id),
     (SELECT coalesce(json_agg(json_build_array(m.run, m.id, m.at, m.checksum, m.kind, m.name, m.payload, m.payload_bytes) ORDER BY m.id), '[]')
        FROM holdfast.runs r JOIN holdfast.inbox m ON m.run = r.id WHERE r.thread = t.id),
-    (SELECT coalesce(json_agg(o ORDER BY o.key), '[]') FROM holdfast.operations o WHERE o.owner = t.owner AND o.thread_id = t.thread_id)
+    (SELECT coalesce(json_agg(o ORDER BY o.key), '[]') FROM holdfast.operations o WHERE o.owner = t.owner AND o.thread_id = t.thread_id),${streamsOfThreadSql}
   FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2`
 
-function toRunImage(json: Json, { threadId, inbox }: { threadId: string; inbox: (string | number | null)[][] }): RunImage {
+interface ImageParts {
+  readonly threadId: string
+  readonly inbox: readonly (string | number | null)[][]
+  readonly streams: readonly [run: number, stream: string, length: number][]
+}
+
+function toRunImage(json: Json, { threadId, inbox, streams }: ImageParts): RunImage {
   const run = runOfJson({ ...json, thread_id: threadId })
   const messages = inbox.filter(([number]) => number === json['id'])
   return {
@@ -70,6 +78,7 @@ function toRunImage(json: Json, { threadId, inbox }: { threadId: string; inbox: 
         { owner: run.owner, runId: run.id },
       ),
     ),
+    streams: streams.filter(([number]) => number === json['id']).map(([, stream, length]) => ({ stream, length })),
   }
 }
 
@@ -86,6 +95,7 @@ export function prepareRestore({ connections, writes, prepare, isDurable }: Rest
     runs: prepare(insertRunsSql).text,
     rest: prepare(insertRestSql).text,
     log: prepare(insertLogSql).text,
+    chunks: prepare(insertChunksSql).text,
     record: prepare('SELECT holdfast.fn_record($1, $2, $3)').text,
   }
 
@@ -116,6 +126,7 @@ export function prepareRestore({ connections, writes, prepare, isDurable }: Rest
     }
     await client.query({ text: sql.runs, values: [thread, JSON.stringify(runRows(whole))] })
     for (const part of parts(logRows(whole))) await client.query({ text: sql.log, values: [thread, `[${part.join(',')}]`] })
+    for (const part of parts(chunkRows(whole))) await client.query({ text: sql.chunks, values: [thread, `[${part.join(',')}]`] })
     await client.query({ text: sql.rest, values: [thread, ...restValues(whole)] })
     await client.query({ text: sql.record, values: [writer.id, writer.batch, 'true'] })
     try {
@@ -147,7 +158,7 @@ function threadValues({ thread, epochFloor }: WholeThread): unknown[] {
 const runColumns = [
   ...['epoch bigint', 'wake_at bigint', 'due_at bigint', 'claims_without_progress bigint', 'input_seq bigint', 'tape_seq bigint'],
   ...['end_seq bigint', 'created_at bigint', 'started_at bigint', 'finished_at bigint', 'version bigint', 'priority bigint'],
-  ...['is_next boolean', 'has_mail boolean', 'status text', 'owner text', 'run_id text', 'workflow text', 'queue text'],
+  ...['last_message bigint', 'is_next boolean', 'status text', 'owner text', 'run_id text', 'workflow text', 'queue text'],
   ...['fingerprint text', 'reason text', 'current_step text', 'wait_key text'],
 ]
 const names = (columns: readonly string[]) => columns.map((column) => column.split(' ')[0]).join(', ')
@@ -159,7 +170,7 @@ const insertRunsSql = `
 
 function runRows({ runs }: WholeThread): Json[] {
   const next = runs.findIndex(({ run }) => !isTerminal(run.status))
-  return runs.map(({ run, waitKey, inbox }, number) => ({
+  return runs.map(({ run, waitKey }, number) => ({
     ...{
       number,
       epoch: run.epoch,
@@ -169,7 +180,7 @@ function runRows({ runs }: WholeThread): Json[] {
     },
     ...{ input_seq: run.inputSeq, tape_seq: run.tapeSeq, end_seq: run.endSeq, created_at: run.createdAt },
     ...{ started_at: run.startedAt, finished_at: run.finishedAt, version: run.version, priority: run.priority },
-    ...{ is_next: number === next, has_mail: inbox.length > 0, status: run.status, owner: run.owner, run_id: run.id },
+    ...{ is_next: number === next, last_message: 0, status: run.status, owner: run.owner, run_id: run.id },
     ...{ workflow: run.workflow, queue: run.queue, fingerprint: run.fingerprint, reason: run.reason },
     ...{ current_step: run.currentStep, wait_key: waitKey },
   }))
@@ -228,7 +239,9 @@ const insertRestSql = `
     INSERT INTO holdfast.inbox (run, at, checksum, kind, name, payload, payload_bytes)
     SELECT r.id, x.at, x.checksum, x.kind, x.name, x.payload, x.payload_bytes
     FROM json_to_recordset($2::json) AS x (${messageColumns.join(', ')}) JOIN holdfast.runs r ON r.thread = $1 AND r.run_id = x.run_id
-    ORDER BY x.number
+    ORDER BY x.number RETURNING run, id
+  ), last_messages AS (
+    UPDATE holdfast.runs r SET last_message = m.id FROM (SELECT run, max(id) AS id FROM messages GROUP BY run) m WHERE r.id = m.run
   ), labels AS (
     INSERT INTO holdfast.labels (thread, seq, label) SELECT $1, seq, label FROM json_to_recordset($3::json) AS x (seq bigint, label text)
   ), snapshots AS (
@@ -263,11 +276,6 @@ function restValues({ thread, runs, checkpoints, snapshots, operations }: WholeT
     })),
   ]
   return rows.map((list) => JSON.stringify(list))
-}
-
-function hexOf(payload: string | Uint8Array | null): string | null {
-  const bytes = bytesOf(payload)
-  return bytes === null ? null : `\\x${Buffer.from(bytes).toString('hex')}`
 }
 
 function* parts(rows: Iterable<string>): Generator<string[]> {

@@ -15,6 +15,7 @@ export function operationJson(owner: string, to: OperationChange, keep: (payload
       return { kind, key, ...keepAs('result', to.result) }
     case 'fail':
     case 'doubt':
+    case 'undo':
       return { kind, key }
     case 'resolve':
       return { kind, key, has_happened: to.hasHappened, resolved_by: to.by, ...keepAs('result', to.result) }

@@ -2,6 +2,7 @@ import type { Change, Committed } from '../../store/change.ts'
 import type { Store } from '../../store/store.ts'
 import { type Answers, hintsOf } from './answers.ts'
 import { checkServer } from './check-server.ts'
+import { prepareReadChunks } from './chunks.ts'
 import { prepareClaim } from './claim.ts'
 import { Clock } from './clock.ts'
 import { commitSql, encodeBatch } from './commit.ts'
@@ -66,6 +67,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const watch = new Watch(connections, schema.name)
   const reads = prepareReads(connections, prepare)
   const images = prepareImages(connections, prepare)
+  const readChunks = prepareReadChunks(connections, prepare)
   const restore = prepareRestore({ connections, writes, prepare, isDurable: isFull })
   const statements = {
     commit: prepare(commitSql),
@@ -166,7 +168,9 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     readLog: reads.readLog,
     readSnapshot: reads.readSnapshot,
     listCheckpoints: reads.listCheckpoints,
+    readChunks,
     readOperation: reads.readOperation,
+    listUnsure: reads.listUnsure,
 
     scanThreads: images.scanThreads,
     readThreadImage: images.readThreadImage,

@@ -13,7 +13,9 @@ import type {
   Thread,
   ThreadKey,
   ThreadQuery,
+  UnsureQuery,
 } from '../../store/store.ts'
+import { readUnsureCursor, unsurePage } from '../../store/unsure-page.ts'
 import { bigintArray, textArray } from './columns.ts'
 import type { Connections, Statement } from './connections.ts'
 import { Gathering } from './gathering.ts'
@@ -162,6 +164,17 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
       const [row] = await read('SELECT to_jsonb(o) FROM holdfast.operations o WHERE o.owner = $1 AND o.key = $2', [owner, key])
       return row?.[0] == null ? null : toOperation(JSON.parse(row[0]) as Parameters<typeof toOperation>[0])
     },
+
+    async listUnsure({ owner, limit, cursor }: UnsureQuery): Promise<{ items: readonly Operation[]; cursor?: string }> {
+      const { intendedAt, key } = readUnsureCursor(cursor)
+      const rows = await read(
+        `SELECT to_jsonb(o) FROM holdfast.operations o WHERE o.owner = $1 AND o.status = 'unsure' AND (o.intended_at, o.key) > ($2, $3)
+           ORDER BY o.intended_at, o.key LIMIT $4`,
+        [owner, intendedAt, key, atLeastZero(limit) + 1],
+      )
+      const operations = rows.map(([json]) => toOperation(JSON.parse(json as string) as Parameters<typeof toOperation>[0]))
+      return unsurePage(operations, atLeastZero(limit))
+    },
   }
 }
 
@@ -195,12 +208,13 @@ function hasColumns(row: Row): boolean {
 
 /** Newest first: one look into the index for each status, or along the thread. */
 function runsQuery(
-  { owner, statuses, threadId, workflow, queue, cursor }: RunQuery,
+  { owner, statuses, threadId, workflow, queue, withoutPrefix, cursor }: RunQuery,
   limit: number,
 ): { sql: string; values: unknown[] } {
   const values: unknown[] = [owner, readCursor(cursor) ?? Number.MAX_SAFE_INTEGER, limit, [...new Set(statuses ?? runStatuses)]]
   const filter = (sql: string, value: string | undefined) => (value === undefined ? '' : `AND ${sql} = $${values.push(value)}`)
-  const filters = `${filter('r.workflow', workflow)} ${filter('r.queue', queue)}`
+  const without = withoutPrefix === undefined ? '' : `AND NOT starts_with(r.workflow, $${values.push(withoutPrefix)})`
+  const filters = `${filter('r.workflow', workflow)} ${filter('r.queue', queue)} ${without}`
   const runs =
     threadId === undefined
       ? `unnest($4::text[]) s(status) CROSS JOIN LATERAL (

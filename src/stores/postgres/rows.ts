@@ -236,6 +236,12 @@ export function bytesOf(payload: Payload | null): Uint8Array | null {
   return payload === null || typeof payload === 'string' ? null : payload
 }
 
+/** Bytes as JSON can carry them to the server. */
+export function hexOf(payload: string | Uint8Array | null): string | null {
+  const bytes = bytesOf(payload)
+  return bytes === null ? null : `\\x${Buffer.from(bytes).toString('hex')}`
+}
+
 export function byteLengthOf(payload: Payload | null): number {
   return payload === null ? 0 : typeof payload === 'string' ? Buffer.byteLength(payload) : payload.byteLength
 }

@@ -1,12 +1,13 @@
 import { createHash } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
 import { applyFunction } from './apply-sql.ts'
+import { appendChunksFunction } from './chunks.ts'
 import { claimFunctions } from './claim-sql.ts'
 import { commitFunction } from './commit-sql.ts'
 import type { Connections, PgClientLike } from './connections.ts'
 import { deleteThreadFunction } from './delete-thread.ts'
 import { toHoldfastError } from './errors.ts'
-import { deliverFunction } from './inbox.ts'
+import { deliverFunctions } from './inbox.ts'
 import { tagFunction } from './reads.ts'
 import { stepFunction } from './step.ts'
 import { settleFunctions } from './writes.ts'
@@ -56,12 +57,12 @@ const migrations: readonly string[] = [
     created_at bigint NOT NULL,
     started_at bigint,
     finished_at bigint,
+    last_message bigint NOT NULL,          -- inbox.id of the latest unread message, 0 for none
     version bigint NOT NULL,
     priority bigint NOT NULL,
     is_suspect boolean NOT NULL GENERATED ALWAYS AS (claims_without_progress >= 2) STORED,
     is_held boolean NOT NULL GENERATED ALWAYS AS (status = 'running') STORED,
     is_next boolean NOT NULL,
-    has_mail boolean NOT NULL,
     status text COLLATE "C" NOT NULL,
     owner text COLLATE "C" NOT NULL,
     run_id text COLLATE "C" NOT NULL,
@@ -130,6 +131,7 @@ const migrations: readonly string[] = [
   ) WITH (fillfactor = 80);
   CREATE INDEX operations_by_thread ON holdfast.operations (owner, thread_id);
   CREATE INDEX operations_intended ON holdfast.operations (run) WHERE status = 'intended';
+  CREATE INDEX operations_unsure ON holdfast.operations (owner, intended_at, key) WHERE status = 'unsure';
 
   CREATE TABLE holdfast.inbox (
     id bigint GENERATED ALWAYS AS IDENTITY,
@@ -142,6 +144,22 @@ const migrations: readonly string[] = [
     payload_bytes bytea,
     PRIMARY KEY (run, id)
   );
+
+  CREATE TABLE holdfast.chunks (
+    run bigint NOT NULL,
+    first bigint NOT NULL,                 -- offset of the first chunk
+    size bigint NOT NULL,
+    checksum bigint NOT NULL,
+    tape bigint NOT NULL,
+    count integer NOT NULL,
+    attempt integer NOT NULL,
+    stream text COLLATE "C" NOT NULL,
+    step text COLLATE "C",
+    payload text COLLATE "C",              -- without payload: what this writer wrote before is void
+    payload_bytes bytea,
+    PRIMARY KEY (run, stream, first)
+  );
+  CREATE INDEX chunks_void ON holdfast.chunks (run, stream, first) WHERE payload IS NULL AND payload_bytes IS NULL;
 
   CREATE TABLE holdfast.labels (
     thread bigint NOT NULL,
@@ -167,11 +185,12 @@ export const schemaVersion = migrations.length
 /** Functions are not migrated: each version of the library has its own beside the others, for upgrades without downtime. */
 const functionsSql = [
   settleFunctions,
+  appendChunksFunction,
   applyFunction,
   commitFunction,
   stepFunction,
   ...claimFunctions,
-  deliverFunction,
+  ...deliverFunctions,
   deleteThreadFunction,
   tagFunction,
 ]

@@ -117,12 +117,13 @@ function endsGroup(run: RunChange | undefined): boolean {
   return run !== undefined && ((run.status !== undefined && run.status !== 'running') || run.uncountClaim === true)
 }
 
-/** The threads and runs that a change is about. */
+/** The threads and runs that a change is about, and the runs that it delivers to. */
 function namesOf(change: Change): string[] {
   const names = [`t${change.owner.length}:${change.owner}${change.threadId}`]
   if (change.runId !== null) names.push(`r${change.owner.length}:${change.owner}${change.runId}`)
   for (const { owner, threadId, id } of change.creates ?? [])
     names.push(`t${owner.length}:${owner}${threadId}`, `r${owner.length}:${owner}${id}`)
+  for (const { owner, runId } of change.delivers ?? []) names.push(`r${owner.length}:${owner}${runId}`)
   return names
 }
 
@@ -146,8 +147,9 @@ function isOf(place: LeasePlace, { owner, threadId, runId }: Change): boolean {
   return place.runId === runId && place.threadId === threadId && place.owner === owner
 }
 
-function isHeldKind({ creates, operation, label, readMessages, run, guard }: Change): boolean {
-  if (creates !== undefined || operation !== undefined || label !== undefined || readMessages !== undefined) return false
+function isHeldKind({ creates, operation, label, readMessages, delivers, chunks, run, guard }: Change): boolean {
+  if (creates !== undefined || operation !== undefined || label !== undefined) return false
+  if (readMessages !== undefined || delivers !== undefined || chunks !== undefined) return false
   return run?.waitKey === undefined && guard.kind === 'lease' && Number.isSafeInteger(guard.epoch)
 }
 
@@ -163,6 +165,8 @@ function isStart({
   snapshot,
   stateVersion,
   readMessages,
+  delivers,
+  chunks,
 }: Change): boolean {
   if (guard.kind !== 'none' || runId !== null || events.length > 0 || creates?.length !== 1) return false
   if (
@@ -170,7 +174,9 @@ function isStart({
     operation !== undefined ||
     snapshot !== undefined ||
     stateVersion !== undefined ||
-    readMessages !== undefined
+    readMessages !== undefined ||
+    delivers !== undefined ||
+    chunks !== undefined
   )
     return false
   const [create] = creates

@@ -1,7 +1,7 @@
 import { recordChecksum } from '../../model/checksum.ts'
 import type { NewEvent } from '../../model/event.ts'
 import type { Change } from '../../store/change.ts'
-import type { Answers } from './answers.ts'
+import { type Answers, isMail } from './answers.ts'
 import { flagsOf } from './held-columns.ts'
 import type { LeasePlace, Leases } from './leases.ts'
 import { byteLengthOf } from './rows.ts'
@@ -35,15 +35,15 @@ CREATE OR REPLACE FUNCTION holdfast.fn_step(
 AS $$
 DECLARE
   v_now bigint := ${nowSql};
-  v_before bigint; v_has_mail boolean; v_is_moved boolean; v_answer text;
+  v_before bigint; v_last bigint; v_is_moved boolean; v_answer text;
 BEGIN
   ${durableSql}
   UPDATE holdfast.threads t SET head_seq = t.head_seq + p_count WHERE t.id = p_thread RETURNING t.head_seq - p_count INTO v_before;
-  SELECT r.has_mail, ${rowChanges({ flags: 'p_flags', step: 'p_step', leaseMs: 'p_lease_ms' })} INTO v_has_mail, v_is_moved FROM holdfast.runs r
+  SELECT r.last_message, ${rowChanges({ flags: 'p_flags', step: 'p_step', leaseMs: 'p_lease_ms' })} INTO v_last, v_is_moved FROM holdfast.runs r
     WHERE r.id = p_run AND r.epoch = p_epoch AND r.lease_id = p_lease;
   IF NOT FOUND THEN
     UPDATE holdfast.threads t SET head_seq = v_before WHERE t.id = p_thread;
-    RETURN '{"now":' || v_now || ',"before":[-1],"mail":[]}';
+    RETURN '{"now":' || v_now || ',"before":[-1]}';
   END IF;
   IF v_is_moved THEN
     UPDATE holdfast.runs r SET
@@ -58,7 +58,7 @@ BEGIN
   ELSE
     ${insertEvents} ${eventRow(1)}, ${eventRow(2)};
   END IF;
-  v_answer := '{"now":' || v_now || ',"before":[' || v_before || '],"mail":[' || CASE WHEN v_has_mail THEN '1' ELSE '' END || ']}';
+  v_answer := '{"now":' || v_now || ',"before":[' || v_before || '],"last":' || v_last || '}';
   UPDATE holdfast.writers w SET batch = p_batch, at = v_now - p_offset, answer = v_answer WHERE w.id = p_writer AND w.batch < p_batch;
   IF NOT FOUND THEN PERFORM holdfast.fn_record(p_writer, p_batch, v_answer); END IF;
   RETURN v_answer;
@@ -91,13 +91,20 @@ export function readStepAnswer(text: string, change: Change, leases: Leases): An
   const {
     now,
     before: [before = -1],
-    mail,
-  } = JSON.parse(text) as { now: number; before: number[]; mail: number[] }
+    last = 0,
+  } = JSON.parse(text) as { now: number; before: number[]; last?: number }
   if (before >= 0) {
     return {
       now,
       answers: [
-        { ok: true, firstSeq: before + 1, lastSeq: before + change.events.length, now, created: [], hasMail: mail.length > 0 },
+        {
+          ok: true,
+          firstSeq: before + 1,
+          lastSeq: before + change.events.length,
+          now,
+          created: [],
+          hasMail: isMail(last, change),
+        },
       ],
     }
   }
@@ -105,9 +112,11 @@ export function readStepAnswer(text: string, change: Change, leases: Leases): An
   return { now, answers: [{ ok: false, refusal: 'lease_lost' }] }
 }
 
-function isLoneStep({ events, run, creates, operation, snapshot, stateVersion, label, readMessages }: Change): boolean {
+function isLoneStep(change: Change): boolean {
+  const { events, run, creates, operation, snapshot, stateVersion, label, readMessages, delivers, chunks } = change
   if (events.length === 0 || events.length > 2 || creates !== undefined || operation !== undefined) return false
-  if (snapshot !== undefined || stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
+  if (snapshot !== undefined || stateVersion !== undefined || label !== undefined) return false
+  if (readMessages !== undefined || delivers !== undefined || chunks !== undefined) return false
   if (events.some(({ payload, patch }) => payload instanceof Uint8Array || patch instanceof Uint8Array)) return false
   if (run === undefined) return true
   const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined

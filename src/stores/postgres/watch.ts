@@ -12,7 +12,7 @@ const maxNotifications = 4
 /**
  * Tells subscribers what changed: this process's writes at once and by name, those of others by LISTEN.
  *
- * Others are told what they may have to act on: a run that became claimable, mail, a deleted thread. Steps are not announced; whoever
+ * Others are told what they may have to act on: a run that became claimable, mail, chunks of a stream, a deleted thread. Steps are not announced; whoever
  * watches them looks by himself. Announcements are gathered while one is on its way and sent on a connection of their own, after
  * the commit and outside of it: NOTIFY takes a lock of the whole server, which inside a commit would be held over its flush.
  */
@@ -51,8 +51,9 @@ export class Watch {
   tell(hints: readonly Hint[]): void {
     for (const hint of hints) {
       this.#tellHere(hint)
-      if (isForOthers(hint) && this.#state !== 'closed')
-        this.#outbox.set(JSON.stringify([hint.owner, hint.runId ?? hint.threadId]), hint)
+      if (!isForOthers(hint) || this.#state === 'closed') continue
+      const key = JSON.stringify([hint.owner, hint.runId ?? hint.threadId])
+      this.#outbox.set(key, { ...this.#outbox.get(key), ...hint })
     }
     if (this.#outbox.size > 0 && !this.#isSending) void this.#send()
   }
@@ -104,8 +105,9 @@ export class Watch {
   #pack(hints: readonly Hint[], sender = this.#self): string[] {
     const payloads: string[] = []
     let payload = sender
-    for (const { owner, threadId, runId, isClaimable, hasMail } of hints) {
-      const packed = ` ${encodeURIComponent(JSON.stringify([owner, threadId, runId ?? 0, (isClaimable === true ? 1 : 0) + (hasMail === true ? 2 : 0)]))}`
+    for (const hint of hints) {
+      const { owner, threadId, runId } = hint
+      const packed = ` ${encodeURIComponent(JSON.stringify([owner, threadId ?? 0, runId ?? 0, flagsOf(hint)]))}`
       if (payload.length + packed.length > maxBytes) {
         payloads.push(payload)
         if (payloads.length === maxNotifications) return payloads
@@ -169,9 +171,15 @@ export class Watch {
     if (sender === this.#self) return
     for (const text of packed) {
       try {
-        const [owner, threadId, runId, flags] = JSON.parse(decodeURIComponent(text)) as [string, string, string | 0, number]
-        const named = runId === 0 ? { owner, threadId } : { owner, threadId, runId }
-        this.#tellHere({ ...named, ...(flags & 1 ? { isClaimable: true } : {}), ...(flags & 2 ? { hasMail: true } : {}) })
+        const [owner, threadId, runId, flags] = JSON.parse(decodeURIComponent(text)) as [string, string | 0, string | 0, number]
+        this.#tellHere({
+          owner,
+          ...(threadId === 0 ? {} : { threadId }),
+          ...(runId === 0 ? {} : { runId }),
+          ...(flags & 1 ? { isClaimable: true } : {}),
+          ...(flags & 2 ? { hasMail: true } : {}),
+          ...(flags & 4 ? { hasChunks: true } : {}),
+        })
       } catch {
         // The echo of another, or a later version's.
       }
@@ -186,6 +194,10 @@ export class Watch {
   }
 }
 
-function isForOthers({ isClaimable, hasMail }: Hint): boolean {
-  return isClaimable === true || hasMail === true
+function isForOthers(hint: Hint): boolean {
+  return flagsOf(hint) > 0
+}
+
+function flagsOf({ isClaimable, hasMail, hasChunks }: Hint): number {
+  return (isClaimable === true ? 1 : 0) + (hasMail === true ? 2 : 0) + (hasChunks === true ? 4 : 0)
 }

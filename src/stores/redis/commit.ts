@@ -1,13 +1,16 @@
 import type { Run } from '../../model/run.ts'
 import type { Change, Committed, NewRun, OperationChange, Refusal, RunChange } from '../../store/change.ts'
-import type { Hint } from '../../store/store.ts'
+import type { Hint, NewMessage } from '../../store/store.ts'
+import { packChunks } from './chunks.ts'
 import type { Connection, Reply } from './connection.ts'
 import { partlyWrittenError } from './errors.ts'
 import { laneOf, pairOf } from './keys.ts'
 import { type Fields, Packer, packFields, refuseTooLarge } from './pack.ts'
 import {
   marked,
+  messageChecksum,
   packEvents,
+  packMessage,
   packOperationPayload,
   packPayload,
   type Row,
@@ -66,12 +69,15 @@ export function addHints(hints: Hint[], change: Change, answer: Committed | unde
   if (answer?.ok !== true) return
   hints.push(hintOf(change))
   for (const { run, isNew } of answer.created) if (isNew) hints.push(hintOfRun(run))
+  if (change.delivers !== undefined) hints.push(...change.delivers.map(hintOfMail))
 }
 
 /** What others may be waiting for, said before the change is written: for a batch that is told of in the same call. */
 export function expectedHintsOf(change: Change): Hint[] {
-  if (change.creates !== undefined) return [hintOf(change), ...change.creates.map(hintOfRun)]
-  return isUrgent(change) ? [hintOf(change)] : []
+  const { creates, delivers } = change
+  const own = creates !== undefined || isUrgent(change) ? [hintOf(change)] : []
+  if (creates === undefined && delivers === undefined) return own
+  return [...own, ...(creates ?? []).map(hintOfRun), ...(delivers ?? []).map(hintOfMail)]
 }
 
 function isUrgent({ run, operation }: Change): boolean {
@@ -82,6 +88,8 @@ function isUrgent({ run, operation }: Change): boolean {
 
 function hintOf(change: Change): Hint {
   const { owner, threadId, runId } = change
+  if (change.chunks !== undefined && runId !== null)
+    return { owner, threadId, runId, hasChunks: true, ...(isUrgent(change) && { isClaimable: true }) }
   if (isUrgent(change))
     return runId === null ? { owner, threadId, isClaimable: true } : { owner, threadId, runId, isClaimable: true }
   return runId === null ? { owner, threadId } : { owner, threadId, runId }
@@ -91,10 +99,17 @@ function hintOfRun({ owner, id, threadId }: Pick<NewRun | Run, 'owner' | 'id' | 
   return { owner, threadId, runId: id, isClaimable: true }
 }
 
-function isPlainStep({ guard, runId, creates, operation, snapshot, stateVersion, label, readMessages, run }: Change): boolean {
+/** Whether it waits, or is there at all, is not worth an answer: who hears of it looks. */
+function hintOfMail({ owner, runId }: NewMessage): Hint {
+  return { owner, runId, hasMail: true, isClaimable: true }
+}
+
+function isPlainStep(change: Change): boolean {
+  const { guard, runId, creates, operation, snapshot, stateVersion, label, readMessages, delivers, chunks, run } = change
   if (guard.kind !== 'lease' || runId === null) return false
   if (creates !== undefined || operation !== undefined || snapshot !== undefined) return false
   if (stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
+  if (delivers !== undefined || chunks !== undefined) return false
   if (run === undefined) return true
   const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined
   return isStill && run.hasNewInput !== true && run.setsEnd === undefined
@@ -102,9 +117,9 @@ function isPlainStep({ guard, runId, creates, operation, snapshot, stateVersion,
 
 /** In the form that `plain` in scripts/commit.ts reads. */
 function packPlainStep(packer: Packer, change: Change): void {
-  const { owner, threadId, runId, guard, events, run } = change
+  const { owner, threadId, runId, guard, events, run, mailSeen = 0 } = change
   if (guard.kind !== 'lease' || runId === null) return
-  packer.array(9 + 2 * events.length).number(1)
+  packer.array(10 + 2 * events.length).number(1)
   const pair = pairOf(owner, runId)
   packer.text(pair).text(runId === threadId ? pair : pairOf(owner, threadId))
   packer.text(String(guard.epoch)).text(guard.leaseId)
@@ -113,13 +128,14 @@ function packPlainStep(packer: Packer, change: Change): void {
   packer.number(run?.hasProgress === true ? 1 : run?.uncountClaim === true ? 2 : 0)
   if (run?.leaseMs === undefined) packer.boolean(false)
   else packer.number(Math.round(run.leaseMs))
-  packer.boolean(run?.startsTape === true)
+  packer.boolean(run?.startsTape === true).number(mailSeen)
   packEvents(packer, events, change)
 }
 
 /** In the form that `judge_and_write` in scripts/commit.ts reads: what the change does not have is left out. */
 function packChange(packer: Packer, change: Change): void {
   const { owner, threadId, runId, guard, events, run, creates, operation, snapshot, stateVersion, readMessages } = change
+  const { mailSeen, delivers, chunks } = change
   const label = change.isCheckpoint && events.length > 0 ? change.label : undefined
   const fields: Fields = [
     ['thread', () => packer.text(pairOf(owner, threadId))],
@@ -127,6 +143,8 @@ function packChange(packer: Packer, change: Change): void {
     ['guard', () => packer.text(guard.kind)],
     ['events', () => packEvents(packer.array(2 * events.length), events, change)],
   ]
+  if (runId !== null && chunks !== undefined && chunks.length > 0)
+    fields.push(['chunks', () => packChunks(packer, chunks, { owner, runId })])
   if (runId !== null) fields.push(['run', () => packer.text(pairOf(owner, runId))])
   if (guard.kind === 'lease' || guard.kind === 'run') fields.push(['epoch', () => packer.text(String(guard.epoch))])
   if (guard.kind === 'lease') fields.push(['lease', () => packer.text(guard.leaseId)])
@@ -151,7 +169,16 @@ function packChange(packer: Packer, change: Change): void {
       },
     ])
   }
+  if (mailSeen !== undefined) fields.push(['seen', () => packer.number(mailSeen)])
+  if (delivers !== undefined) fields.push(['delivers', () => packMessages(packer, delivers)])
   packFields(packer, fields)
+}
+
+function packMessages(packer: Packer, messages: readonly NewMessage[]): void {
+  packer.array(messages.length)
+  for (const message of messages) {
+    packer.array(3).text(pairOf(message.owner, message.runId)).number(messageChecksum(message)).bytes(packMessage(message))
+  }
 }
 
 function packRunChange(packer: Packer, run: RunChange, owner: string): void {

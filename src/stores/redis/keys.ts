@@ -16,8 +16,12 @@ import { HoldfastError } from '../../model/errors.ts'
  *   labels:<thread>         hash    `L<label>` → position and `S<position>` → label
  *   run:<run>               hash    its row (rows.ts)
  *   inbox:<run>             hash    message id → message
+ *   streams:<run>           hash    stream → its length
+ *   chunks:<stream>         zset    records by their first offset (chunks.ts); a stream is `<bytes of run>:<run><name>`
+ *   voids:<stream>          zset    those among them that say that others are void
  *   intents:<run>           set     operations that it left intended
  *   operation:<operation>   hash    its row (rows.ts)
+ *   unsure                  zset    operations that a person has to decide about, of all owners, by when they were opened
  *   waiting:<operation>     set     runs that wait for it
  *   lanes                   set     names of the lanes that hold a run
  *   lane:<lane>             zset    heads of lines, by the time from which they may be taken: a due time, or the end of a lease
@@ -25,7 +29,7 @@ import { HoldfastError } from '../../model/errors.ts'
  *   owner-threads:<owner>   zset    by number, without tombstones
  *   threads                 zset    of all owners, by number, with tombstones
  *   answer:<sender>:<slot>  string  the last write of a sender and its answer; expires (connection.ts)
- *   restoring:<random>:…    list, zset  log and snapshots on their way in; expire (moving.ts)
+ *   restoring:<random>:…    list, zset  log, snapshots and streams on their way in; expire (moving.ts)
  *
  * A lane is one workflow, version, queue and priority, over threads of one state version, for runs of one kind:
  * `<state version>:<kind>:<priority>:<version>:<bytes of workflow>:<workflow><queue>`. Kinds are `-`, `s` for suspects, and of runs that

@@ -2,8 +2,9 @@ import { randomBytes } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Operation } from '../../model/operation.ts'
 import { isTerminal } from '../../model/run.ts'
-import type { RunImage, ThreadImage, WholeThread } from '../../store/moving.ts'
+import type { RunChunks, RunImage, ThreadImage, WholeThread } from '../../store/moving.ts'
 import type { ThreadKey } from '../../store/store.ts'
+import { chunksEntryOf, toStreams } from './chunks.ts'
 import type { Connection, Reply } from './connection.ts'
 import { toMessages } from './inbox.ts'
 import { laneOf, pairOf, splitPair } from './keys.ts'
@@ -42,7 +43,7 @@ export async function readThreadImage(connection: Connection, { owner, threadId 
 }
 
 /**
- * Log and snapshots go up in parts, under keys that expire; then one call judges, writes the rest and gives them their names. Until
+ * Log, snapshots and streams go up in parts, under keys that expire; then one call judges, writes the rest and gives them their names. Until
  * then nothing of the thread is there, and what a crash leaves behind goes away by itself.
  */
 export async function restoreThread(connection: Connection, whole: WholeThread, publication: string) {
@@ -52,12 +53,41 @@ export async function restoreThread(connection: Connection, whole: WholeThread, 
   const { thread, log, snapshots } = whole
   await stage(connection, [staged.log, 'RPUSH'], log, (record) => [entryOf(record, thread, bytesAt.get(record.seq) ?? 0)])
   await stage(connection, [staged.snapshots, 'ZADD'], snapshots, (one) => [String(one.seq), snapshotEntryOf(one, thread)])
-  const answer = await connection.once(restoreThreadScript, 0, [publication, packWhole(whole, staged)])
+  const streams = stagedStreams(whole, staging)
+  for (const { chunks, voids, records } of streams) {
+    const entryAt = (one: RunChunks) => [String(one.offset), chunksEntryOf(thread.owner, one)]
+    await stage(connection, [chunks, 'ZADD'], records, entryAt)
+    await stage(connection, [voids, 'ZADD'], records.filter(isMark), entryAt)
+  }
+  const answer = await connection.once(restoreThreadScript, 0, [publication, packWhole(whole, { ...staged, streams })])
   if (answer === -1) {
     const text = `Thread "${thread.threadId}" was on its way into the store for more than an hour; nothing of it was written. Restore it again.`
     throw new HoldfastError('store_unavailable', text, { retryable: true, details: { threadId: thread.threadId } })
   }
   return answer === 1 ? ({ ok: true } as const) : ({ ok: false, refusal: 'conflict' } as const)
+}
+
+/** The records of one stream, and the keys under which they wait to be restored. */
+interface StagedStream {
+  readonly chunks: string
+  readonly voids: string
+  readonly records: RunChunks[]
+}
+
+function stagedStreams({ chunks }: WholeThread, staging: string): StagedStream[] {
+  const streams = new Map<string, StagedStream>()
+  for (const record of chunks) {
+    const key = JSON.stringify([record.runId, record.stream])
+    const number = streams.size
+    const stream = streams.get(key) ?? { chunks: `${staging}:chunks:${number}`, voids: `${staging}:voids:${number}`, records: [] }
+    stream.records.push(record)
+    streams.set(key, stream)
+  }
+  return [...streams.values()]
+}
+
+function isMark({ payload }: RunChunks): boolean {
+  return payload === null
 }
 
 async function stage<Item>(
@@ -79,8 +109,14 @@ async function stage<Item>(
   }
 }
 
+interface Staged {
+  readonly log: string
+  readonly snapshots: string
+  readonly streams: readonly StagedStream[]
+}
+
 /** In the form that `restoreThreadScript` reads. */
-function packWhole(whole: WholeThread, staged: { readonly log: string; readonly snapshots: string }): Buffer {
+function packWhole(whole: WholeThread, staged: Staged): Buffer {
   const { thread, runs, operations, checkpoints, log, snapshots } = whole
   const { owner, threadId } = thread
   const labels = checkpoints.filter(({ label }) => label !== null)
@@ -106,11 +142,25 @@ function packWhole(whole: WholeThread, staged: { readonly log: string; readonly 
           labels.map(({ seq, label }) => [label as string, () => packer.text(String(seq))]),
         ),
     ],
+    ['streams', () => packEach(packer, staged.streams, (one) => packStream(packer, one, owner))],
     ['runs', () => packEach(packer, runs, (one) => packRun(packer, one, { thread, isIntending: intending.has(one.run.id) }))],
     ['operations', () => packEach(packer, operations, (one) => packOperation(packer, one, intents.includes(one)))],
   ])
   refuseTooLarge(`What belongs to thread "${threadId}" besides its log`, packer)
   return packer.end()
+}
+
+function packStream(packer: Packer, { chunks, voids, records }: StagedStream, owner: string): void {
+  const last = records.at(-1) as RunChunks
+  packFields(packer, [
+    ['run', () => packer.text(pairOf(owner, last.runId))],
+    ['stream', () => packer.text(last.stream)],
+    ['length', () => packer.number(last.offset + last.size)],
+    ['chunks', () => packer.text(chunks)],
+    ['voids', () => packer.text(voids)],
+    ['records', () => packer.number(records.length)],
+    ['marks', () => packer.number(records.filter(isMark).length)],
+  ])
 }
 
 function packEach<Item>(packer: Packer, items: readonly Item[], pack: (item: Item) => void): void {
@@ -152,7 +202,7 @@ function packRun(packer: Packer, image: RunImage, { thread, isIntending }: RunPl
       () =>
         packRow(packer, {
           ...{ epoch: run.epoch, lease: run.leaseId, thread: pairOf(run.owner, run.threadId), base: thread.baseSeq },
-          ...{ mail: inbox.length, claims: run.claimsWithoutProgress, step: marked(run.currentStep), until: run.leaseUntil },
+          ...{ mail: 0, claims: run.claimsWithoutProgress, step: marked(run.currentStep), until: run.leaseUntil },
           ...{ status: run.status, number: 0, lane: laneOf(run), due: run.dueAt, wait, intends: isIntending ? 1 : '' },
           ...{ reason: run.reason, holder: run.leaseHolder, input: run.inputSeq, tape: run.tapeSeq, end: run.endSeq },
           ...{ fingerprint: run.fingerprint, created: run.createdAt, started: run.startedAt, finished: run.finishedAt },
@@ -173,6 +223,7 @@ function packOperation(packer: Packer, operation: Operation, isIntent: boolean):
   packFields(packer, [
     ['operation', () => packer.text(pairOf(owner, key))],
     ['intended_by', () => (isIntent ? packer.text(run) : packer.boolean(false))],
+    ['unsure_since', () => (status === 'unsure' ? packer.text(String(intendedAt)) : packer.boolean(false))],
     [
       'row',
       () => {
@@ -200,13 +251,14 @@ function packOperation(packer: Packer, operation: Operation, isIntent: boolean):
   ])
 }
 
-function readRunImage([pair, row, wait, inbox]: readonly Reply[]): RunImage {
+function readRunImage([pair, row, wait, inbox, streams]: readonly Reply[]): RunImage {
   const { run } = toRun(String(pair), readRow(row as Reply) as Row)
   const waitKey = String(wait)
   return {
     run,
     waitKey: waitKey === '' ? null : splitPair(waitKey).id,
     inbox: toMessages(inbox as readonly Buffer[], { owner: run.owner, runId: run.id }),
+    streams: toStreams(streams as Reply),
   }
 }
 

@@ -13,15 +13,18 @@ import type {
   Thread,
   ThreadKey,
   ThreadQuery,
+  UnsureQuery,
 } from '../../store/store.ts'
+import { compareUnsure, readUnsureCursor, unsurePage } from '../../store/unsure-page.ts'
 import type { Connection, Reply } from './connection.ts'
 import type { GatheredReads } from './gathered-reads.ts'
-import { pairOf } from './keys.ts'
+import { pairOf, splitPair } from './keys.ts'
 import { Packer } from './pack.ts'
 import { readRow, type StoredRecord, toOperation, toRecord, toRun, toSnapshot, toThread } from './rows.ts'
 import {
   listRunsScript,
   listThreadsScript,
+  listUnsureScript,
   readLabelScript,
   readLogScript,
   readOperationScript,
@@ -51,6 +54,28 @@ export async function readOperation(
   { owner, key }: { readonly owner: string; readonly key: string },
 ): Promise<Operation | null> {
   return toOperation({ owner, key }, await connection.repeat(readOperationScript, pairOf(owner, key)))
+}
+
+/** They are few, so those of other owners are passed over. */
+const unsurePieceSize = 200
+
+export async function listUnsure(
+  connection: Connection,
+  { owner, limit, cursor }: UnsureQuery,
+): Promise<{ items: readonly Operation[]; cursor?: string }> {
+  const last = readUnsureCursor(cursor)
+  const found: Operation[] = []
+  for (let skipped = 0; found.length <= limit; skipped += unsurePieceSize) {
+    const asked = [String(last.intendedAt), String(skipped), String(unsurePieceSize)] as const
+    const reply = (await connection.repeat(listUnsureScript, ...asked)) as readonly Reply[]
+    for (let i = 0; i < reply.length; i += 2) {
+      const place = splitPair(String(reply[i]))
+      const operation = place.owner === owner ? toOperation({ owner, key: place.id }, reply[i + 1] as Reply) : null
+      if (operation !== null && compareUnsure(operation, last) > 0) found.push(operation)
+    }
+    if (reply.length < 2 * unsurePieceSize) break
+  }
+  return unsurePage(found, limit)
 }
 
 export async function readSnapshot(
@@ -255,17 +280,17 @@ function showRecord(record: LogRecord, { runId, patchesOnly }: LogQuery): LogRec
   return isPatchAlone ? { ...record, payload: null } : record
 }
 
-function packFilter({ workflow, queue, statuses }: RunQuery): Buffer {
-  const packer = new Packer(128).array(3)
-  for (const name of [workflow, queue]) {
-    if (name === undefined) packer.boolean(false)
-    else packer.text(name)
-  }
+function packFilter({ workflow, queue, statuses, withoutPrefix }: RunQuery): Buffer {
+  const packer = new Packer(128).array(4)
+  const text = (value: string | undefined) => (value === undefined ? packer.boolean(false) : packer.text(value))
+  text(workflow)
+  text(queue)
   if (statuses === undefined) packer.boolean(false)
   else {
     packer.array(statuses.length)
     for (const status of statuses) packer.text(status)
   }
+  text(withoutPrefix)
   return packer.end()
 }
 

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Hint, Store } from '../../store/store.ts'
+import { readChunks } from './chunks.ts'
 import { claim, renew } from './claim.ts'
 import { addHints, commit, expectedHintsOf } from './commit.ts'
 import { Connection, type Patience } from './connection.ts'
@@ -16,6 +17,7 @@ import {
   listCheckpoints,
   listRuns,
   listThreads,
+  listUnsure,
   readLog,
   readOperation,
   readRecord,
@@ -138,7 +140,9 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
     readLog: (query) => (isForOne(query) ? readRecord(entries, query) : readLog(connection, query)),
     readSnapshot: (query) => readSnapshot(connection, query),
     listCheckpoints: (query) => listCheckpoints(connection, query),
+    readChunks: (query) => readChunks(connection, query),
     readOperation: (key) => readOperation(connection, key),
+    listUnsure: (query) => listUnsure(connection, query),
 
     subscribe: (listener) => watch.subscribe(listener),
 

@@ -185,7 +185,7 @@ function parseHeader(text: string, what: string): Header {
   throw new HoldfastError('corrupt_record', `${what} is damaged.`)
 }
 
-function lengthOf(payload: Payload | null): number | null {
+export function lengthOf(payload: Payload | null): number | null {
   if (payload === null) return null
   return typeof payload === 'string' ? Buffer.byteLength(payload) : -payload.byteLength - 1
 }
@@ -194,7 +194,7 @@ function bytesOf(length: number | null): number {
   return length === null ? 0 : length < 0 ? -length - 1 : length
 }
 
-function readPayload(entry: Buffer, start: number, length: number | null): Payload | null {
+export function readPayload(entry: Buffer, start: number, length: number | null): Payload | null {
   if (length === null) return null
   const end = start + bytesOf(length)
   return length < 0 ? copyBytes(entry, start, end) : entry.toString('utf8', start, end)

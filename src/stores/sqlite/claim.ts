@@ -156,7 +156,7 @@ export function prepareClaim(db: Database, commit: Commit) {
   const extend = prepare(
     db,
     `UPDATE holdfast_runs SET lease_until = ?, claim_at = CASE WHEN claim_at IS NULL THEN NULL ELSE ? END
-     WHERE owner = ? AND run_id = ? AND epoch = ? AND lease_id = ? RETURNING has_mail`,
+     WHERE owner = ? AND run_id = ? AND epoch = ? AND lease_id = ? RETURNING last_message`,
   )
 
   // Asking for random bytes takes as long as taking a run does: they are fetched for many leases at a time, and used once.
@@ -205,7 +205,7 @@ export function prepareClaim(db: Database, commit: Commit) {
       input,
       thread: toThread(thread),
       takenFrom: isAbandoned ? { holder: before.holder ?? '', why, leaseUntil: before.lease_until ?? now } : null,
-      hasMail: before.has_mail === 1,
+      hasMail: before.last_message > 0,
       now,
     }
   }
@@ -235,8 +235,8 @@ export function prepareClaim(db: Database, commit: Commit) {
   function renew({ leaseMs, leases }: RenewRequest, now: number): Renewed[] {
     const leaseUntil = now + leaseMs
     return leases.map(({ owner, runId, epoch, leaseId }) => {
-      const held = extend.get(leaseUntil, leaseUntil, owner, runId, epoch, leaseId) as { has_mail: number } | undefined
-      return { owner, runId, isHeld: held !== undefined, hasMail: held?.has_mail === 1 }
+      const held = extend.get(leaseUntil, leaseUntil, owner, runId, epoch, leaseId) as { last_message: number } | undefined
+      return { owner, runId, isHeld: held !== undefined, hasMail: held !== undefined && held.last_message > 0 }
     })
   }
 

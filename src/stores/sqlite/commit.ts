@@ -1,7 +1,9 @@
 import { isTerminal } from '../../model/run.ts'
 import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../store/change.ts'
 import type { Hint } from '../../store/store.ts'
+import { prepareChunks } from './chunks.ts'
 import { type Database, prepare } from './connection.ts'
+import { prepareDeliver } from './inbox.ts'
 import { prepareLine } from './line.ts'
 import { type Append, type Head, prepareAppend } from './log.ts'
 import { dueBy, prepareOperations } from './operations.ts'
@@ -28,6 +30,8 @@ export function prepareCommit(db: Database) {
   const runs = prepareRuns(db)
   const threads = prepareThreads(db)
   const unread = prepareUnread(db)
+  const deliver = prepareDeliver(db, line)
+  const chunks = prepareChunks(db)
 
   /** `hints` collects what to tell subscribers after the flush. */
   function apply(change: Change, now: number, hints: Hint[]): Committed {
@@ -99,9 +103,11 @@ export function prepareCommit(db: Database) {
       writeState(change, thread, positions.lastSeq)
     }
     const hasWoken = operations.apply(change, now)
-    const hasMail = run === undefined ? false : unread.settle(run, change.readMessages)
+    const lastMessage = run === undefined ? 0 : unread.settle(run, change.readMessages)
     if (run !== undefined && change.run !== undefined)
-      changeRun(run, { change, to: change.run, positions, firstId, hasMail, now })
+      changeRun(run, { change, to: change.run, positions, firstId, hasMail: isMail(lastMessage, change), now })
+
+    if (run !== undefined && change.chunks !== undefined) chunks.append(run, change.chunks)
 
     const isClaimable = hasWoken || (run !== undefined && change.run?.status !== undefined)
     hints.push({
@@ -109,12 +115,21 @@ export function prepareCommit(db: Database) {
       threadId,
       ...(change.runId === null ? {} : { runId: change.runId }),
       ...(isClaimable ? { isClaimable } : {}),
+      ...(change.chunks === undefined ? {} : { hasChunks: true }),
     })
     const created = (change.creates ?? []).map((create) => createRun(create, now, hints))
+    const hasMail = isMail(deliverAll(change, { run, lastMessage, now, hints }), change)
     // A run created on this thread has moved its head; a change with events answers with their positions.
     const isHeadMoved = events.length === 0 && created.some(({ isNew }) => isNew)
     const lastSeq = isHeadMoved ? (threads.find(owner, threadId)?.head_seq ?? 0) : positions.lastSeq
     return { ok: true, firstSeq: events.length > 0 ? positions.firstSeq : lastSeq, lastSeq, now, created, hasMail }
+  }
+
+  /** Returns the latest message of the change's own run, which may be one of these. */
+  function deliverAll(change: Change, { run, lastMessage, now, hints }: Delivery): number {
+    if (change.delivers === undefined) return lastMessage
+    for (const message of change.delivers) deliver(message, now, hints)
+    return run === undefined ? 0 : unread.lastOf(run)
   }
 
   function writeState(change: Change, thread: ThreadRow, seq: number): void {
@@ -188,6 +203,8 @@ export function prepareCommit(db: Database) {
     log,
     runs,
     threads,
+    deliver,
+    chunks,
     rememberLease: step.remember,
     line,
     operations,
@@ -203,13 +220,20 @@ interface Found {
   readonly hints: Hint[]
 }
 
+interface Delivery {
+  readonly run: RunRow | undefined
+  readonly lastMessage: number
+  readonly now: number
+  readonly hints: Hint[]
+}
+
 interface RunWrite {
   readonly change: Change
   readonly to: RunChange
   readonly positions: { readonly firstSeq: number; readonly lastSeq: number }
   /** Id of the first event's record. */
   readonly firstId: number
-  /** Unread messages wait, those that the change has dealt with aside. */
+  /** Messages later than `mailSeen` wait, those that the change has dealt with aside. */
   readonly hasMail: boolean
   readonly now: number
 }
@@ -223,7 +247,7 @@ function prepareStep(db: Database, append: Append) {
   ).pluck()
   const findHeld = prepare(
     db,
-    `SELECT r.id AS run, r.lease_until, r.current_step, r.claims_without_progress, r.has_mail, t.id, t.head_seq, t.head_id
+    `SELECT r.id AS run, r.lease_until, r.current_step, r.claims_without_progress, r.last_message, t.id, t.head_seq, t.head_id
      FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
      WHERE r.id = ? AND r.epoch = ? AND r.lease_id = ?`,
   )
@@ -284,7 +308,7 @@ function prepareStep(db: Database, append: Append) {
       }
     }
     hints.push(runId === null ? { owner, threadId } : { owner, threadId, runId })
-    return { ok: true, firstSeq, lastSeq, now, created: [], hasMail: held.has_mail === 1 }
+    return { ok: true, firstSeq, lastSeq, now, created: [], hasMail: isMail(held.last_message, change) }
   }
 
   return { apply, remember }
@@ -302,13 +326,15 @@ interface HeldRow extends Head {
   readonly lease_until: number
   readonly current_step: string | null
   readonly claims_without_progress: number
-  readonly has_mail: number
+  readonly last_message: number
   readonly id: number
 }
 
-function isPlainStep({ guard, creates, operation, snapshot, stateVersion, label, readMessages, run }: Change): boolean {
+function isPlainStep(change: Change): boolean {
+  const { guard, creates, operation, snapshot, stateVersion, label, readMessages, delivers, chunks, run } = change
   if (guard.kind !== 'lease' || creates !== undefined || operation !== undefined || snapshot !== undefined) return false
   if (stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
+  if (delivers !== undefined || chunks !== undefined) return false
   if (run === undefined) return true
   const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined
   return isStill && run.hasNewInput === undefined && run.setsEnd === undefined
@@ -415,21 +441,28 @@ function prepareThreads(db: Database) {
   }
 }
 
-/** Takes messages that were dealt with out of the inbox, and says whether others wait. */
+/** Takes messages that were dealt with out of the inbox, and says which is the latest that is left, 0 for none. */
 function prepareUnread(db: Database) {
   const remove = prepare(db, 'DELETE FROM holdfast_inbox WHERE id = ? AND run = ?')
-  const any = prepare(db, 'SELECT 1 FROM holdfast_inbox WHERE run = ? LIMIT 1')
-  const setHasMail = prepare(db, 'UPDATE holdfast_runs SET has_mail = ? WHERE id = ?')
+  const last = prepare(db, 'SELECT coalesce(max(id), 0) FROM holdfast_inbox WHERE run = ?').pluck()
+  const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET last_message = ? WHERE id = ?')
+  const lastOf = (run: RunRow) => last.get(run.id) as number
 
   return {
-    settle(run: RunRow, read: readonly number[] = []): boolean {
-      if (read.length === 0) return run.has_mail === 1
+    lastOf,
+    settle(run: RunRow, read: readonly number[] = []): number {
+      if (read.length === 0) return run.last_message
       for (const id of read) remove.run(id, run.id)
-      const hasMail = any.get(run.id) !== undefined
-      if (hasMail !== (run.has_mail === 1)) setHasMail.run(hasMail ? 1 : 0, run.id)
-      return hasMail
+      const lastMessage = lastOf(run)
+      if (lastMessage !== run.last_message) setLastMessage.run(lastMessage, run.id)
+      return lastMessage
     },
   }
+}
+
+/** Whether a run's latest message is one that the writer of a change does not know. */
+function isMail(lastMessage: number, { mailSeen = 0 }: Change): boolean {
+  return lastMessage > mailSeen
 }
 
 function newRunRow(
@@ -468,7 +501,7 @@ function newRunRow(
       tape_seq: null,
       end_seq: null,
     },
-    ...{ created_at: now, started_at: null, finished_at: null, has_mail: 0 },
+    ...{ created_at: now, started_at: null, finished_at: null, last_message: 0 },
   }
 }
 

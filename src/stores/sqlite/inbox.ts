@@ -5,14 +5,14 @@ import type { Line } from './line.ts'
 import { dueBy } from './operations.ts'
 import { type MessageRow, messageChecksum, type RunRow, toMessage } from './rows.ts'
 
-/** Takes a message in, inside an open write transaction. */
+/** Takes a message in, inside an open write transaction. Ids rise in the order in which messages become visible. */
 export function prepareDeliver(db: Database, line: Line) {
   const find = prepare(
     db,
     'SELECT r.*, t.thread_id FROM holdfast_runs r JOIN holdfast_threads t ON t.id = r.thread WHERE r.owner = ? AND r.run_id = ?',
   )
   const insert = prepareInsertMessage(db)
-  const setHasMail = prepare(db, 'UPDATE holdfast_runs SET has_mail = 1 WHERE id = ?')
+  const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET last_message = ? WHERE id = ?')
   const makeDue = prepare(db, 'UPDATE holdfast_runs SET due_at = ?, claim_at = ? WHERE id = ?')
 
   return function deliver(message: NewMessage, now: number, hints: Hint[]) {
@@ -20,8 +20,7 @@ export function prepareDeliver(db: Database, line: Line) {
     const run = find.get(owner, runId) as (RunRow & { readonly thread_id: string }) | undefined
     if (run === undefined) return { ok: false, refusal: 'run_not_found' } as const
     if (isTerminal(run.status)) return { ok: false, refusal: 'conflict' } as const
-    insert(run.id, { owner, runId, kind, name, payload, at: now })
-    if (run.has_mail === 0) setHasMail.run(run.id)
+    setLastMessage.run(insert(run.id, { owner, runId, kind, name, payload, at: now }), run.id)
     const isClaimable = run.status === 'waiting'
     if (isClaimable) {
       const due_at = dueBy(run.due_at, now)
@@ -34,8 +33,9 @@ export function prepareDeliver(db: Database, line: Line) {
 
 export function prepareInsertMessage(db: Database) {
   const insert = prepare(db, 'INSERT INTO holdfast_inbox (run, kind, name, payload, at, checksum) VALUES (?, ?, ?, ?, ?, ?)')
-  return (run: number, message: Omit<Message, 'id'>) =>
-    insert.run(run, message.kind, message.name, message.payload, message.at, messageChecksum(message))
+  /** Returns the message's id. */
+  return (run: number, message: Omit<Message, 'id'>): number =>
+    Number(insert.run(run, message.kind, message.name, message.payload, message.at, messageChecksum(message)).lastInsertRowid)
 }
 
 export function prepareReadInbox(db: Database) {

@@ -1,6 +1,7 @@
 import type { LogRecord } from '../../model/event.ts'
 import type { ThreadImage, WholeThread } from '../../store/moving.ts'
 import type { Hint, ScanQuery, Thread, ThreadKey } from '../../store/store.ts'
+import { prepareReadChunks } from './chunks.ts'
 import type { Commit } from './commit.ts'
 import { type Database, prepare } from './connection.ts'
 import { prepareInsertMessage, prepareReadInbox } from './inbox.ts'
@@ -14,6 +15,7 @@ export function prepareImages(db: Database) {
   const runsOf = prepare(db, `${selectRun} WHERE r.thread = ? ORDER BY r.id`)
   const operationsOf = prepare(db, 'SELECT * FROM holdfast_operations WHERE owner = ? AND thread_id = ? ORDER BY key')
   const readInbox = prepareReadInbox(db)
+  const { streamsOf } = prepareReadChunks(db)
 
   return {
     scanThreads({ limit, cursor }: ScanQuery): { items: Thread[]; cursor?: string } {
@@ -30,6 +32,7 @@ export function prepareImages(db: Database) {
           run: toRun(row),
           waitKey: row.wait_key,
           inbox: readInbox({ owner, runId: row.run_id }),
+          streams: streamsOf(row.id),
         })),
         operations: (operationsOf.all(owner, threadId) as OperationRow[]).map(toOperation),
       }
@@ -38,13 +41,14 @@ export function prepareImages(db: Database) {
 }
 
 /** Writes a thread as it was elsewhere, inside an open write transaction. Everything is judged before anything is written. */
-export function prepareRestore(db: Database, { log, runs, threads, operations, line }: Commit) {
+export function prepareRestore(db: Database, { log, runs, threads, operations, line, chunks }: Commit) {
   const insertThread = prepare(
     db,
     `INSERT INTO holdfast_threads (owner, thread_id, head_seq, state_version, incarnation, base_seq, epoch_floor, created_at, deleted_at)
      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *`,
   )
   const insertMessage = prepareInsertMessage(db)
+  const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET last_message = ? WHERE id = ?')
   const setHead = prepare(db, 'UPDATE holdfast_threads SET head_id = ? WHERE id = ?')
 
   function isTaken({ thread, runs: images, operations: restored }: WholeThread): boolean {
@@ -70,10 +74,10 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
         ...{ lease_id: null, lease_until: null, lease_holder: null, due_at: run.dueAt, claim_at: null, wait_key: waitKey },
         ...{ claims_without_progress: run.claimsWithoutProgress, current_step: run.currentStep, input_seq: run.inputSeq },
         ...{ input_id: idOf(run.inputSeq), tape_seq: run.tapeSeq, end_seq: run.endSeq, created_at: run.createdAt },
-        ...{ started_at: run.startedAt, finished_at: run.finishedAt, has_mail: messages.length > 0 ? 1 : 0 },
+        ...{ started_at: run.startedAt, finished_at: run.finishedAt, last_message: 0 },
       })
       numbers.set(run.id, number)
-      for (const message of messages) insertMessage(number, message)
+      for (const message of messages) setLastMessage.run(insertMessage(number, message), number)
     }
     const bytes = new Map(whole.checkpoints.map((checkpoint) => [checkpoint.seq, checkpoint.bytes]))
     const numberOf = ({ runId }: LogRecord) => (runId === null ? null : (numbers.get(runId) ?? null))
@@ -82,6 +86,10 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
     for (const snapshot of whole.snapshots) threads.saveSnapshot(thread, snapshot)
     for (const { seq, label } of whole.checkpoints) if (label !== null) threads.saveLabel(thread.id, { seq, label })
     for (const operation of whole.operations) operations.insert(operation)
+    for (const { runId, ...record } of whole.chunks) {
+      const id = numbers.get(runId)
+      if (id !== undefined) chunks.write({ id, owner, run_id: runId }, record)
+    }
     line.letNextGo(thread.id)
     hints.push({ owner, threadId, isClaimable: true })
     return { ok: true } as const

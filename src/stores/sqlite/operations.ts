@@ -39,6 +39,8 @@ export function prepareOperations(db: Database, line: Line) {
       case 'fail':
       case 'doubt':
         return row !== undefined && row.run_id === change.runId && isOpen(row.status) ? null : { ok: false, refusal: 'conflict' }
+      case 'undo':
+        return row?.status === 'completed' && row.run_id === change.runId ? null : { ok: false, refusal: 'conflict' }
       case 'resolve':
         if (row === undefined) return { ok: false, refusal: 'already_answered' }
         return row.status === 'unsure' ? null : { ok: false, refusal: 'already_answered', operation: toOperation(row) }
@@ -58,7 +60,7 @@ export function prepareOperations(db: Database, line: Line) {
     }
     if (row === undefined) return false
     write(row.id, amended(toOperation(row), to, now))
-    return to.kind === 'doubt' || to.kind === 'note' ? false : wakeWaiting(change.owner, to.key, now)
+    return to.kind === 'doubt' || to.kind === 'undo' || to.kind === 'note' ? false : wakeWaiting(change.owner, to.key, now)
   }
 
   function write(id: number | null, operation: Operation): void {
@@ -120,6 +122,8 @@ function amended(operation: Operation, to: Exclude<OperationChange, { kind: 'int
       return to.hasHappened
         ? { ...operation, status: 'completed', result: to.result, resolvedBy: to.by, closedAt: now }
         : { ...operation, status: 'failed', resolvedBy: to.by, closedAt: now }
+    case 'undo':
+      return { ...operation, status: 'undone', closedAt: now }
     case 'note':
       return operation.status === 'completed' ? operation : { ...operation, evidence: to.evidence }
   }

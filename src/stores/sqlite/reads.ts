@@ -12,7 +12,9 @@ import type {
   Thread,
   ThreadKey,
   ThreadQuery,
+  UnsureQuery,
 } from '../../store/store.ts'
+import { readUnsureCursor, unsurePage } from '../../store/unsure-page.ts'
 import { type Database, prepare } from './connection.ts'
 import { prepareStretches } from './log.ts'
 import {
@@ -43,6 +45,11 @@ export function prepareReads(db: Database) {
   const snapshotAt = prepare(
     db,
     'SELECT seq, state, state_version, checksum FROM holdfast_snapshots WHERE thread = ? AND seq <= ? ORDER BY seq DESC LIMIT 1',
+  )
+  const unsureAfter = prepare(
+    db,
+    `SELECT * FROM holdfast_operations INDEXED BY holdfast_operations_unsure
+       WHERE owner = ? AND status = 'unsure' AND (intended_at, key) > (?, ?) ORDER BY intended_at, key LIMIT ?`,
   )
   const findOperation = prepare(db, 'SELECT * FROM holdfast_operations WHERE owner = ? AND key = ?')
   const log = prepareReadLog(db)
@@ -86,6 +93,11 @@ export function prepareReads(db: Database) {
     readOperation({ owner, key }: { readonly owner: string; readonly key: string }): Operation | null {
       const row = findOperation.get(owner, key) as OperationRow | undefined
       return row === undefined ? null : toOperation(row)
+    },
+    listUnsure({ owner, limit, cursor }: UnsureQuery): { items: readonly Operation[]; cursor?: string } {
+      const { intendedAt, key } = readUnsureCursor(cursor)
+      const rows = unsureAfter.all(owner, intendedAt, key, Math.max(0, limit) + 1) as OperationRow[]
+      return unsurePage(rows.map(toOperation), limit)
     },
   }
 }
@@ -201,7 +213,7 @@ function prepareListRuns(db: Database) {
   }
 
   return function listRuns(query: RunQuery, thread: number | undefined): { items: Run[]; cursor?: string } {
-    const { owner, workflow, queue, statuses } = query
+    const { owner, workflow, queue, statuses, withoutPrefix } = query
     const filters: [string, unknown][] = [
       ['r.owner = ?', owner],
       ['r.id < ?', readCursor(query.cursor) ?? Number.MAX_SAFE_INTEGER],
@@ -209,6 +221,7 @@ function prepareListRuns(db: Database) {
     if (thread !== undefined) filters.push(['r.thread = ?', thread])
     if (workflow !== undefined) filters.push(['r.workflow = ?', workflow])
     if (queue !== undefined) filters.push(['r.queue = ?', queue])
+    if (withoutPrefix !== undefined) filters.push(['instr(r.workflow, ?) <> 1', withoutPrefix])
     if (statuses !== undefined) filters.push(['r.status IN (SELECT value FROM json_each(?))', JSON.stringify(statuses)])
     const statement = statementFor(filters.map(([filter]) => filter))
     const rows = statement.all(...filters.map(([, value]) => value), Math.max(0, query.limit) + 1) as NamedRunRow[]

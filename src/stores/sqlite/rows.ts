@@ -49,7 +49,7 @@ export interface RunRow {
   readonly created_at: number
   readonly started_at: number | null
   readonly finished_at: number | null
-  readonly has_mail: number
+  readonly last_message: number
 }
 
 export interface LogRow {
@@ -109,7 +109,7 @@ export type Mutable<Row> = { -readonly [Field in keyof Row]: Row[Field] }
 export const runColumns = [
   ...['id', 'owner', 'run_id', 'thread', 'workflow', 'version', 'status', 'reason', 'queue', 'priority', 'fingerprint', 'epoch'],
   ...['lease_id', 'lease_until', 'lease_holder', 'due_at', 'claim_at', 'wait_key', 'claims_without_progress', 'current_step'],
-  ...['input_seq', 'input_id', 'tape_seq', 'end_seq', 'created_at', 'started_at', 'finished_at', 'has_mail'],
+  ...['input_seq', 'input_id', 'tape_seq', 'end_seq', 'created_at', 'started_at', 'finished_at', 'last_message'],
 ] as const
 
 /** Selects a run as `toRun` needs it: its row, its thread's id and its holder's name. */

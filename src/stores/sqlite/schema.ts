@@ -78,7 +78,7 @@ const migrations: readonly string[] = [
     created_at INTEGER NOT NULL,
     started_at INTEGER,
     finished_at INTEGER,
-    has_mail INTEGER NOT NULL,
+    last_message INTEGER NOT NULL,   -- holdfast_inbox.id of the latest unread message, 0 for none
     is_held INTEGER NOT NULL GENERATED ALWAYS AS (status = 'running') VIRTUAL,
     UNIQUE (owner, run_id)
   );
@@ -122,6 +122,7 @@ const migrations: readonly string[] = [
   );
   CREATE INDEX holdfast_operations_by_thread ON holdfast_operations (owner, thread_id);
   CREATE INDEX holdfast_operations_intended ON holdfast_operations (owner, run_id) WHERE status = 'intended';
+  CREATE INDEX holdfast_operations_unsure ON holdfast_operations (owner, intended_at, key) WHERE status = 'unsure';
 
   CREATE TABLE holdfast_inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -133,6 +134,22 @@ const migrations: readonly string[] = [
     checksum INTEGER NOT NULL
   );
   CREATE INDEX holdfast_inbox_by_run ON holdfast_inbox (run);
+
+  CREATE TABLE holdfast_chunks (
+    id INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL,
+    stream TEXT NOT NULL,
+    first INTEGER NOT NULL,          -- offset of the first chunk
+    size INTEGER NOT NULL,
+    tape INTEGER NOT NULL,
+    step TEXT,
+    count INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    payload,                         -- NULL: what this writer wrote before is void
+    checksum INTEGER NOT NULL,
+    UNIQUE (run, stream, first)
+  );
+  CREATE INDEX holdfast_chunks_void ON holdfast_chunks (run, stream, first) WHERE payload IS NULL;
 
   CREATE TABLE holdfast_labels (
     thread INTEGER NOT NULL,

@@ -1,10 +1,11 @@
 import type { Change } from '../../store/change.ts'
 import type { Hint, Store } from '../../store/store.ts'
+import { prepareReadChunks } from './chunks.ts'
 import { prepareCandidates, prepareClaim, prepareDeadHolders } from './claim.ts'
 import { prepareCommit } from './commit.ts'
 import { Connection, type Database } from './connection.ts'
 import { prepareDeleteThread } from './delete-thread.ts'
-import { prepareDeliver, prepareReadInbox } from './inbox.ts'
+import { prepareReadInbox } from './inbox.ts'
 import { prepareImages, prepareRestore } from './moving.ts'
 import { prepareReads, prepareTag } from './reads.ts'
 import { migrateSchema, readSchemaVersion, refuseLaterSchema, schemaVersion } from './schema.ts'
@@ -121,7 +122,9 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     readLog: (query) => read(({ reads }) => reads.readLog(query)),
     readSnapshot: (query) => read(({ reads }) => reads.readSnapshot(query)),
     listCheckpoints: (query) => read(({ reads }) => reads.listCheckpoints(query)),
+    readChunks: (query) => read(({ chunks }) => chunks.readChunks(query)),
     readOperation: (key) => readOne(({ reads }) => reads.readOperation(key)),
+    listUnsure: (query) => readOne(({ reads }) => reads.listUnsure(query)),
 
     scanThreads: (query) => read(({ images }) => images.scanThreads(query)),
     readThreadImage: (key) => read(({ images }) => images.readThreadImage(key)),
@@ -154,11 +157,12 @@ function prepareActs(connection: Connection, now: () => number) {
     claim: prepareClaim(writer, commit),
     candidates: prepareCandidates(reader),
     findDead: prepareDeadHolders(reader),
-    deliver: prepareDeliver(writer, commit.line),
+    deliver: commit.deliver,
     readInbox: prepareReadInbox(reader),
     tag: prepareTag(writer),
     deleteThread: prepareDeleteThread(writer, commit.operations),
     reads: prepareReads(reader),
+    chunks: prepareReadChunks(reader),
     images: prepareImages(reader),
     restoreThread: prepareRestore(writer, commit),
     transact: prepareTransact(connection, commit, now),

@@ -1,6 +1,6 @@
 import { expect } from 'vitest'
 import type { Change } from '../../store/change.ts'
-import type { Claim } from '../../store/store.ts'
+import type { Claim, Hint } from '../../store/store.ts'
 import {
   change,
   codeThrownBy,
@@ -8,6 +8,7 @@ import {
   event,
   guarded,
   leased,
+  newMessage,
   newRun,
   ok,
   refusalOf,
@@ -27,6 +28,7 @@ function wholeChange(id: string): Partial<Change> {
     },
     ...{ snapshot: '{"half":1}', run: { status: 'completed', setsEnd: true, hasProgress: true, currentStep: 'half' } },
     ...{ creates: [newRun({ id: `${id}-child` })], operation: { kind: 'intend', key: `${id}-key`, name: 'send' } },
+    delivers: [newMessage({ runId: `${id}-child`, name: 'half' }), newMessage({ runId: 'r', name: 'half' })],
   }
 }
 
@@ -56,6 +58,8 @@ export function testCommits(test: StoreTest): void {
       intendedAt: answer.now,
     })
     expect((await scene.run('r-child')).status).toBe('pending')
+    expect(await scene.store.readInbox({ owner: '', runId: 'r-child' })).toMatchObject([{ name: 'half', at: answer.now }])
+    expect(await scene.store.readInbox({ owner: '', runId: 'r' })).toEqual([])
     expect(await scene.store.listCheckpoints({ owner: '', threadId: 'r', label: 'half' })).toMatchObject([{ seq: 3 }])
   })
 
@@ -365,5 +369,17 @@ export function testCommits(test: StoreTest): void {
     await hint
     end()
     expect(hintCount).toBeGreaterThanOrEqual(2)
+  })
+
+  test('a subscriber hears of mail that a change delivers, and of runs that it makes due', async (scene) => {
+    const hints: Hint[] = []
+    const claim = await scene.createAndClaim({ id: 'waiting' })
+    await scene.leave(claim, 'waiting', { reason: 'signal', due: 'never' })
+    const sender = await scene.createAndClaim({ id: 'r' })
+    const end = scene.store.subscribe?.((hint) => hints.push(hint))
+    await scene.write(sender, { events: [stepCompleted('a')], delivers: [newMessage({ runId: 'waiting' })] })
+    end?.()
+    const mail = hints.filter(({ runId, hasMail }) => runId === 'waiting' && hasMail === true)
+    expect(mail).toMatchObject(scene.store.subscribe === undefined ? [] : [{ owner: '', isClaimable: true }])
   })
 }

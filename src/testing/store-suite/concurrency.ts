@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
+import type { Claim } from '../../store/store.ts'
 import { listAllRuns } from '../store-contents.ts'
-import { change, edit, event, leased, newRun, ok, refusalOf, type StoreTest, stepCompleted } from './scene.ts'
+import { change, edit, event, leased, newMessage, newRun, ok, refusalOf, type StoreTest, stepCompleted } from './scene.ts'
 
 export function testConcurrency(test: StoreTest): void {
   test('S7: a hundred parallel creates of one id are one run', async (scene) => {
@@ -141,6 +142,54 @@ export function testConcurrency(test: StoreTest): void {
     expect(new Set(messages.map(({ id }) => id)).size).toBe(100)
     const answer = await scene.write(claim, { events: [stepCompleted('a')], readMessages: messages.map(({ id }) => id) })
     expect(answer.hasMail).toBe(false)
+  })
+
+  test('messages become visible in the order of their ids: none appears behind one that was seen', async (scene) => {
+    await scene.create({ id: 'r', due: { inMs: 99_000_000 } })
+    const ids = Array.from({ length: 8 }, (_, index) => `sender-${index}`)
+    await scene.commitAll(ids.map((id) => change({ threadId: id, creates: [newRun({ id })] })))
+    const claims = await scene.claim({ leaseMs: 600_000 })
+    const send = async (claim: Claim) => {
+      for (let count = 0; count < 20; count++) {
+        if (count % 2 === 0) await scene.deliver({ runId: 'r', payload: `"${claim.run.id} ${count}"` })
+        else await scene.write(claim, { delivers: [newMessage({ runId: 'r', payload: `"${claim.run.id} ${count}"` })] })
+      }
+    }
+    let isSending = true
+    const seen: number[] = []
+    const read = async () => {
+      for (let isLast = false; !isLast; ) {
+        isLast = !isSending
+        const messages = await scene.store.readInbox({ owner: '', runId: 'r' })
+        expect(messages.slice(0, seen.length).map(({ id }) => id)).toEqual(seen)
+        seen.push(...messages.slice(seen.length).map(({ id }) => id))
+        await new Promise((resolve) => setImmediate(resolve))
+      }
+    }
+    const sending = Promise.all(claims.map(send)).finally(() => {
+      isSending = false
+    })
+    await Promise.all([sending, read()])
+    expect(seen).toHaveLength(160)
+  })
+
+  test('runs that deliver to each other at the same time all get through', async (scene) => {
+    const ids = Array.from({ length: 12 }, (_, index) => `r-${index}`)
+    await scene.commitAll(ids.map((id) => change({ threadId: id, creates: [newRun({ id })] })))
+    const claims = await scene.claim({ leaseMs: 600_000 })
+    const deliversFrom = (index: number) =>
+      [1, 5, 11].map((step) => newMessage({ runId: ids[(index * 7 + step) % ids.length] as string, payload: `${index}` }))
+    for (let round = 0; round < 5; round++) {
+      const batches = claims.map((claim, index) => [
+        leased(claim, { events: [stepCompleted('a')], delivers: deliversFrom(index) }),
+        leased(claims[(index + 6) % claims.length] as Claim, { events: [stepCompleted('b')] }),
+        leased(claim, { delivers: deliversFrom(index + round) }),
+      ])
+      const answers = await Promise.all(batches.map((batch) => scene.commitAll(batch)))
+      expect(answers.flat().every(({ ok }) => ok)).toBe(true)
+    }
+    const inboxes = await Promise.all(ids.map((runId) => scene.store.readInbox({ owner: '', runId })))
+    expect(inboxes.flat()).toHaveLength(12 * 5 * 2 * 3)
   })
 
   test('S2: of a holder and the one who takes over, racing, the log has one history', async (scene) => {

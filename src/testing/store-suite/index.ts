@@ -11,6 +11,7 @@ import { testOwners } from './owners.ts'
 import { testPayloads } from './payloads.ts'
 import { testReading } from './reading.ts'
 import { sceneTest, type TestStoreOptions } from './scene.ts'
+import { testStreams } from './streams.ts'
 import { testThreads } from './threads.ts'
 
 export type { OpenedStore, TestStoreOptions } from './scene.ts'
@@ -29,6 +30,7 @@ export function testStore(name: string, options: TestStoreOptions): void {
     describe('operations', () => testOperations(test))
     describe('inbox', () => testInbox(test))
     describe('reading', () => testReading(test))
+    describe('streams', () => testStreams(test))
     describe('threads', () => testThreads(test))
     describe('moving', () => testMoving(test))
     describe('owners', () => testOwners(test))

@@ -3,7 +3,7 @@ import { invariant } from '../../model/errors.ts'
 import type { WholeThread } from '../../store/moving.ts'
 import { readWholeThread } from '../../store/read-whole-thread.ts'
 import type { Thread } from '../../store/store.ts'
-import { change, edit, event, leased, ok, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
+import { abort, change, chunks, edit, event, leased, ok, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
 
 /** A thread with a bit of everything: runs of several kinds, payloads of text and bytes, labels, snapshots, operations, mail. */
 async function furnish(scene: Scene, threadId: string): Promise<void> {
@@ -25,6 +25,10 @@ async function furnish(scene: Scene, threadId: string): Promise<void> {
     events: [event('effect_completed')],
     operation: { kind: 'complete', key: id('k1'), result: '"sent"' },
   })
+  await scene.write(done, {
+    chunks: [chunks({ payload: new Uint8Array([0, 255, 10]) }), chunks({ stream: 'é', step: null, attempt: 0 })],
+  })
+  await scene.write(done, { chunks: [abort(), chunks({ attempt: 2 })] })
   await scene.write(done, { events: [event('run_completed', { payload: '1' })], run: { status: 'completed', setsEnd: true } })
   ok(await scene.commit(edit(threadId, 6, { snapshot: new Uint8Array([1, 2, 3]), label: 'edited' })))
   const waiting = await scene.createAndClaim({ id: id('waiting'), threadId, priority: 3, queue: 'slow' })
@@ -48,9 +52,9 @@ function ownedBy(owner: string, whole: WholeThread): WholeThread {
   return {
     ...whole,
     thread: { ...whole.thread, owner },
-    runs: whole.runs.map(({ run, waitKey, inbox }) => ({
+    runs: whole.runs.map(({ run, inbox, ...image }) => ({
+      ...image,
       run: { ...run, owner },
-      waitKey,
       inbox: inbox.map((message) => ({ ...message, owner })),
     })),
     operations: whole.operations.map((operation) => ({ ...operation, owner })),
@@ -125,6 +129,23 @@ export function testMoving(test: StoreTest): void {
     )
     const named = await scene.store.listCheckpoints({ owner: 'ann', threadId: 't', label: 'edited' })
     expect(named.map(({ seq }) => seq)).toEqual([7])
+  })
+
+  test('messages of a restored run keep their order, and those that come later follow', async (scene) => {
+    await scene.create({ id: 'r' })
+    const payloads = Array.from({ length: 12 }, (_, index) => `${index}`)
+    for (const payload of payloads) await scene.deliver({ runId: 'r', payload })
+    expect(await scene.store.restoreThread(ownedBy('ann', await wholeThread(scene, 'r')))).toEqual({ ok: true })
+    const claim = (await scene.claim()).find(({ run }) => run.owner === 'ann')
+    invariant(claim !== undefined, 'the restored run was not claimed')
+    const mailSeen = (await scene.store.readInbox({ owner: 'ann', runId: 'r' })).at(-1)?.id ?? 0
+    expect((await scene.write(claim, { events: [stepCompleted('a')], mailSeen })).hasMail).toBe(false)
+    await scene.deliver({ owner: 'ann', runId: 'r', payload: '"later"' })
+    expect((await scene.write(claim, { events: [stepCompleted('b')], mailSeen })).hasMail).toBe(true)
+    const messages = await scene.store.readInbox({ owner: 'ann', runId: 'r' })
+    expect(messages.map(({ payload }) => payload)).toEqual([...payloads, '"later"'])
+    expect(messages.map(({ id }) => id).toSorted((a, b) => a - b)).toEqual(messages.map(({ id }) => id))
+    expect(messages.filter(({ id }) => id > mailSeen)).toHaveLength(1)
   })
 
   test('a thread of many records comes back record for record', async (scene) => {

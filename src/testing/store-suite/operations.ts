@@ -1,7 +1,7 @@
 import { expect } from 'vitest'
 import type { OperationChange } from '../../store/change.ts'
 import type { Claim } from '../../store/store.ts'
-import { change, leased, newRun, ok, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
+import { change, event, leased, newRun, ok, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
 
 const intend = (key: string, name = 'send'): OperationChange => ({ kind: 'intend', key, name })
 const complete = (key: string, result = '1'): OperationChange => ({ kind: 'complete', key, result })
@@ -10,6 +10,7 @@ const doubt = (key: string): OperationChange => ({ kind: 'doubt', key })
 const resolve = (key: string, hasHappened: boolean, result: string | null = null): OperationChange => ({
   ...{ kind: 'resolve', key, hasHappened, result, by: 'ann' },
 })
+const undo = (key: string): OperationChange => ({ kind: 'undo', key })
 const note = (key: string, evidence: string): OperationChange => ({ kind: 'note', key, evidence })
 
 async function claimTwo(scene: Scene): Promise<{ a: Claim; b: Claim }> {
@@ -115,6 +116,75 @@ export function testOperations(test: StoreTest): void {
       }
       expect(await scene.operation(close.name)).toEqual(closed)
     }
+  })
+
+  test('an undone operation frees its key, and the next intent starts clean', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    await scene.write(a, { operation: intend('k', 'send') })
+    const completed = await scene.write(a, { operation: complete('k', '"sent"') })
+    scene.advance(60_000)
+    const undone = await scene.write(a, { events: [event('step_undone')], operation: undo('k') })
+    expect(await scene.operation('k')).toMatchObject({ status: 'undone', runId: 'a', result: '"sent"', closedAt: undone.now })
+    expect(undone.now).toBeGreaterThan(completed.now)
+    const answer = await scene.write(b, { operation: intend('k', 'post') })
+    expect(await scene.operation('k')).toMatchObject({
+      ...{ name: 'post', runId: 'b', threadId: 'b', status: 'intended' },
+      ...{ result: null, evidence: null, resolvedBy: null, intendedAt: answer.now, closedAt: null },
+    })
+  })
+
+  test('only what is completed can be undone, and only once', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    const closings = { intended: [], unsure: [doubt], failed: [fail], undone: [complete, undo] }
+    for (const [status, acts] of Object.entries(closings)) {
+      await scene.write(claim, { operation: intend(status) })
+      for (const act of acts) await scene.write(claim, { operation: act(status) })
+      const before = await scene.operation(status)
+      expect(before.status).toBe(status)
+      expect(refusalOf(await scene.commit(leased(claim, { events: [stepCompleted('s')], operation: undo(status) })))).toBe(
+        'conflict',
+      )
+      expect(await scene.operation(status)).toEqual(before)
+    }
+    expect(refusalOf(await scene.commit(leased(claim, { operation: undo('never opened') })))).toBe('conflict')
+    expect(await scene.store.readOperation({ owner: '', key: 'never opened' })).toBeNull()
+    expect((await scene.thread('r')).headSeq).toBe(1)
+  })
+
+  test('only the run that opened an operation undoes it, whoever said that it happened', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    await scene.write(a, { operation: intend('k') })
+    await scene.write(a, { operation: doubt('k') })
+    ok(await scene.commit(unguarded(resolve('k', true, '"yes"'))))
+    const completed = await scene.operation('k')
+    expect(refusalOf(await scene.commit(leased(b, { operation: undo('k') })))).toBe('conflict')
+    expect(refusalOf(await scene.commit(change({ threadId: 'a', operation: undo('k') })))).toBe('conflict')
+    expect(await scene.operation('k')).toEqual(completed)
+    await scene.write(a, { operation: undo('k') })
+    expect(await scene.operation('k')).toMatchObject({ status: 'undone', result: '"yes"', resolvedBy: 'ann' })
+  })
+
+  test('in one batch an operation is completed, undone and opened by another', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    await scene.write(a, { operation: intend('k') })
+    const answers = await scene.commitAll([
+      leased(b, { operation: intend('k') }),
+      leased(a, { operation: complete('k') }),
+      leased(b, { operation: intend('k') }),
+      leased(a, { operation: undo('k') }),
+      leased(b, { operation: intend('k') }),
+    ])
+    expect(answers.map(refusalOf)).toEqual(['operation_taken', 'none', 'operation_taken', 'none', 'none'])
+    expect(await scene.operation('k')).toMatchObject({ status: 'intended', runId: 'b' })
+  })
+
+  test('a run that would wait for an undone operation is due at once', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    await scene.write(a, { operation: intend('k') })
+    await scene.write(a, { operation: complete('k') })
+    await scene.write(a, { operation: undo('k') })
+    await scene.write(b, { run: { status: 'waiting', reason: 'effect', due: 'never', waitKey: 'k' } })
+    expect(await scene.claimedIds()).toEqual(['b'])
   })
 
   test('a later holder of the same run closes what the earlier one opened', async (scene) => {
@@ -297,5 +367,33 @@ export function testOperations(test: StoreTest): void {
     ok(await scene.commit(unguarded(note('k', '"sent"'))))
     expect(await scene.operation('k')).toMatchObject({ status: 'unsure', evidence: '"sent"' })
     expect((await scene.thread('a')).deletedAt).not.toBeNull()
+  })
+
+  test('unsure operations are listed in the order in which they were opened, page by page, of one owner', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    for (const key of ['k2', 'k1', 'é', 'k3', 'k4']) {
+      await scene.write(a, { operation: intend(key) })
+      scene.advance(1_000)
+    }
+    for (const key of ['é', 'k1', 'k2', 'k3']) await scene.write(a, { operation: doubt(key) })
+    const keysOf = async (query: { limit: number; cursor?: string }) => {
+      const { items, cursor } = await scene.store.listUnsure({ owner: '', ...query })
+      return { keys: items.map(({ key }) => key), ...(cursor !== undefined && { cursor }) }
+    }
+    expect(await keysOf({ limit: 10 })).toEqual({ keys: ['k2', 'k1', 'é', 'k3'] })
+    const first = await keysOf({ limit: 3 })
+    expect(first.keys).toEqual(['k2', 'k1', 'é'])
+    expect(await keysOf({ limit: 3, cursor: first.cursor as string })).toEqual({ keys: ['k3'] })
+    expect(await keysOf({ limit: 0 })).toEqual({ keys: [] })
+    ok(await scene.commit(unguarded(resolve('k1', true))))
+    await scene.write(a, { operation: complete('k2') })
+    await scene.write(b, { operation: intend('b') })
+    // What a run that ends leaves intended is unsure from then on.
+    await scene.write(b, { run: { status: 'cancelled' } })
+    expect(await keysOf({ limit: 10 })).toEqual({ keys: ['é', 'k3', 'b'] })
+    const [listed] = (await scene.store.listUnsure({ owner: '', limit: 1 })).items
+    expect(listed).toEqual(await scene.operation('é'))
+    expect(await scene.store.listUnsure({ owner: 'ann', limit: 10 })).toEqual({ items: [] })
+    await expect(scene.store.listUnsure({ owner: '', limit: 10, cursor: 'n7' })).rejects.toMatchObject({ code: 'invalid_input' })
   })
 }

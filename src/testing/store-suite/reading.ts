@@ -226,6 +226,20 @@ export function testReading(test: StoreTest): void {
     expect(await ids({ workflow: 'REPORT' })).toEqual([])
   })
 
+  test('runs of workflows whose names begin in some way can be left out', async (scene) => {
+    await scene.create({ id: 'a', workflow: 'own.%notify/x' })
+    await scene.create({ id: 'b', workflow: 'own' })
+    await scene.create({ id: 'c', workflow: 'my own.%notify' })
+    await scene.create({ id: 'd', workflow: 'OWN.%notify', queue: 'slow' })
+    const ids = async (query: object) => (await listAllRuns(scene.store, { owner: '', limit: 2, ...query })).map(({ id }) => id)
+    expect(await ids({ withoutPrefix: 'own.%' })).toEqual(['d', 'c', 'b'])
+    expect(await ids({ withoutPrefix: 'own' })).toEqual(['d', 'c'])
+    expect(await ids({ withoutPrefix: 'own%' })).toEqual(['d', 'c', 'b', 'a'])
+    expect(await ids({ withoutPrefix: 'own.', queue: 'slow' })).toEqual(['d'])
+    expect(await ids({ withoutPrefix: 'own.', workflow: 'own.%notify/x' })).toEqual([])
+    expect(await ids({ withoutPrefix: 'own.', threadId: 'a' })).toEqual([])
+  })
+
   test('a filtered list is paged as well', async (scene) => {
     for (let index = 0; index < 20; index++) await scene.create({ id: `r-${index}`, queue: index % 3 === 0 ? 'x' : 'y' })
     const runs = await listAllRuns(scene.store, { owner: '', limit: 2, queue: 'x' })

@@ -4,6 +4,7 @@ import type { EventType, NewEvent } from '../../model/event.ts'
 import type { Operation } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { Run, RunStatus } from '../../model/run.ts'
+import type { NewChunks } from '../../model/stream.ts'
 import type { Change, Committed, Guard, NewRun, Refusal, RunChange } from '../../store/change.ts'
 import type { Claim, ClaimRequest, NewMessage, Store, Thread } from '../../store/store.ts'
 import { plainPayload, readContents } from '../store-contents.ts'
@@ -88,6 +89,10 @@ export class Scene {
         this.names.threadIds.add(create.threadId)
         this.names.runIds.add(create.id)
       }
+      for (const { owner, runId } of change.delivers ?? []) {
+        this.names.owners.add(owner)
+        this.names.runIds.add(runId)
+      }
     }
     return this.store.commit(changes)
   }
@@ -140,7 +145,7 @@ export class Scene {
   }
 
   async deliver(message: Partial<NewMessage> & { readonly runId: string }) {
-    return this.store.deliver({ owner: '', kind: 'signal', name: null, payload: null, ...message })
+    return this.store.deliver(newMessage(message))
   }
 
   async run(runId: string, owner = ''): Promise<Run> {
@@ -185,12 +190,26 @@ export function stepCompleted(step: string, payload: Payload = '1'): NewEvent {
   return event('step_completed', { step, count: 1, attempt: 1, durationMs: 5, payload })
 }
 
+/** Two chunks of the first attempt of step `a` for the stream `tokens`. */
+export function chunks(fields: Partial<NewChunks> = {}): NewChunks {
+  return { stream: 'tokens', tape: 1, step: 'a', count: 1, attempt: 1, size: 2, payload: '["x","y"]', ...fields }
+}
+
+/** What says that the first attempt of step `a` is void. */
+export function abort(fields: Partial<NewChunks> = {}): NewChunks {
+  return chunks({ size: 1, payload: null, ...fields })
+}
+
 export function newRun(fields: Partial<NewRun> & { readonly id: string }): NewRun {
   return {
     ...{ owner: '', threadId: fields.id, workflow: 'report', version: 1, queue: 'default', priority: 0, fingerprint: 'f' },
     ...{ due: { inMs: 0 }, ifBusy: 'queue', queued: event('run_queued', { payload: `"input of ${fields.id}"` }) },
     ...fields,
   }
+}
+
+export function newMessage(fields: Partial<NewMessage> & { readonly runId: string }): NewMessage {
+  return { owner: '', kind: 'signal', name: null, payload: null, ...fields }
 }
 
 /** A change without a condition; the fields say what it does. */

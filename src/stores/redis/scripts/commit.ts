@@ -1,5 +1,6 @@
 import { operationFields, runFields } from '../rows.ts'
-import { clock, defineScript, doubtOpen, lines, once, publish, quoted, setLabel, wakeRun } from './script.ts'
+import { appendChunks, streamKey } from './chunks.ts'
+import { clock, defineScript, doubtOpen, lines, once, publish, putMessage, quoted, setLabel, wakeRun } from './script.ts'
 
 /**
  * One batch of changes. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 publication, 6 the changes as commit.ts packs them.
@@ -46,15 +47,15 @@ end
 local others
 
 -- The step of nearly every run: a lease guard, events, and of the run only its step, its claims, its lease and the start of its tape.
--- { 1, run, thread, epoch, lease, step or false, 1 progress or 2 uncount or 0, lease ms or false, starts tape, checksum, entry, … }
+-- { 1, run, thread, epoch, lease, step or false, 1 progress or 2 uncount or 0, lease ms or false, starts tape, mail seen, checksum, entry, … }
 local function plain(c)
   local run, thread = c[2], c[3]
   local key = P .. 'run:' .. run
   local r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until')
   if r[1] ~= c[4] or r[2] ~= c[5] or r[3] ~= thread or c[5] == '' then return 0 end
   local head = r[4] + call('LLEN', P .. 'log:' .. thread)
-  append(thread, head, c, 10)
-  local first = #c < 10 and head or head + 1
+  append(thread, head, c, 11)
+  local first = #c < 11 and head or head + 1
   local step = c[6] and c[6] ~= r[7]
   local claims = c[7] ~= 0 and r[6] ~= '0' and (c[7] == 1 and 0 or r[6] - 1)
   local until_ = c[8] and extended(r[8], c[8])
@@ -63,7 +64,7 @@ local function plain(c)
     if c[9] then others().start_tape(run, thread, first) end
     if until_ or claims and r[6] ~= '1' then others().move(run, thread, r[6]) end
   end
-  return first * 2 + (r[5] == '0' and 0 or 1)
+  return first * 2 + ((r[5] == '0' or tonumber(r[5]) <= c[10]) and 0 or 1)
 end
 
 -- All that a plain step does not need; made when the first change of a batch needs it.
@@ -72,8 +73,11 @@ function others()
   if made then return made end
 ${lines}
 ${wakeRun}
+${putMessage}
 ${doubtOpen}
 ${setLabel}
+${streamKey}
+${appendChunks}
   local terminal = { completed = true, failed = true, cancelled = true }
 
   -- After the lease or the claims of a run that is held have changed.
@@ -173,6 +177,8 @@ ${setLabel}
       if status and status ~= 'failed' and status ~= 'undone' then return 'operation_taken' end
     elseif to.kind == 'resolve' then
       if status ~= 'unsure' then return 'already_answered' end
+    elseif to.kind == 'undo' then
+      if found[2] ~= c.run or status ~= 'completed' then return 'conflict' end
     elseif to.kind ~= 'note' then
       if found[2] ~= c.run or (status ~= 'intended' and status ~= 'unsure') then return 'conflict' end
     end
@@ -215,7 +221,9 @@ ${setLabel}
       return
     end
     if found[1] == 'intended' then call('SREM', P .. 'intents:' .. found[2], to.key) end
-    if to.kind == 'doubt' then return call('HSET', key, 'status', 'unsure') end
+    if found[1] == 'unsure' then call('ZREM', P .. 'unsure', to.key) end
+    if to.kind == 'doubt' then return doubt(to.key) end
+    if to.kind == 'undo' then return call('HSET', key, 'status', 'undone', 'closed', now) end
     if to.kind == 'complete' or to.happened then
       call('HSET', key, 'status', 'completed', 'result', to.payload, 'closed', now)
     else
@@ -237,6 +245,11 @@ ${setLabel}
       epoch = r[1], lease = r[2], thread = r[3], base = tonumber(r[4]), mail = r[5], claims = r[6], step = r[7], ['until'] = r[8], status = r[9],
       number = r[10], lane = r[11], due = r[12], wait = r[13], intends = r[14],
     }
+  end
+
+  -- Whether messages wait that the writer does not know.
+  local function is_mail(c, r)
+    return tonumber(r.mail) > (c.seen or 0)
   end
 
   -- After a run has got another status, time or number of claims: it enters its line, leaves it, or moves among the lanes.
@@ -320,7 +333,7 @@ ${setLabel}
       wait_for(to.wait)
       if not is_open(to.wait) then be_due(now) end
     end
-    if to.status == 'waiting' and r.mail ~= '0' and (r.due == '' or tonumber(r.due) > now) then be_due(now) end
+    if to.status == 'waiting' and is_mail(c, r) and (r.due == '' or tonumber(r.due) > now) then be_due(now) end
     if #set > 0 then call('HSET', P .. 'run:' .. run, unpack(set)) end
     if terminal[r.status] and r.intends ~= '' then doubt_open(run) end
     if is_moved then place(c, r, was, claims_before, t.version) end
@@ -367,8 +380,14 @@ ${setLabel}
   end
 
   local function read_mail(c, r)
-    for i = 1, #c.read, 1000 do call('HDEL', P .. 'inbox:' .. c.run, unpack(c.read, i, math.min(i + 999, #c.read))) end
-    r.mail = tostring(call('HLEN', P .. 'inbox:' .. c.run))
+    local inbox = P .. 'inbox:' .. c.run
+    for i = 1, #c.read, 1000 do call('HDEL', inbox, unpack(c.read, i, math.min(i + 999, #c.read))) end
+    -- Another one is looked for only when the latest was read.
+    if call('HEXISTS', inbox, r.mail) == 1 then return end
+    r.mail = '0'
+    for _, id in ipairs(call('HKEYS', inbox)) do
+      if tonumber(id) > tonumber(r.mail) then r.mail = id end
+    end
     call('HSET', P .. 'run:' .. c.run, 'mail', r.mail)
   end
 
@@ -401,13 +420,18 @@ ${setLabel}
     if c.operation then write_operation(c, r) end
     if r and c.read then read_mail(c, r) end
     if r and c.change then change_run(c, t, r, first, last) end
+    if r and c.chunks then append_chunks(c.run, c.chunks) end
 
     local created = {}
     for i, n in ipairs(c.creates or {}) do
       created[i] = create(n)
       if #c.events == 0 and n.thread == thread and created[i][1] == 1 then first, last = created[i][2], created[i][2] end
     end
-    return { first, last, r and r.mail ~= '0' and 1 or 0, created }
+    if c.delivers then
+      for _, m in ipairs(c.delivers) do put_message(m[1], m[2], m[3]) end
+      if r then r.mail = call('HGET', P .. 'run:' .. c.run, 'mail') end
+    end
+    return { first, last, r and is_mail(c, r) and 1 or 0, created }
   end
 
   made = { judge_and_write = judge_and_write, move = move, start_tape = start_tape }

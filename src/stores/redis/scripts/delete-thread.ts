@@ -1,3 +1,4 @@
+import { deleteStreams, streamKey } from './chunks.ts'
 import { clock, defineScript, doubtOpen, lines, once, publish } from './script.ts'
 
 /**
@@ -13,6 +14,8 @@ ${once}
 if kept then return kept end
 ${lines}
 ${doubtOpen}
+${streamKey}
+${deleteStreams}
 local thread, owner = ARGV[6], ARGV[7]
 local key = P .. 'thread:' .. thread
 local t = call('HMGET', key, 'base', 'version', 'deleted', 'floor')
@@ -31,6 +34,7 @@ for _, run in ipairs(call('ZRANGE', P .. 'runs:' .. thread, 0, -1)) do
   if r[3] ~= '' then doubt_open(run) end
   call('ZREM', P .. 'owner-runs:' .. owner, run)
   call('UNLINK', P .. 'run:' .. run, P .. 'inbox:' .. run)
+  delete_streams(run)
 end
 local log = P .. 'log:' .. thread
 call('HSET', key, 'head', tonumber(t[1]) + call('LLEN', log), 'version', 0, 'floor', floor, 'started', 0, 'deleted', ARGV[8])

@@ -1,9 +1,10 @@
 import { operationFields, runFields, threadFields } from '../rows.ts'
+import { streamKey } from './chunks.ts'
 import { defineScript, lines, once, publish, quoted } from './script.ts'
 
 /**
- * What belongs to a thread, its log and snapshots aside. ARGV: 1 life, 2 thread. Answers nothing where there never was such a thread, or
- * { row, length of its log, epoch floor, { { run, row, operation it waits for, inbox } … }, { { operation, row } … } }.
+ * What belongs to a thread, its log, snapshots and chunks aside. ARGV: 1 life, 2 thread. Answers nothing where there never was such a thread, or
+ * { row, length of its log, epoch floor, { { run, row, operation it waits for, inbox, streams } … }, { { operation, row } … } }.
  */
 export const readThreadImageScript = defineScript(
   'read',
@@ -14,7 +15,8 @@ if not row[1] then return {} end
 local runs, operations = {}, {}
 for i, run in ipairs(call('ZRANGE', P .. 'runs:' .. thread, 0, -1)) do
   local key = P .. 'run:' .. run
-  runs[i] = { run, cjson.encode(call('HMGET', key, ${quoted(runFields)})), call('HGET', key, 'wait'), call('HGETALL', P .. 'inbox:' .. run) }
+  runs[i] = { run, cjson.encode(call('HMGET', key, ${quoted(runFields)})), call('HGET', key, 'wait'), call('HGETALL', P .. 'inbox:' .. run),
+    call('HGETALL', P .. 'streams:' .. run) }
 end
 for i, operation in ipairs(call('SMEMBERS', P .. 'operations:' .. thread)) do
   operations[i] = { operation, call('HMGET', P .. 'operation:' .. operation, ${quoted(operationFields)}) }
@@ -40,7 +42,7 @@ return keep(1)
 
 /**
  * Restores a thread. ARGV: 1 life, 2 nothing, 3 slot, 4 number, 5 publication, 6 the thread as moving.ts
- * packs it. Answers 1, 0 where something of it is taken, -1 where not all of its log and snapshots wait any more.
+ * packs it. Answers 1, 0 where something of it is taken, -1 where not all of its log, snapshots and streams wait any more.
  */
 export const restoreThreadScript = defineScript(
   'write',
@@ -48,6 +50,7 @@ export const restoreThreadScript = defineScript(
 ${once}
 if kept then return kept end
 ${lines}
+${streamKey}
 local whole = cmsgpack.unpack(ARGV[6])
 local thread, owner = whole.thread, whole.owner
 local staged_log, staged_snapshots = P .. whole.staged_log, P .. whole.staged_snapshots
@@ -64,17 +67,27 @@ end
 
 if is_taken() then
   call('UNLINK', staged_log, staged_snapshots)
+  for _, s in ipairs(whole.streams) do call('UNLINK', P .. s.chunks, P .. s.voids) end
   return keep(0)
 end
 if call('LLEN', staged_log) ~= whole.records or call('ZCARD', staged_snapshots) ~= whole.snapshots then return keep(-1) end
+for _, s in ipairs(whole.streams) do
+  if call('ZCARD', P .. s.chunks) ~= s.records or call('ZCARD', P .. s.voids) ~= s.marks then return keep(-1) end
+end
 
 local function settle(staged, name)
   if call('EXISTS', staged) == 0 then return end
   call('PERSIST', staged)
-  call('RENAME', staged, P .. name .. thread)
+  call('RENAME', staged, P .. name)
 end
-settle(staged_log, 'log:')
-settle(staged_snapshots, 'snapshots:')
+settle(staged_log, 'log:' .. thread)
+settle(staged_snapshots, 'snapshots:' .. thread)
+for _, s in ipairs(whole.streams) do
+  local key = stream_key(s.run, s.stream)
+  settle(P .. s.chunks, 'chunks:' .. key)
+  settle(P .. s.voids, 'voids:' .. key)
+  call('HSET', P .. 'streams:' .. s.run, s.stream, s.length)
+end
 
 local number, started = call('INCR', P .. 'number'), 0
 call('ZADD', P .. 'threads', number, thread)
@@ -83,7 +96,11 @@ for _, r in ipairs(whole.runs) do
   local key, run_number = P .. 'run:' .. r.run, call('INCR', P .. 'number')
   call('HSET', key, unpack(r.row))
   call('HSET', key, 'number', run_number)
-  for _, message in ipairs(r.inbox) do call('HSET', P .. 'inbox:' .. r.run, call('INCR', P .. 'number'), message) end
+  for _, message in ipairs(r.inbox) do
+    local id = call('INCR', P .. 'number')
+    call('HSET', P .. 'inbox:' .. r.run, id, message)
+    call('HSET', key, 'mail', id)
+  end
   if r.wait ~= '' then call('SADD', P .. 'waiting:' .. r.wait, r.run) end
   call('ZADD', P .. 'runs:' .. thread, run_number, r.run)
   call('ZADD', P .. 'owner-runs:' .. owner, run_number, r.run)
@@ -94,6 +111,7 @@ for _, o in ipairs(whole.operations) do
   call('HSET', P .. 'operation:' .. o.operation, unpack(o.row))
   call('SADD', P .. 'operations:' .. thread, o.operation)
   if o.intended_by then call('SADD', P .. 'intents:' .. o.intended_by, o.operation) end
+  if o.unsure_since then call('ZADD', P .. 'unsure', o.unsure_since, o.operation) end
 end
 call('HSET', P .. 'thread:' .. thread, 'number', number, 'started', started, unpack(whole.row))
 for label, seq in pairs(whole.labels) do call('HSET', P .. 'labels:' .. thread, 'L' .. label, seq, 'S' .. seq, label) end

@@ -23,6 +23,19 @@ export const readOperationScript = defineScript(
   `return call('HMGET', P .. 'operation:' .. ARGV[2], ${quoted(operationFields)})`,
 )
 
+/** Unsure operations. ARGV: 1 life, 2 opened then or later, 3 without so many, 4 at most so many. Answers { operation, row, … }. */
+export const listUnsureScript = defineScript(
+  'read',
+  `
+local answer = {}
+for _, operation in ipairs(call('ZRANGEBYSCORE', P .. 'unsure', ARGV[2], '+inf', 'LIMIT', ARGV[3], ARGV[4])) do
+  answer[#answer + 1] = operation
+  answer[#answer + 1] = call('HMGET', P .. 'operation:' .. operation, ${quoted(operationFields)})
+end
+return answer
+`,
+)
+
 /** ARGV: 1 life, 2 thread, 3 position. Answers the latest snapshot at or before it, or nothing. */
 export const readSnapshotScript = defineScript(
   'read',
@@ -109,7 +122,7 @@ return keep(1)
 
 /**
  * Runs, newest first. ARGV: 1 life, 2 the index (`owner-runs:…` or `runs:…`), 3 below this number or `+inf`, 4 at most so many,
- * 5 { workflow or false, queue or false, statuses or false }. Answers { the number where it stopped looking or 0, run, row, run, row, … }:
+ * 5 { workflow or false, queue or false, statuses or false, prefix that no workflow may have or false }. Answers { the number where it stopped looking or 0, run, row, run, row, … }:
  * it looks at a bounded number of rows, so that a filter that finds little does not hold up the server.
  */
 export const listRunsScript = defineScript(
@@ -121,16 +134,17 @@ local statuses = wanted[3] and {}
 for _, status in ipairs(wanted[3] or {}) do statuses[status] = true end
 local function is_wanted(row)
   if statuses and not statuses[row[${at(runFields, 'status')}]] then return false end
-  if not wanted[1] and not wanted[2] then return true end
+  if not wanted[1] and not wanted[2] and not wanted[4] then return true end
   local length, from = string.match(row[${at(runFields, 'lane')}], '^[^:]+:[^:]+:(%d+):()')
   if wanted[1] and string.sub(row[${at(runFields, 'lane')}], from, from + length - 1) ~= wanted[1] then return false end
+  if wanted[4] and string.sub(row[${at(runFields, 'lane')}], from, from + math.min(length, #wanted[4]) - 1) == wanted[4] then return false end
   return not wanted[2] or string.sub(row[${at(runFields, 'lane')}], from + length) == wanted[2]
 end
 
 local answer, below, looked_at = { 0 }, ARGV[3], 0
 while limit > 0 do
   local size = math.min(100, limit)
-  if statuses or wanted[1] or wanted[2] then size = 100 end
+  if statuses or wanted[1] or wanted[2] or wanted[4] then size = 100 end
   local page = call('ZREVRANGEBYSCORE', index, below == '+inf' and below or '(' .. below, '-inf', 'WITHSCORES', 'LIMIT', 0, size)
   for i = 1, #page, 2 do
     local row = call('HMGET', P .. 'run:' .. page[i], ${quoted(runFields)})

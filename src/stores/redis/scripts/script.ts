@@ -122,10 +122,32 @@ local function wake_run(run)
 end
 `
 
+/**
+ * Takes a message in. A run's `mail` is the id of its latest unread message, 0 for none. Needs `clock`, `lines` and `wakeRun`.
+ * The checksum is sealed with the time of arrival.
+ */
+export const putMessage = `
+-- Returns why not, or { thread, 1 where the run is waiting }.
+local function put_message(run, checksum, entry)
+  local r = call('HMGET', P .. 'run:' .. run, 'status', 'thread')
+  if not r[1] then return 'run_not_found' end
+  if r[1] == 'completed' or r[1] == 'failed' or r[1] == 'cancelled' then return 'conflict' end
+  local id = call('INCR', P .. 'number')
+  call('HSET', P .. 'inbox:' .. run, id, (checksum + now) % 4294967296 .. ' ' .. now .. ' ' .. entry)
+  call('HSET', P .. 'run:' .. run, 'mail', id)
+  return { r[2], wake_run(run) and 1 or 0 }
+end
+`
+
 /** What a run that is over left intended, only a person can close. Called only for runs that ever intended something. */
 export const doubtOpen = `
+local function doubt(operation)
+  call('HSET', P .. 'operation:' .. operation, 'status', 'unsure')
+  call('ZADD', P .. 'unsure', call('HGET', P .. 'operation:' .. operation, 'intended'), operation)
+end
+
 local function doubt_open(run)
-  for _, operation in ipairs(call('SMEMBERS', P .. 'intents:' .. run)) do call('HSET', P .. 'operation:' .. operation, 'status', 'unsure') end
+  for _, operation in ipairs(call('SMEMBERS', P .. 'intents:' .. run)) do doubt(operation) end
   call('DEL', P .. 'intents:' .. run)
   call('HSET', P .. 'run:' .. run, 'intends', '')
 end

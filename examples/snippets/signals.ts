@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict'
+import { open, workflow } from 'holdfast'
+
+const warehouse = { parcels: 0, pack: async () => ++warehouse.parcels }
+
+// #region signal
+const order = workflow('order', async (ctx, input: { id: string }) => {
+  const payment = await ctx
+    .waitFor<{ amount: number }>('paid', { timeoutMs: 7 * 86_400_000 })
+    .catch(() => null) // `timeout`: a week has passed
+  if (payment === null) return 'expired'
+  const label = await ctx.call(shipping, { order: input.id }) // a child: its own run, its own thread
+  return `${label}, paid ${payment.amount}`
+})
+
+const shipping = workflow('shipping', async (ctx, input: { order: string }) => {
+  const parcel = await ctx.step('pack', () => warehouse.pack())
+  return `parcel ${parcel} of ${input.order}`
+})
+// #endregion
+
+const hf = await open('memory:', { workflows: [order, shipping] })
+
+// #region send
+const run = await hf.start(order, { id: '4711' }, { id: 'order-4711' })
+await hf.signal('order-4711', 'paid', { amount: 20 }) // from any process; kept if the run does not wait for it yet
+console.log(await run.result()) // parcel 1 of 4711, paid 20
+// #endregion
+assert.equal(await run.result(), 'parcel 1 of 4711, paid 20')
+assert.equal((await (await hf.runs.get('order-4711/shipping#1')).info()).status, 'completed')
+await hf.close()

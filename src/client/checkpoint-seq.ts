@@ -1,0 +1,34 @@
+import { HoldfastError } from '../model/errors.ts'
+import { formatCheckpoint, parseCheckpoint } from '../model/ids.ts'
+import type { Thread, ThreadKey } from '../store/store.ts'
+import type { Core } from './core.ts'
+
+/** The position that `threadId@seq` or a label names in a thread. */
+export async function positionOf(core: Core, thread: Thread, checkpoint: string): Promise<number> {
+  const { owner, threadId: id } = thread
+  // What names a checkpoint of this thread means that one, also where a label is written like it.
+  const isOwn = checkpoint.startsWith(`${id}@`) && /^[1-9]\d*$/.test(checkpoint.slice(id.length + 1))
+  const [labelled] = isOwn ? [] : await core.store.listCheckpoints({ owner, threadId: id, label: checkpoint, limit: 1 })
+  if (labelled !== undefined) return labelled.seq
+  const { threadId, seq } = parseCheckpoint(checkpoint)
+  if (threadId !== id || seq > thread.headSeq || seq <= thread.baseSeq) {
+    throw new HoldfastError(
+      'invalid_id',
+      `Thread "${id}" has no checkpoint "${checkpoint}": it goes from ${formatCheckpoint(id, thread.baseSeq + 1)} to ${formatCheckpoint(id, thread.headSeq)}.`,
+    )
+  }
+  return seq
+}
+
+/** The position of a checkpoint at which a commit really ended. */
+export async function checkpointSeq(core: Core, key: ThreadKey, checkpoint: string): Promise<number> {
+  const thread = await core.store.readThread(key)
+  if (thread === null || thread.deletedAt !== null) {
+    throw new HoldfastError('thread_deleted', `Thread "${key.threadId}" is gone, and its checkpoints with it.`)
+  }
+  const seq = await positionOf(core, thread, checkpoint)
+  const [at] = await core.store.listCheckpoints({ ...key, afterSeq: seq - 1, limit: 1 })
+  if (at?.seq !== seq)
+    throw new HoldfastError('conflict', `${formatCheckpoint(key.threadId, seq)} is not a checkpoint: no commit ended there.`)
+  return seq
+}

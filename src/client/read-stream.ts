@@ -1,0 +1,138 @@
+import { isOutage } from '../engine/committer.ts'
+import { HoldfastError } from '../model/errors.ts'
+import { isTerminal, type Run } from '../model/run.ts'
+import type { ChunkRecord } from '../model/stream.ts'
+import type { RunKey } from '../store/store.ts'
+import type { Core } from './core.ts'
+import { sooner } from './sooner.ts'
+
+export interface StreamOptions {
+  /** The first offset to read. Default 0. */
+  readonly from?: number
+  /** Ends the reading: a reader whose connection is gone. */
+  readonly signal?: AbortSignal
+}
+
+/** A chunk of a stream, or the news that some are void. */
+export interface StreamItem<Chunk = unknown> {
+  /** Position in the stream, from 0 and without gaps. */
+  readonly offset: number
+  /** Absent where the item only says that a part is void. */
+  readonly chunk?: Chunk
+  /** Path of the step that wrote it; absent for the function itself. */
+  readonly step?: string
+  /** The attempt that wrote it, from 1. */
+  readonly attempt: number
+  /** Names who wrote it: the same for all chunks of one attempt, and for no others. Opaque. */
+  readonly part: string
+  /**
+   * What this part has written up to here is void: the attempt failed, its worker died, or the run ended without its result. Whoever
+   * shows the stream drops that part; should the same part go on, it begins anew.
+   */
+  readonly isAborted?: true
+}
+
+/** Records that are read at a time. */
+const pageSize = 50
+
+/** Yields a stream from `from` on until the run has ended and all was read. */
+export async function* readStream<Chunk>(
+  core: Core,
+  key: RunKey & { readonly stream: string },
+  readRun: () => Promise<Run>,
+  { from = 0, signal }: StreamOptions,
+): AsyncGenerator<StreamItem<Chunk>, void, void> {
+  if (!Number.isSafeInteger(from) || from < 0)
+    throw new HoldfastError('invalid_input', `from is ${String(from)}; it must be an offset: 0 or a whole number above.`)
+  const reader = new Reader<Chunk>(core, key, from)
+  while (signal?.aborted !== true) {
+    // Asked for before reading, so that nothing that is written meanwhile is slept through.
+    const next = core.waiters.nextEvent(key)
+    try {
+      // The status first: what a run that has ended wrote is all there.
+      const run = await readRun()
+      do {
+        for (const item of await reader.nextPage()) {
+          if (signal?.aborted) return
+          yield item
+        }
+      } while (reader.hasMore)
+      if (isTerminal(run.status)) return
+    } catch (error) {
+      if (core.waiters.isClosed) throw closedError(key, reader.next)
+      if (!isOutage(error)) throw error
+    }
+    if (core.waiters.isClosed) throw closedError(key, reader.next)
+    await sooner(next, Number.POSITIVE_INFINITY, signal)
+  }
+}
+
+/** Reads page after page, and knows which parts are void. */
+class Reader<Chunk> {
+  readonly #core: Core
+  readonly #key: RunKey & { readonly stream: string }
+  /** For each part the offset up to which it is void; null until the marks were read. */
+  #voids: Map<string, number> | null = null
+  /** The next offset to be read. */
+  next: number
+  /** The last page was full. */
+  hasMore = false
+
+  constructor(core: Core, key: RunKey & { readonly stream: string }, from: number) {
+    this.#core = core
+    this.#key = key
+    this.next = from
+  }
+
+  async nextPage(): Promise<StreamItem<Chunk>[]> {
+    this.#voids ??= await this.#readVoids()
+    const records = await this.#core.store.readChunks({ ...this.#key, from: this.next, limit: pageSize })
+    for (const record of records) noteVoid(this.#voids, record)
+    const items = records.flatMap((record) => this.#itemsOf(record)).filter(({ offset }) => offset >= this.next)
+    this.hasMore = records.length === pageSize
+    this.next = (items.at(-1)?.offset ?? this.next - 1) + 1
+    return items
+  }
+
+  /** What is void already is read first: a reader that comes late need not show it for a moment. */
+  async #readVoids(): Promise<Map<string, number>> {
+    const voids = new Map<string, number>()
+    for (let from = this.next; ; ) {
+      const marks = await this.#core.store.readChunks({ ...this.#key, from, limit: pageSize, abortsOnly: true })
+      for (const mark of marks) noteVoid(voids, mark)
+      const last = marks.at(-1)
+      if (last === undefined || marks.length < pageSize) return voids
+      from = last.offset + 1
+    }
+  }
+
+  #itemsOf(record: ChunkRecord): StreamItem<Chunk>[] {
+    const { offset: first, step, attempt, payload } = record
+    const part = partOf(record)
+    const isVoid = first < (this.#voids?.get(part) ?? 0)
+    const common = {
+      ...(step !== null && { step }),
+      ...{ attempt: Math.max(1, attempt), part },
+      ...((isVoid || payload === null) && { isAborted: true as const }),
+    }
+    if (payload === null) return [{ offset: first, ...common }]
+    const chunks = this.#core.codec.decode(payload) as Chunk[]
+    return chunks.map((chunk, index) => ({ offset: first + index, chunk, ...common }))
+  }
+}
+
+function noteVoid(voids: Map<string, number>, record: ChunkRecord): void {
+  if (record.payload === null) voids.set(partOf(record), record.offset)
+}
+
+function partOf({ tape, step, count, attempt }: ChunkRecord): string {
+  return `${tape}/${step ?? ''}#${count}.${attempt}`
+}
+
+function closedError({ runId, stream }: RunKey & { readonly stream: string }, next: number): HoldfastError {
+  return new HoldfastError(
+    'closed',
+    `Holdfast was closed while stream "${stream}" of run "${runId}" was being read; the run goes on. Read on from offset ${next}.`,
+    { details: { runId, stream, from: next } },
+  )
+}

@@ -1,0 +1,243 @@
+import { randomUUID } from 'node:crypto'
+import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
+import { fingerprint } from '../model/codec.ts'
+import { HoldfastError } from '../model/errors.ts'
+import { checkId } from '../model/ids.ts'
+import { isInternal } from '../model/internal.ts'
+import {
+  checkScheduleName,
+  type IfMissed,
+  missedPolicies,
+  type Schedule,
+  type ScheduleChange,
+  type ScheduleSettings,
+  scheduleRunId,
+  shownSettings,
+  tickRunId,
+} from '../model/schedule.ts'
+import { validate } from '../model/schema.ts'
+import { checkTiming, nextTick, ticksBetween } from '../model/timing.ts'
+import type { RunKey } from '../store/store.ts'
+import type { Core } from './core.ts'
+import { listSchedules, readSchedule } from './read-schedule.ts'
+import { RunHandle } from './run-handle.ts'
+import { createSchedule, sendChange, startScheduled } from './start-schedule.ts'
+
+/** What a schedule starts, and when: `cron` or `everyMs`. */
+export interface ScheduleOptions<Input = unknown> {
+  /** A cron pattern of 5 fields, 6 with seconds first, or `@daily` and its like. */
+  readonly cron?: string
+  /** The time zone of the pattern, by its IANA name. Default `UTC`. */
+  readonly timeZone?: string
+  /** Ms between ticks, from 1,000. Counted from 1970: 3,600,000 ticks on the hour. */
+  readonly everyMs?: number
+  /** By name: which this process need not have. Its runs take the version that it has when the schedule is set. */
+  // biome-ignore lint/suspicious/noExplicitAny: the output and state do not matter here
+  readonly workflow: Workflow<Input, any, any> | string
+  /** For a bare name: which version is meant. Default: the highest registered here, else 1. */
+  readonly version?: number
+  readonly input?: Input
+  /** Default: the workflow's queue. */
+  readonly queue?: string
+  readonly priority?: number
+  /**
+   * What happens to ticks at which nobody was there: one run for the latest of them (default), one for each, or none. With `skip`
+   * a tick is missed when it is more than a minute late.
+   */
+  readonly ifMissed?: IfMissed
+}
+
+/** A schedule as it is now. */
+export interface ScheduleInfo {
+  readonly name: string
+  readonly settings: Omit<ScheduleOptions, 'workflow'> &
+    Required<Pick<ScheduleOptions, 'version' | 'queue' | 'priority' | 'ifMissed'>> & { readonly workflow: string }
+  readonly isPaused: boolean
+  /** The next tick; absent while it is paused. */
+  readonly next?: Date
+  /** The last tick that a run was started for. */
+  readonly last?: { readonly tick: Date; readonly runId: string }
+}
+
+/** Most ticks that one `backfill` starts, and most times that one `next` tells. */
+const maxTicks = 100_000
+const maxTimes = 1_000
+const batchSize = 100
+
+/** Schedules of one owner: what is started again and again. */
+export class Schedules {
+  readonly #core: Core
+  readonly #owner: string
+
+  constructor(core: Core, owner: string) {
+    this.#core = core
+    this.#owner = owner
+  }
+
+  /** Sets a schedule. The same again changes nothing; with other settings it goes by them from its next tick on. */
+  async set<Input>(name: string, options: ScheduleOptions<Input>): Promise<void> {
+    const core = this.#core
+    const key = this.#key(name)
+    const settings = await this.#settings(options as ScheduleOptions)
+    for (let tries = 0; tries < 50; tries++) {
+      const known = await readSchedule(core, key)
+      if (known === null) {
+        const schedule: Schedule = { name, settings, isPaused: false, after: await core.now() }
+        if (await createSchedule(core, key, schedule)) return
+      } else if (fingerprint(shownSettings(known)) === fingerprint(settings)) return
+      else if (await sendChange(core, key, { kind: 'set', settings, at: await core.now() })) return
+    }
+    throw new HoldfastError('conflict', `Schedule "${name}" keeps changing; try again.`, { retryable: true })
+  }
+
+  /** All schedules of this owner, by name. */
+  async list(): Promise<ScheduleInfo[]> {
+    const schedules = await listSchedules(this.#core, this.#owner)
+    const now = await this.#core.now()
+    return schedules.map((schedule) => infoOf(schedule, now)).sort((a, b) => (a.name < b.name ? -1 : 1))
+  }
+
+  /** A schedule, or `schedule_not_found`. */
+  async get(name: string): Promise<ScheduleInfo> {
+    return infoOf(await this.#read(name), await this.#core.now())
+  }
+
+  /** When it ticks next, whether or not it is paused. Default 1 time, at most 1,000. */
+  async next(name: string, options: { readonly count?: number } = {}): Promise<Date[]> {
+    const { count = 1 } = options
+    if (!Number.isInteger(count) || count < 1 || count > maxTimes)
+      throw new HoldfastError('invalid_input', `count is ${String(count)}; it must be a whole number from 1 to ${maxTimes}.`)
+    const { timing } = shownSettings(await this.#read(name))
+    const ticks = ticksBetween(timing, await this.#core.now(), Number.POSITIVE_INFINITY, count)
+    return ticks.map((tick) => new Date(tick))
+  }
+
+  /** Stops ticking. Ticks that come due meanwhile are not missed: nothing makes up for them. */
+  async pause(name: string): Promise<void> {
+    await this.#change(name, { kind: 'pause', at: await this.#core.now() })
+  }
+
+  /** Goes on ticking, with the next tick from now. */
+  async resume(name: string): Promise<void> {
+    await this.#change(name, { kind: 'resume', at: await this.#core.now() })
+  }
+
+  /** Starts a run now, beside the ticks. Its `ctx.scheduledAt` is now. */
+  async trigger(name: string): Promise<RunHandle> {
+    const schedule = await this.#read(name)
+    const at = await this.#core.now()
+    const { run } = await startScheduled(this.#core, this.#owner, schedule, { id: `${name}/${randomUUID()}`, at })
+    return new RunHandle(this.#core, run)
+  }
+
+  /**
+   * Starts runs for the ticks from `from` on and before `to` (default now) that have none, as the schedule is now. Each has the id
+   * that its tick would have given it, so doing it again starts nothing twice.
+   */
+  async backfill(
+    name: string,
+    options: { readonly from: Date; readonly to?: Date },
+  ): Promise<{ readonly started: number; readonly existing: number }> {
+    const schedule = await this.#read(name)
+    const { from, until } = checkStretch(options, await this.#core.now())
+    const { timing } = shownSettings(schedule)
+    let [started, existing] = [0, 0]
+    for (let after = from - 1; ; ) {
+      const ticks = ticksBetween(timing, after, until, batchSize)
+      const batch = await Promise.all(
+        ticks.map((at) => startScheduled(this.#core, this.#owner, schedule, { id: tickRunId(name, at), at })),
+      )
+      started += batch.filter(({ isNew }) => isNew).length
+      existing += batch.filter(({ isNew }) => !isNew).length
+      if (ticks.length < batchSize) return { started, existing }
+      after = ticks.at(-1)!
+      if (started + existing >= maxTicks)
+        throw new HoldfastError(
+          'invalid_input',
+          `Schedule "${name}" has more than ${maxTicks} ticks in this stretch. ${started} runs were started, up to ${new Date(after).toISOString()}; go on from there.`,
+          { details: { started, existing } },
+        )
+    }
+  }
+
+  /** Ends a schedule; the runs that it started live on. False if there was none. */
+  async delete(name: string): Promise<boolean> {
+    const key = this.#key(name)
+    if ((await readSchedule(this.#core, key)) === null) return false
+    return this.#core.store.deleteThread({ owner: key.owner, threadId: key.runId, at: await this.#core.now() })
+  }
+
+  async #read(name: string): Promise<Schedule> {
+    const schedule = await readSchedule(this.#core, this.#key(name))
+    if (schedule === null) throw this.#notFound(name)
+    return schedule
+  }
+
+  async #change(name: string, change: ScheduleChange): Promise<void> {
+    await this.#read(name)
+    if (!(await sendChange(this.#core, this.#key(name), change))) throw this.#notFound(name)
+  }
+
+  #key(name: string): RunKey {
+    return { owner: this.#owner, runId: scheduleRunId(checkScheduleName(name)) }
+  }
+
+  async #settings(given: ScheduleOptions): Promise<ScheduleSettings> {
+    const { registry, codec } = this.#core
+    const { workflow: workflowOrName, version, ifMissed = 'latest', priority } = given
+    const timing = checkTiming(given, await this.#core.now())
+    if (!missedPolicies.includes(ifMissed)) throw refused(`ifMissed is ${String(ifMissed)}`, "'latest', 'all' or 'skip'")
+    if (priority !== undefined && !Number.isSafeInteger(priority))
+      throw refused(`priority is ${String(priority)}`, 'a whole number')
+    if (version !== undefined && !(Number.isSafeInteger(version) && version >= 1))
+      throw refused(`version is ${String(version)}`, 'a whole number of at least 1')
+    const name = checkId('workflow name', typeof workflowOrName === 'string' ? workflowOrName : workflowOrName?.name)
+    if (isInternal(name)) throw refused(`the workflow is "${name}", which is Holdfast's own`, 'one of yours')
+    let workflow: AnyWorkflow | undefined
+    if (typeof workflowOrName !== 'string') {
+      workflow = workflowOrName
+      registry.add(workflow)
+    } else workflow = version === undefined ? registry.latest(name) : registry.get(name, version)
+    const { input: schema, queue, priority: usual } = workflow?.options ?? {}
+    const input = schema === undefined ? given.input : await validate(schema, given.input, `The input of workflow "${name}"`)
+    const settings: ScheduleSettings = {
+      ...{ timing, workflow: name, version: workflow?.version ?? version ?? 1, ifMissed },
+      ...(input !== undefined && { input }),
+      queue: checkId('queue name', given.queue ?? queue ?? 'default'),
+      priority: priority ?? usual ?? 0,
+    }
+    // Read once, as it will be recorded: what is compared is what comes back.
+    return codec.decode(codec.encode(settings)) as ScheduleSettings
+  }
+
+  #notFound(name: string): HoldfastError {
+    const whose = this.#owner === '' ? '' : ` of owner "${this.#owner}"`
+    return new HoldfastError('schedule_not_found', `There is no schedule "${name}"${whose}. Set it with hf.schedules.set.`, {
+      details: { schedule: name },
+    })
+  }
+}
+
+function infoOf(schedule: Schedule, now: number): ScheduleInfo {
+  const { timing, ...settings } = shownSettings(schedule)
+  const { name, isPaused, lastTick } = schedule
+  const next = isPaused ? null : nextTick(timing, now)
+  return {
+    ...{ name, settings: { ...timing, ...settings }, isPaused },
+    ...(next !== null && { next: new Date(next) }),
+    ...(lastTick !== undefined && { last: { tick: new Date(lastTick), runId: tickRunId(name, lastTick) } }),
+  }
+}
+
+function checkStretch({ from, to }: { readonly from: Date; readonly to?: Date }, now: number) {
+  for (const [name, date] of Object.entries({ from, ...(to !== undefined && { to }) }))
+    if (!(date instanceof Date && Number.isFinite(date.getTime()))) throw refused(`${name} is not a valid date`, 'one')
+  if (to !== undefined && to < from) throw refused('to is before from', 'after it')
+  if (to !== undefined && to.getTime() > now)
+    throw refused(`to is in the future, ${to.toISOString()}`, 'now or earlier: ticks to come start by themselves')
+  return { from: from.getTime(), until: (to?.getTime() ?? now) - 1 }
+}
+
+function refused(what: string, must: string): HoldfastError {
+  return new HoldfastError('invalid_input', `${what}; it must be ${must}. Nothing was done.`)
+}

@@ -1,0 +1,65 @@
+import { newRun } from '../engine/new-run.ts'
+import type { RunOrigin } from '../engine/origin.ts'
+import { HoldfastError } from '../model/errors.ts'
+import { internalQueue } from '../model/internal.ts'
+import { isTerminal, type Run } from '../model/run.ts'
+import { changeSignal, type Schedule, type ScheduleChange, scheduleWorkflowName, shownSettings } from '../model/schedule.ts'
+import type { NewRun } from '../store/change.ts'
+import type { RunKey } from '../store/store.ts'
+import type { Core } from './core.ts'
+
+/** Begins a schedule. False if somebody else was faster. */
+export async function createSchedule(core: Core, key: RunKey, schedule: Schedule): Promise<boolean> {
+  const { owner, runId: id } = key
+  const { run, isNew } = await create(
+    core,
+    schedule,
+    {},
+    {
+      ...{ owner, id, workflow: scheduleWorkflowName, version: 1, queue: internalQueue, priority: 0 },
+    },
+  )
+  // It was cancelled or failed: its place is made free.
+  if (!isNew && isTerminal(run.status)) await core.store.deleteThread({ owner, threadId: run.threadId, at: await core.now() })
+  return isNew
+}
+
+/** Tells a schedule's run of a change. False if there is none any more. */
+export async function sendChange(core: Core, key: RunKey, change: ScheduleChange): Promise<boolean> {
+  const payload = core.codec.encode({ value: change })
+  const answer = await core.store.deliver({ ...key, kind: 'signal', name: changeSignal, payload })
+  if (answer.ok) core.wakeWorker()
+  return answer.ok
+}
+
+/** Starts a run of what the schedule is for, if it is not there. */
+export async function startScheduled(
+  core: Core,
+  owner: string,
+  schedule: Schedule,
+  { id, at }: { readonly id: string; readonly at: number },
+): Promise<{ readonly run: Run; readonly isNew: boolean }> {
+  const { workflow, version, queue, priority, input } = shownSettings(schedule)
+  return create(core, input, { scheduledAt: at }, { owner, id, workflow, version, queue, priority })
+}
+
+async function create(
+  core: Core,
+  input: unknown,
+  origin: RunOrigin,
+  made: Pick<NewRun, 'owner' | 'id' | 'workflow' | 'version' | 'queue' | 'priority'>,
+): Promise<{ readonly run: Run; readonly isNew: boolean }> {
+  const { owner, id: threadId } = made
+  const run = newRun(core.codec, input, origin, {
+    ...{ ...made, threadId, due: { inMs: 0 }, ifBusy: 'queue', at: await core.now() },
+  })
+  await core.committer.room()
+  const guard = { kind: 'none' } as const
+  const answer = await core.committer.commit({
+    ...{ owner, threadId, runId: null, guard, events: [], creates: [run], isCheckpoint: true },
+  })
+  const created = answer.ok ? answer.created[0] : undefined
+  if (created === undefined) throw new HoldfastError('conflict', `Run "${made.id}" was not created.`, { retryable: true })
+  if (created.isNew) core.wakeWorker()
+  return created
+}

@@ -1,0 +1,107 @@
+import { HoldfastError } from '../model/errors.ts'
+import { addUsage, type Budget, exceeded, leftOf, type Usage, type UsageTotal } from '../model/usage.ts'
+
+/** How often one step is called with one input before it is worth a line in the log. */
+const suspiciousRepeats = 10
+
+/** What a run has used, what it has set aside, and what it may use. */
+export class Account {
+  #limits: Budget
+  /** Whether anything is limited: a run without a budget pays for nothing here but a count. */
+  isLimited: boolean
+  #used: UsageTotal
+  #steps = 0
+  #reserved = { tokens: 0, cost: 0 }
+  readonly #since = performance.now()
+  readonly #repeats = new Map<string, number>()
+
+  constructor(options: { limits: Budget; used: UsageTotal }) {
+    this.#limits = options.limits
+    this.isLimited = Object.keys(options.limits).length > 0
+    this.#used = options.used
+  }
+
+  get limits(): Budget {
+    return this.#limits
+  }
+
+  get used(): UsageTotal {
+    return { ...this.#used, steps: this.#used.steps + this.#steps }
+  }
+
+  /** Time in execution since this one began. */
+  get sliceMs(): number {
+    return Math.round(performance.now() - this.#since)
+  }
+
+  /** Ms of execution until the time limit is reached. */
+  get leftMs(): number {
+    return (this.#limits.wallMs ?? Number.POSITIVE_INFINITY) - this.#used.wallMs - this.sliceMs
+  }
+
+  get left(): Budget {
+    return leftOf(this.#limits, this.#now())
+  }
+
+  add(used: Usage | Partial<UsageTotal>): void {
+    this.#used = addUsage(this.#used, used)
+    const { inputTokens = 0, outputTokens = 0, cost = 0 } = used
+    this.#reserved.tokens = Math.max(0, this.#reserved.tokens - inputTokens - outputTokens)
+    this.#reserved.cost = Math.max(0, this.#reserved.cost - cost)
+  }
+
+  countStep(): void {
+    this.#steps++
+  }
+
+  /** A step is called with an input. Says how often it was, where that is past the limit or begins to look like a circle. */
+  countRepeat(path: string, inputFingerprint: string): { count: number; isOver: boolean } | null {
+    const key = `${path} ${inputFingerprint}`
+    const count = (this.#repeats.get(key) ?? 0) + 1
+    this.#repeats.set(key, count)
+    const isOver = count > (this.#limits.repeats ?? Number.POSITIVE_INFINITY)
+    return isOver || count === suspiciousRepeats ? { count, isOver } : null
+  }
+
+  reserve(amount: { tokens?: number; cost?: number }): void {
+    this.#reserved.tokens += amount.tokens ?? 0
+    this.#reserved.cost += amount.cost ?? 0
+  }
+
+  /** Whether this much more would go past the budget, with what others have set aside. */
+  wouldExceed({ tokens = 0, cost = 0 }: { tokens?: number; cost?: number }): boolean {
+    const more = { inputTokens: tokens + this.#reserved.tokens, cost: cost + this.#reserved.cost }
+    return exceeded(this.#limits, addUsage(this.#now(), more)) !== null
+  }
+
+  raise(budget: Budget): void {
+    this.#limits = { ...this.#limits, ...budget }
+    this.isLimited = true
+  }
+
+  over() {
+    return this.isLimited ? exceeded(this.#limits, this.#now()) : null
+  }
+
+  #now(): UsageTotal {
+    return this.#limits.wallMs === undefined ? this.used : addUsage(this.used, { wallMs: this.sliceMs })
+  }
+}
+
+/** A limit that is passed, or would be by what is asked for. */
+export interface OverBudget {
+  readonly what: string
+  readonly limit: number
+  readonly used: number
+  readonly asked?: number
+}
+
+export function budgetExceeded(runId: string, over: OverBudget): HoldfastError {
+  const { what, limit, used, asked } = over
+  return new HoldfastError(
+    'budget_exceeded',
+    `Run "${runId}" has used ${used} ${what === 'wallMs' ? 'ms' : what} of the ${limit} in its budget${asked === undefined ? '' : `, asks for ${asked} more,`} and is paused. ` +
+      `run.resume({ budget: { ${what}: … } }) with a higher limit lets it go on; run.cancel() ends it.`,
+    { details: { runId, ...over } },
+  )
+}

@@ -1,0 +1,80 @@
+import type { RunStatus } from '../model/run.ts'
+import type { Change } from '../store/change.ts'
+import type { Message } from '../store/store.ts'
+
+/** A message that a call of the function waits for: a signal, the end of a child. */
+export type Letter = Message
+
+/** Kinds of messages that are kept until the function asks for them; the others are requests to the execution itself. */
+const letterKinds: ReadonlySet<string> = new Set(['signal', 'child'])
+
+/**
+ * What others sent to a run that is executed here. A message stays in the store's inbox until a change has dealt with it, so
+ * that a crash finds it again; what is known and left there counts as mail no more.
+ */
+export class Mailbox {
+  #letters: Letter[] = []
+  /** Requests that were read, by id: their kinds. */
+  readonly #requests = new Map<number, string>()
+  /** Messages that the next change takes out of the inbox. */
+  #done: number[] = []
+  #seen = 0
+  readonly #ignored = new Set<string>()
+
+  /** Takes in what is in the inbox. Returns the requests that were not there before. */
+  takeIn(messages: readonly Message[]): readonly Message[] {
+    // Ids rise in the order of arrival.
+    const added = messages.filter(({ id }) => id > this.#seen)
+    this.#seen = added.at(-1)?.id ?? this.#seen
+    const requests: Message[] = []
+    for (const message of added) {
+      if (this.#ignored.has(`${message.kind} ${message.name}`)) this.#done.push(message.id)
+      else if (letterKinds.has(message.kind)) this.#letters.push(message)
+      else {
+        this.#requests.set(message.id, message.kind)
+        requests.push(message)
+      }
+    }
+    return requests
+  }
+
+  /** The oldest letter of a kind and name. The change that records it has to name it in `reads`. */
+  take(kind: string, name: string): Letter | undefined {
+    const letter = this.#letters.find((one) => one.kind === kind && one.name === name)
+    if (letter !== undefined) this.#letters = this.#letters.filter((one) => one !== letter)
+    return letter
+  }
+
+  /** What it would say is known already: when it comes it is put away. */
+  ignore(kind: string, name: string): void {
+    this.#ignored.add(`${kind} ${name}`)
+  }
+
+  /** Nothing is left to do about pauses that were read: the next change takes them out of the inbox. */
+  forgetPauses(): void {
+    for (const [id, kind] of this.#requests) if (kind === 'pause' || kind === 'resume') this.#settle(id)
+  }
+
+  /** Nothing is known of that a change would have to mention. */
+  get isEmpty(): boolean {
+    return this.#letters.length === 0 && this.#requests.size === 0 && this.#done.length === 0
+  }
+
+  /** What a change says about the inbox: which messages it has dealt with, and up to which they are known. */
+  forChange(status: RunStatus | undefined, reads: readonly number[] = []): Pick<Change, 'readMessages' | 'mailSeen'> {
+    // Only what stops the run has dealt with a request: a crash before it must find the request again. One that a pause can't
+    // fulfil outlives it.
+    if (status === 'paused') this.forgetPauses()
+    else if (status !== undefined && status !== 'pending' && status !== 'waiting')
+      for (const id of [...this.#requests.keys()]) this.#settle(id)
+    const readMessages = [...this.#done, ...reads]
+    this.#done = []
+    const isAnyLeft = this.#letters.length > 0 || this.#requests.size > 0
+    return { ...(readMessages.length > 0 && { readMessages }), ...(isAnyLeft && { mailSeen: this.#seen }) }
+  }
+
+  #settle(id: number): void {
+    this.#requests.delete(id)
+    this.#done.push(id)
+  }
+}

@@ -1,0 +1,24 @@
+import type { Codec } from '../model/codec.ts'
+import type { Payload } from '../model/payload.ts'
+import type { Budget } from '../model/usage.ts'
+
+/** What a run is started with besides its input; it stands beside it in the payload of run_queued and of run_started. */
+export interface RunOrigin {
+  /** The run that started it and waits for it. */
+  readonly parent?: string
+  /** Its limits, where they are not those of its workflow. */
+  readonly budget?: Budget
+  /** The tick of the schedule that started it, in ms. */
+  readonly scheduledAt?: number
+}
+
+/** A run's input and origin, from the payload that a claim brings. */
+export function readOrigin(codec: Codec, payload: Payload): { readonly input: unknown; readonly origin: RunOrigin } {
+  const { input, parent, budget, scheduledAt } = codec.decode(payload) as { input?: unknown } & RunOrigin
+  const origin = {
+    ...(parent !== undefined && { parent }),
+    ...(budget !== undefined && { budget }),
+    ...(scheduledAt !== undefined && { scheduledAt }),
+  }
+  return { input, origin }
+}

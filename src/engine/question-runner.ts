@@ -1,0 +1,206 @@
+import { fingerprint } from '../model/codec.ts'
+import { HoldfastError } from '../model/errors.ts'
+import { isOpen, type Operation } from '../model/operation.ts'
+import { validate } from '../model/schema.ts'
+import { toStorableError } from '../model/stored-error.ts'
+import { blame } from './blame.ts'
+import type { Call } from './calls.ts'
+import { isOutage } from './committer.ts'
+import type { AskOptions } from './context.ts'
+import { type Execution, never } from './execution.ts'
+import { resultOf } from './step-runner.ts'
+import { timeLimit } from './time-limit.ts'
+
+/** How often a run in memory looks whether it was answered. */
+const lookAgainMs = 500
+
+/** What question_asked says. */
+export interface QuestionData {
+  /** Of the operation that stands for the question: who closes it has answered. */
+  readonly key: string
+  readonly question: unknown
+  /** Fingerprint of what is shown: an answer counts for this and nothing else. */
+  readonly shown: string
+  readonly to?: string
+  /** Why an earlier answer was not taken. */
+  readonly problem?: string
+}
+
+/** What the operation's result says. */
+export interface Answer {
+  readonly value?: unknown
+  readonly by?: string
+  readonly at: number
+  /** It is the question's default: nobody answered in time. */
+  readonly via?: 'default'
+}
+
+/**
+ * Asks a person and waits. The question is an operation that is unsure from its beginning: whoever resolves it first has
+ * answered, everybody after gets `already_answered`, inside the store.
+ */
+export async function askPerson<T>(execution: Execution, call: Call, options: AskOptions<T>): Promise<T> {
+  const shown = fingerprint([options.question, options.to])
+  const asked = call.history?.begun?.data as QuestionData | undefined
+  if (asked !== undefined && asked.shown !== shown) return pauseOnOtherQuestion(execution, call)
+  const question = new Question<T>(execution, call, options, shown)
+  if (call.history?.outcome !== undefined) {
+    const answer = resultOf<T>(execution, call, await execution.recorded(call))
+    question.rememberUndo()
+    return answer
+  }
+  // Before it waits for its turn: a run that is taken up to be cancelled never gets there.
+  if (call.history?.begun !== undefined) question.open(call.history.begun.seq)
+  if (!execution.isOpen) await execution.pass(call)
+  return question.carryOut()
+}
+
+class Question<T> {
+  readonly #execution: Execution
+  readonly #call: Call
+  readonly #options: AskOptions<T>
+  readonly #shown: string
+  readonly #key: string
+
+  constructor(execution: Execution, call: Call, options: AskOptions<T>, shown: string) {
+    this.#execution = execution
+    this.#call = call
+    this.#options = options
+    this.#shown = shown
+    // Brackets, which names of effects can't have: a question and an effect of one name are two operations.
+    this.#key = execution.calls.defaultKey({ ...call, path: `ask[${call.path}]` })
+  }
+
+  async carryOut(): Promise<T> {
+    const { schema, timeoutMs } = this.#options
+    const execution = this.#execution
+    if (this.#call.history?.begun === undefined) {
+      await this.#ask()
+      this.open(Number.MAX_SAFE_INTEGER)
+    }
+    if (schema !== undefined) execution.questions.add(execution.owner, this.#key, schema)
+    const fireAt = await timeLimit(execution, this.#call, timeoutMs)
+    for (;;) {
+      const operation = await this.#read()
+      if (operation?.status === 'intended') await execution.tryOperation({ kind: 'doubt', key: this.#key })
+      else if (operation !== null && !isOpen(operation.status)) {
+        const answer = await this.#take(operation)
+        if (answer !== null) return answer.value
+        continue
+      } else if (operation !== null && fireAt <= execution.now()) {
+        if (await this.#giveUp()) continue
+      }
+      await execution.park({
+        dueAt: Math.min(fireAt, execution.now() + lookAgainMs),
+        rowDueAt: fireAt,
+        reason: 'person',
+        waitKey: this.#key,
+      })
+      if (!execution.isOpen) await execution.pass(this.#call)
+    }
+  }
+
+  /** From here on it ends with the run. */
+  open(seq: number): void {
+    this.#execution.dependants.question(this.#call.key, this.#key, seq)
+  }
+
+  async #ask(problem?: string): Promise<void> {
+    const { question, to } = this.#options
+    const data: QuestionData = {
+      key: this.#key,
+      question,
+      shown: this.#shown,
+      ...(to !== undefined && { to }),
+      ...(problem !== undefined && { problem }),
+    }
+    const event = this.#execution.event('question_asked', this.#call, { data: { ...data } })
+    const name = `ask[${this.#call.path.slice(this.#call.path.lastIndexOf('/') + 1)}]`
+    await this.#execution.intend(event, { kind: 'intend', key: this.#key, name })
+    await this.#execution.tryOperation({ kind: 'doubt', key: this.#key })
+  }
+
+  async #read(): Promise<Operation | null> {
+    const { store, owner } = this.#execution
+    return store.readOperation({ owner, key: this.#key }).catch((error: unknown) => {
+      if (!isOutage(error)) throw error
+      // Out of reach for now: it is looked at again.
+      return null
+    })
+  }
+
+  /** The answer, recorded; null when it does not fit and the question was put again. */
+  async #take(operation: Operation): Promise<{ readonly value: T } | null> {
+    const execution = this.#execution
+    if (operation.status !== 'completed') {
+      await this.#ask()
+      return null
+    }
+    const answer = (operation.result === null ? { at: execution.now() } : execution.codec.decode(operation.result)) as Answer
+    let value = answer.value as T
+    try {
+      if (this.#options.schema !== undefined && answer.via === undefined)
+        value = (await validate(this.#options.schema, value, `The answer to "${this.#call.path}"`)) as T
+    } catch (error) {
+      await execution.tryOperation({ kind: 'undo', key: this.#key })
+      await this.#ask(toStorableError(error).message)
+      return null
+    }
+    const { at, by, via } = answer
+    const data = {
+      ...{ key: this.#key, answeredAt: at, shown: this.#shown },
+      ...(value !== undefined && { result: value }),
+      ...(by !== undefined && { by }),
+      ...(via !== undefined && { via }),
+    }
+    const event = execution.event('question_answered', this.#call, { data })
+    this.#call.resultSeq = await execution.commitResult([event], {})
+    this.#settled()
+    this.rememberUndo()
+    return { value: (execution.codec.decode(event.payload ?? execution.codec.encode({})) as { result?: T }).result as T }
+  }
+
+  /** Nobody answered in time. False: somebody did, after all. */
+  async #giveUp(): Promise<boolean> {
+    const execution = this.#execution
+    if ('default' in this.#options) {
+      const answer: Answer = { value: this.#options.default, at: execution.now(), via: 'default' }
+      await execution.tryOperation({ kind: 'complete', key: this.#key, result: execution.codec.encode(answer) })
+      return true
+    }
+    if (!(await execution.tryOperation({ kind: 'fail', key: this.#key }))) return true
+    const error = new HoldfastError(
+      'timeout',
+      `Nobody answered "${this.#call.path}" of run "${execution.runId}" within ${this.#options.timeoutMs} ms. Give the question a default, or catch this.`,
+      { details: { runId: execution.runId, step: this.#call.path } },
+    )
+    const event = execution.event('timer_fired', this.#call, { data: { for: 'question', error } })
+    this.#settled()
+    await execution.commitResult([event], { failureOf: this.#call.key })
+    throw blame(error, [this.#call.key])
+  }
+
+  #settled(): void {
+    this.#execution.dependants.settled(this.#call.key)
+    this.#execution.questions.delete(this.#execution.owner, this.#key)
+  }
+
+  /** After a rollback it is asked anew. */
+  rememberUndo(): void {
+    const { resultSeq: seq = 0 } = this.#call
+    this.#execution.undos.add({ call: this.#call, seq, operationKey: this.#key, isSilent: true, run: () => {} })
+  }
+}
+
+/** An approval of something else is none. */
+function pauseOnOtherQuestion(execution: Execution, call: Call): Promise<never> {
+  execution.mismatch(
+    new HoldfastError(
+      'nondeterminism',
+      `Question "${call.path}" of run "${execution.runId}" now shows something else than what was asked, so no answer to it counts. ` +
+        'Bring the code or the data back, or roll the run back to before the question; then resume it.',
+      { details: { runId: execution.runId, step: call.path } },
+    ),
+  )
+  return never()
+}

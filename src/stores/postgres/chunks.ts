@@ -1,0 +1,106 @@
+import { type ChunkRecord, chunksChecksum, newChunksChecksum, verifyChunks, verifyGapless } from '../../model/stream.ts'
+import type { Change } from '../../store/change.ts'
+import type { RunChunks, WholeThread } from '../../store/moving.ts'
+import type { ChunkQuery } from '../../store/store.ts'
+import type { Extras } from './change-json.ts'
+import type { Connections, Statement } from './connections.ts'
+import { atLeastZero, position } from './reads.ts'
+import { hexOf, type Row, textOf, toPayload } from './rows.ts'
+import { sealSql } from './sql.ts'
+import { count32, whole } from './whole-numbers.ts'
+
+/** Appends the chunks of a change, as `chunksJson` has them, under the lock of the run. */
+export const appendChunksFunction = `
+CREATE OR REPLACE FUNCTION holdfast.fn_append_chunks(p_run bigint, p_chunks jsonb, x_text text[], x_bytes bytea[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+  k record; v_next bigint;
+BEGIN
+  FOR k IN SELECT * FROM jsonb_to_recordset(p_chunks)
+      AS x(stream text, size bigint, tape bigint, step text, count int, attempt int, crc bigint, payload int) LOOP
+    SELECT c.first + c.size INTO v_next FROM holdfast.chunks c WHERE c.run = p_run AND c.stream = k.stream ORDER BY c.first DESC LIMIT 1;
+    v_next := coalesce(v_next, 0);
+    INSERT INTO holdfast.chunks (run, stream, first, size, checksum, tape, step, count, attempt, payload, payload_bytes)
+      VALUES (p_run, k.stream, v_next, k.size, ${sealSql('k.crc', { seq: 'v_next' })}, k.tape, k.step, k.count, k.attempt,
+        x_text[k.payload], x_bytes[k.payload]);
+  END LOOP;
+END $$;
+`
+
+/** For fn_append_chunks; payloads travel with those of operations. */
+export function chunksJson({ owner, runId, chunks = [] }: Change, extras: Extras): object[] {
+  return chunks.map((one) => {
+    const { stream, size, tape, step, count, attempt, payload } = one
+    const crc = newChunksChecksum({ owner, runId: runId ?? '' }, one)
+    return {
+      ...{ stream, size: whole(size, 'number of chunks'), tape: whole(tape, 'tape'), step, crc },
+      ...{ count: count32(count), attempt: count32(attempt), payload: payload === null ? null : extras.add(payload, crc) },
+    }
+  })
+}
+
+const columns = 'c.stream, c.first, c.size, c.tape, c.step, c.count, c.attempt, c.checksum, c.payload, c.payload_bytes'
+
+/** The record that holds the offset is the last that begins at or before it. */
+const pageSql = `
+  SELECT ${columns} FROM holdfast.runs r
+  CROSS JOIN LATERAL (SELECT coalesce(max(b.first), 0) AS first FROM holdfast.chunks b WHERE b.run = r.id AND b.stream = $3 AND b.first <= $4) f
+  CROSS JOIN LATERAL (SELECT * FROM holdfast.chunks c WHERE c.run = r.id AND c.stream = $3 AND c.first >= f.first ORDER BY c.first LIMIT $5) c
+  WHERE r.owner = $1 AND r.run_id = $2 ORDER BY c.first`
+
+const voidSql = `
+  SELECT ${columns} FROM holdfast.runs r CROSS JOIN LATERAL (
+    SELECT * FROM holdfast.chunks c WHERE c.run = r.id AND c.stream = $3 AND c.first >= $4 AND c.payload IS NULL AND c.payload_bytes IS NULL
+    ORDER BY c.first LIMIT $5) c
+  WHERE r.owner = $1 AND r.run_id = $2 ORDER BY c.first`
+
+export function prepareReadChunks(connections: Connections, prepare: (sql: string) => Statement) {
+  const [page, voids] = [prepare(pageSql), prepare(voidSql)]
+
+  return async function readChunks(query: ChunkQuery): Promise<readonly ChunkRecord[]> {
+    const { owner, runId, stream, from, limit, abortsOnly } = query
+    const values = [owner, runId, stream, position(from), atLeastZero(limit)]
+    const rows = await connections.read(abortsOnly === true ? voids : page, values)
+    const records = rows.map((row) => toChunks(row, query)).filter(({ offset, size }) => offset + size > from)
+    return abortsOnly === true ? records : verifyGapless(query, records, from)
+  }
+}
+
+function toChunks(row: Row, { owner, runId }: ChunkQuery): ChunkRecord {
+  const [stream, first, size, tape, step, count, attempt, checksum] = row
+  const record: ChunkRecord = {
+    ...{ stream: stream as string, offset: Number(first), size: Number(size), tape: Number(tape), step: step ?? null },
+    ...{ count: Number(count), attempt: Number(attempt), payload: toPayload(row, 8) },
+  }
+  return verifyChunks({ owner, runId }, record, Number(checksum))
+}
+
+/** Part of the image of a thread `t`: run, stream and length of each. */
+export const streamsOfThreadSql = `
+  (SELECT coalesce(json_agg(json_build_array(c.run, c.stream, c.length) ORDER BY c.run, c.stream), '[]') FROM (
+     SELECT c.run, c.stream, max(c.first + c.size) AS length FROM holdfast.runs r JOIN holdfast.chunks c ON c.run = r.id
+     WHERE r.thread = t.id GROUP BY c.run, c.stream) c)`
+
+const restored = [
+  ...['stream text', 'first bigint', 'size bigint', 'checksum bigint', 'tape bigint', 'step text', 'count integer'],
+  ...['attempt integer', 'payload text', 'payload_bytes bytea'],
+]
+const names = restored.map((column) => column.split(' ')[0] as string)
+
+export const insertChunksSql = `
+  INSERT INTO holdfast.chunks (run, ${names.join(', ')})
+  SELECT r.id, ${names.map((name) => `x.${name}`).join(', ')}
+  FROM json_to_recordset($2::json) AS x (run_id text, ${restored.join(', ')}) JOIN holdfast.runs r ON r.thread = $1 AND r.run_id = x.run_id`
+
+export function* chunkRows({ thread: { owner }, chunks }: WholeThread): Generator<string> {
+  for (const record of chunks) yield JSON.stringify(chunkRow(owner, record))
+}
+
+function chunkRow(owner: string, record: RunChunks): object {
+  const { runId, stream, offset, size, tape, step, count, attempt, payload } = record
+  const checksum = chunksChecksum({ owner, runId }, record)
+  return {
+    ...{ run_id: runId, stream, first: offset, size, checksum, tape, step, count, attempt },
+    ...{ payload: textOf(payload), payload_bytes: hexOf(payload) },
+  }
+}

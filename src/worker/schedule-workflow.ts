@@ -1,0 +1,53 @@
+import type { Context } from '../engine/context.ts'
+import { makeWorkflow } from '../engine/workflow.ts'
+import { codeOf } from '../model/errors.ts'
+import { internalQueue } from '../model/internal.ts'
+import {
+  changeSchedule,
+  changeSignal,
+  type Schedule,
+  type ScheduleChange,
+  scheduleWorkflowName,
+  takeDueTicks,
+  tickRunId,
+  wakeTime,
+} from '../model/schedule.ts'
+
+/**
+ * A schedule is a run that waits for its next tick, starts what is due, and goes on with a fresh tape. So it needs no clock, no
+ * leader and no table of its own, and survives whatever runs survive. One run a tick, however many processes: there is one run
+ * of the schedule, and the runs that it starts are called after their ticks.
+ */
+export const scheduleWorkflow = makeWorkflow(
+  { name: scheduleWorkflowName, queue: internalQueue },
+  async (ctx: Context, schedule: Schedule): Promise<never> => {
+    const change = await nextChange(ctx, wakeTime(schedule))
+    if (change !== null) return ctx.continueAs(changeSchedule(schedule, change))
+    const { ticks, changed } = takeDueTicks(schedule, ctx.now())
+    // In one turn: they share a commit.
+    await Promise.all(ticks.map((tick) => startRun(ctx, schedule, tick)))
+    return ctx.continueAs(changed)
+  },
+)
+
+/** The next change that somebody asks for; null when it is time to start something first. */
+async function nextChange(ctx: Context, wakeAt: number | null): Promise<ScheduleChange | null> {
+  const limit = wakeAt === null ? {} : { timeoutMs: Math.max(0, wakeAt - ctx.now()) }
+  try {
+    return await ctx.waitFor<ScheduleChange>(changeSignal, limit)
+  } catch (error) {
+    if (codeOf(error) === 'timeout') return null
+    throw error
+  }
+}
+
+async function startRun(ctx: Context, { name, settings }: Schedule, tick: number): Promise<void> {
+  const { workflow, version, queue, priority, input } = settings
+  const options = { id: tickRunId(name, tick), isDetached: true, scheduledAt: tick, version, queue, priority } as const
+  try {
+    await ctx.call(workflow, input, options)
+  } catch (error) {
+    // The tick has its run, from a time when the schedule had other settings.
+    if (codeOf(error) !== 'input_mismatch') throw error
+  }
+}

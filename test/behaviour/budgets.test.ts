@@ -1,0 +1,182 @@
+import { workflow } from 'holdfast'
+import { expect, it } from 'vitest'
+import { becomes, codeOfRejection, eventTypes, logged } from './runs.ts'
+import { onEveryStore } from './stores.ts'
+
+onEveryStore('a budget', ({ open, openMortal, advance }) => {
+  const think = (budget: object, tokens = [400, 400, 400]) =>
+    workflow({ name: 'think', budget }, async (ctx) => {
+      let sum = 0
+      for (const [index, inputTokens] of tokens.entries()) {
+        sum += await ctx.step(`think-${index}`, (step) => {
+          step.usage({ model: 'm', inputTokens, outputTokens: 0, cost: inputTokens / 1_000 })
+          return inputTokens
+        })
+      }
+      return sum
+    })
+
+  it('of 1,000 tokens pauses the run that passes it, and raising it lets the run finish', async () => {
+    const hf = await open()
+    const run = await hf.start(think({ tokens: 1_000 }, [600, 600, 600]))
+    await becomes(run, 'paused')
+    const info = await run.info()
+    expect(info).toMatchObject({ reason: 'budget', usage: { tokens: 1_200, cost: 1.2, steps: 2 } })
+    expect(info.error).toMatchObject({ code: 'budget_exceeded' })
+    expect(info.completedSteps).toEqual(['think-0', 'think-1'])
+    await run.resume({ budget: { tokens: 5_000 }, by: 'ann' })
+    expect(await run.result()).toBe(1_800)
+    const types = await eventTypes(run)
+    expect(types.filter((type) => type.startsWith('budget'))).toEqual(['budget_exceeded', 'budget_raised'])
+    expect((await run.info()).usage).toMatchObject({ tokens: 1_800, steps: 3 })
+  })
+
+  it('that is passed by the last step pauses the run all the same', async () => {
+    const hf = await open()
+    const run = await hf.start(think({ cost: 1 }))
+    await becomes(run, 'paused')
+    await run.resume({ budget: { cost: 2 } })
+    expect(await run.result()).toBe(1_200)
+  })
+
+  it('that is not raised pauses the run again', async () => {
+    const hf = await open()
+    const run = await hf.start(think({ tokens: 500 }))
+    await becomes(run, 'paused')
+    await run.resume()
+    await expect.poll(async () => (await eventTypes(run)).filter((type) => type === 'run_paused').length).toBe(2)
+    expect((await run.info()).completedSteps).toEqual(['think-0', 'think-1'])
+  })
+
+  it('of steps holds the next one back', async () => {
+    const hf = await open()
+    const run = await hf.start(think({ steps: 2 }))
+    await becomes(run, 'paused')
+    expect((await run.info()).completedSteps).toEqual(['think-0', 'think-1'])
+    await run.resume({ budget: { steps: 3 } })
+    expect(await run.result()).toBe(1_200)
+  })
+
+  it('of time counts execution and not waiting', async () => {
+    const slow = workflow({ name: 'slow', budget: { wallMs: 2_000 } }, async (ctx) => {
+      await ctx.sleep(60_000)
+      await ctx.step('a', () => new Promise((resolve) => setTimeout(resolve, 2_200)))
+      return ctx.step('b', () => 'done')
+    })
+    const hf = await open()
+    const run = await hf.start(slow)
+    await becomes(run, 'waiting')
+    advance(61_000)
+    await becomes(run, 'paused')
+    expect(await run.info()).toMatchObject({ reason: 'budget', completedSteps: ['a'] })
+    await run.resume({ budget: { wallMs: 60_000 } })
+    expect(await run.result()).toBe('done')
+  })
+
+  it('survives the worker: what was spent before a crash counts after it, also by an attempt that failed', async () => {
+    const work = workflow({ name: 'work', budget: { tokens: 1_000 } }, async (ctx) => {
+      await ctx.step(
+        'a',
+        (step) => {
+          step.usage({ inputTokens: 300 })
+          if (step.attempt < 3) throw new Error('again')
+        },
+        { retry: { minMs: 1 } },
+      )
+      ctx.usage({ outputTokens: 50 })
+      await ctx.step('b', (step) => step.usage({ inputTokens: 100 }))
+      return ctx.step('c', () => 'never')
+    })
+    const mortal = await openMortal({ workflows: [work] }, { after: 'step_completed' })
+    const { id } = await mortal.hf.start(work)
+    await mortal.dead
+    advance(11_000)
+    const hf = await open({ workflows: [work] })
+    const run = await hf.runs.get(id)
+    await becomes(run, 'paused')
+    expect((await run.info()).usage).toMatchObject({ inputTokens: 1_000, outputTokens: 50, tokens: 1_050 })
+    await run.resume({ budget: { tokens: 2_000 } })
+    expect(await run.result()).toBe('never')
+    expect((await run.info()).usage.tokens).toBe(1_050)
+  })
+
+  it('reserve lets a call through only when there is room for it', async () => {
+    const sent: number[] = []
+    const work = workflow({ name: 'work', budget: { cost: 1 } }, async (ctx) => {
+      for (let i = 1; i <= 3; i++) {
+        await ctx.reserve(0.4)
+        await ctx.step(`call-${i}`, (step) => {
+          sent.push(i)
+          step.usage({ cost: 0.4 })
+        })
+      }
+      return sent.length
+    })
+    const hf = await open()
+    const run = await hf.start(work)
+    await becomes(run, 'paused')
+    expect(sent).toEqual([1, 2])
+    expect((await run.info()).usage.cost).toBe(0.8)
+    await run.resume({ budget: { cost: 2 } })
+    expect(await run.result()).toBe(3)
+  })
+
+  it('of a parent covers its children: their usage counts, and they get no more than what is left', async () => {
+    const child = workflow({ name: 'child', budget: { tokens: 10_000 } }, async (ctx, tokens: number) => {
+      await ctx.step('spend', (step) => step.usage({ inputTokens: tokens }))
+      return ctx.step('more', () => tokens)
+    })
+    const parent = workflow({ name: 'parent', budget: { tokens: 1_000 } }, async (ctx) => {
+      await ctx.call(child, 600)
+      return ctx.call(child, 600)
+    })
+    const hf = await open({ workflows: [child] })
+    const run = await hf.start(parent, undefined, { id: 'p' })
+    await expect.poll(async () => (await hf.runs.list({ workflow: 'child' })).items[0]?.id === 'p/child#2').toBe(true)
+    const handle = await hf.runs.get('p/child#2')
+    await becomes(handle, 'paused')
+    expect((await handle.info()).error).toMatchObject({ code: 'budget_exceeded' })
+    expect((await run.info()).usage.tokens).toBe(600)
+    await handle.resume({ budget: { tokens: 10_000 } })
+    await becomes(run, 'paused')
+    expect((await run.info()).usage.tokens).toBe(1_200)
+    await run.resume({ budget: { tokens: 2_000 } })
+    expect(await run.result()).toBe(600)
+  })
+
+  it('notices a step that is called with the same input again and again', async () => {
+    const circle = workflow({ name: 'circle', budget: { repeats: 5 } }, async (ctx) => {
+      for (let i = 0; i < 100; i++) await ctx.step('search', () => i, { input: { query: 'same' } })
+    })
+    const hf = await open()
+    const run = await hf.start(circle)
+    await becomes(run, 'paused')
+    expect((await run.info()).completedSteps).toHaveLength(5)
+    expect((await run.info()).error?.message).toContain('repeats')
+  })
+
+  it('goes on over continueAs', async () => {
+    const months = workflow({ name: 'months', budget: { tokens: 250 } }, async (ctx, n: number) => {
+      await ctx.step('spend', (step) => step.usage({ inputTokens: 100 }))
+      if (n < 5) await ctx.continueAs(n + 1)
+      return n
+    })
+    const hf = await open()
+    const run = await hf.start(months, 1)
+    await becomes(run, 'paused')
+    expect((await run.info()).usage.tokens).toBe(300)
+    await run.resume({ budget: { tokens: 10_000 } })
+    expect(await run.result()).toBe(5)
+  })
+
+  it('with a limit that is no number, or a usage that is none, is refused', async () => {
+    expect(() => workflow({ name: 'w', budget: { tokens: -1 } }, () => 1)).toThrowError(/tokens/)
+    expect(() => workflow({ name: 'w', budget: { dollars: 1 } as never }, () => 1)).toThrowError(/dollars/)
+    const bad = workflow('bad', (ctx) => ctx.step('s', (step) => step.usage({ cost: Number.NaN }), { retry: { attempts: 1 } }))
+    const hf = await open()
+    const run = await hf.start(bad)
+    await logged(run, 'run_failed')
+    expect((await run.info()).error).toMatchObject({ code: 'invalid_input' })
+    expect(await codeOfRejection(run.resume({ budget: { cost: -1 } }))).toBe('invalid_input')
+  })
+})

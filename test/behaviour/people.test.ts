@@ -1,0 +1,201 @@
+import { type HoldfastError, workflow } from 'holdfast'
+import { expect, it } from 'vitest'
+import { z } from 'zod'
+import { becomes, codeOfRejection, eventTypes, failureOf } from './runs.ts'
+import { onEveryStore } from './stores.ts'
+
+const minute = 60_000
+
+onEveryStore('a question', ({ open, openMortal, advance }) => {
+  const approve = workflow('approve', async (ctx, amount: number) => {
+    const answer = await ctx.ask('approve', { question: { text: 'Pay this?', amount }, to: 'finance', schema: z.boolean() })
+    return ctx.step('paid', () => answer)
+  })
+
+  it('waits as a row until a person answers; the record says who, when and what was shown', async () => {
+    const hf = await open()
+    const run = await hf.start(approve, 100, { id: 'r' })
+    await becomes(run, 'waiting')
+    expect(await run.info()).toMatchObject({ status: 'waiting', reason: 'person' })
+    await hf.answer('r', 'approve', true, { by: 'ann' })
+    expect(await run.result()).toBe(true)
+    const events = await run.events()
+    const asked = events.find(({ type }) => type === 'question_asked')
+    const answered = events.find(({ type }) => type === 'question_answered')
+    expect(asked?.data).toMatchObject({ question: { text: 'Pay this?', amount: 100 }, to: 'finance' })
+    expect(answered?.data).toMatchObject({ result: true, by: 'ann', shown: asked?.data?.['shown'] })
+    expect(answered?.data?.['answeredAt']).toBeTypeOf('number')
+  })
+
+  it('has one answer: a second one is already_answered, also of two at once', async () => {
+    const hf = await open()
+    const run = await hf.start(approve, 1, { id: 'r' })
+    await becomes(run, 'waiting')
+    const answers = await Promise.all(
+      [true, false, true].map((value, i) =>
+        hf.answer('r', 'approve', value, { by: `p${i}` }).then(
+          () => 'taken',
+          (error: HoldfastError) => error.code,
+        ),
+      ),
+    )
+    expect(answers.sort()).toEqual(['already_answered', 'already_answered', 'taken'])
+    await run.result()
+    expect(await codeOfRejection(hf.answer('r', 'approve', true))).toBe('already_answered')
+  })
+
+  it('refuses an answer that does not fit its schema, and stays open', async () => {
+    const hf = await open()
+    const run = await hf.start(approve, 1, { id: 'r' })
+    await becomes(run, 'waiting')
+    expect(await codeOfRejection(hf.answer('r', 'approve', 'yes'))).toBe('invalid_input')
+    await hf.answer('r', 'approve', false)
+    expect(await run.result()).toBe(false)
+  })
+
+  it('is put again, with the problem, when a process that does not know the schema gave an answer that does not fit', async () => {
+    const hf = await open({ workflows: [approve] })
+    const client = await open({ worker: false })
+    const run = await client.start('approve', 1, { id: 'r' })
+    await becomes(run, 'waiting')
+    await client.answer('r', 'approve', 'yes')
+    await expect
+      .poll(async () => (await client.inbox()).find((item) => item.kind === 'question'))
+      .toMatchObject({
+        problem: expect.stringContaining('answer'),
+      })
+    await client.answer('r', 'approve', true)
+    expect(await (await hf.runs.get<boolean>('r')).result()).toBe(true)
+  })
+
+  it('that nobody answers in time takes its default, or throws timeout', async () => {
+    const lenient = workflow('lenient', (ctx) => ctx.ask('ok', { question: '?', timeoutMs: 10 * minute, default: 'no' }))
+    const strict = workflow('strict', (ctx) => ctx.ask('ok', { question: '?', timeoutMs: 10 * minute }))
+    const hf = await open()
+    const [a, b] = [await hf.start(lenient), await hf.start(strict)]
+    await becomes(a, 'waiting')
+    await becomes(b, 'waiting')
+    advance(11 * minute)
+    expect(await a.result()).toBe('no')
+    expect(await failureOf(b)).toMatchObject({ code: 'timeout' })
+    expect((await a.events()).find(({ type }) => type === 'question_answered')?.data).toMatchObject({ via: 'default' })
+    expect(await codeOfRejection(hf.answer(a.id, 'ok', 'yes'))).toBe('already_answered')
+    expect(await codeOfRejection(hf.answer(b.id, 'ok', 'yes'))).toBe('already_answered')
+  })
+
+  it('answered binds to what was shown: the answer to something else is refused', async () => {
+    let amount = 100
+    const pay = workflow('pay', async (ctx) => {
+      const ok = await ctx.ask('approve', { question: { amount } })
+      await ctx.step(
+        'pay',
+        () => {
+          throw new Error('later')
+        },
+        { onFailure: 'pause', retry: { attempts: 1 } },
+      )
+      return ok
+    })
+    const hf = await open()
+    const run = await hf.start(pay, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    expect(await codeOfRejection(hf.answer('r', 'approve', true, { shown: 'something else' }))).toBe('conflict')
+    const [item] = await hf.inbox()
+    await hf.answer('r', 'approve', true, { shown: item?.kind === 'question' ? item.shown : '' })
+    await becomes(run, 'paused')
+    amount = 1_000_000
+    await run.resume()
+    await expect.poll(async () => (await run.info()).reason).toBe('mismatch')
+    expect((await run.info()).error?.message).toContain('shows something else')
+  })
+
+  it('is asked once and answered once although workers die at every boundary', async () => {
+    for (const death of [
+      { before: 'question_asked' },
+      { after: 'question_asked' },
+      { before: 'question_answered' },
+      { after: 'question_answered' },
+    ] as const) {
+      const mortal = await openMortal({ workflows: [approve] }, death)
+      const { id } = await mortal.hf.start(approve, 1)
+      const client = await open({ worker: false })
+      if (death !== undefined && JSON.stringify(death).includes('answered')) {
+        await becomes(await client.runs.get(id), 'waiting')
+        await client.answer(id, 'approve', true, { by: 'ann' })
+      }
+      await mortal.dead
+      advance(11_000)
+      const hf = await open({ workflows: [approve] })
+      const run = await hf.runs.get(id)
+      if (JSON.stringify(death).includes('asked')) {
+        await becomes(run, 'waiting')
+        await hf.answer(id, 'approve', true, { by: 'ann' })
+      }
+      expect(await run.result()).toBe(true)
+      expect(await eventTypes(run, 'question')).toEqual(['question_asked', 'question_answered'])
+      await hf.close()
+    }
+  })
+
+  it('that nobody asked is invalid_input; of a run that is not there run_not_found', async () => {
+    const hf = await open()
+    const run = await hf.start(approve, 1)
+    await becomes(run, 'waiting')
+    expect(await codeOfRejection(hf.answer(run.id, 'other', true))).toBe('invalid_input')
+    expect(await codeOfRejection(hf.answer('nobody', 'approve', true))).toBe('run_not_found')
+  })
+})
+
+onEveryStore('the inbox', ({ open }) => {
+  it('lists everything that waits for a person, oldest first, with what can be done about it', async () => {
+    const ask = workflow('ask', (ctx) => ctx.scope('outer', () => ctx.ask('name', { question: 'Who?', to: 'ann' })))
+    const charge = workflow('charge', (ctx) =>
+      ctx.once('charge', {
+        key: 'charge-1',
+        run: () => {
+          throw new Error('the line went dead')
+        },
+      }),
+    )
+    const stuck = workflow('stuck', (ctx) =>
+      ctx.step(
+        'call',
+        () => {
+          throw new Error('no answer')
+        },
+        { retry: { attempts: 1 }, onFailure: 'pause' },
+      ),
+    )
+    const hf = await open()
+    await becomes(await hf.start(ask, undefined, { id: 'a' }), 'waiting')
+    await becomes(await hf.start(charge, undefined, { id: 'b' }), 'waiting')
+    await becomes(await hf.start(stuck, undefined, { id: 'c' }), 'paused')
+    const items = await hf.inbox()
+    expect(items.map(({ kind, runId }) => [kind, runId])).toEqual([
+      ['question', 'a'],
+      ['effect', 'b'],
+      ['run', 'c'],
+    ])
+    expect(items[0]).toMatchObject({ name: 'name', question: 'Who?', to: 'ann', actions: ['answer', 'cancel'] })
+    expect(items[1]).toMatchObject({ name: 'charge', key: 'charge-1', message: 'the line went dead', actions: ['resolve'] })
+    expect(items[2]).toMatchObject({ reason: 'retries', workflow: 'stuck', actions: ['resume', 'cancel', 'rollback'] })
+    expect((items[2] as { error?: Error }).error?.message).toBe('no answer')
+    await hf.answer('a', 'name', 'Ann')
+    await hf.resolve('charge-1', { happened: true })
+    await (await hf.runs.get('c')).cancel()
+    await (await hf.runs.get('a')).result()
+    expect(await hf.inbox()).toEqual([])
+    expect(await hf.as('somebody else').inbox()).toEqual([])
+  })
+
+  it('forgets the question of a run that was cancelled', async () => {
+    const ask = workflow('ask', (ctx) => ctx.ask('name', { question: 'Who?' }))
+    const hf = await open()
+    const run = await hf.start(ask)
+    await becomes(run, 'waiting')
+    await run.cancel()
+    expect((await run.info()).status).toBe('cancelled')
+    expect(await hf.inbox()).toEqual([])
+    expect(await codeOfRejection(hf.answer(run.id, 'name', 'Ann'))).toBe('already_answered')
+  })
+})

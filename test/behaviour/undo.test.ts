@@ -1,0 +1,266 @@
+import { NotHappened, workflow } from 'holdfast'
+import { expect, it } from 'vitest'
+import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
+import { onEveryStore } from './stores.ts'
+
+/** A trip of two steps and an effect, each of which can be taken back. */
+function trip(journal: string[], then: 'wait' | 'fail' | 'end' = 'wait') {
+  return workflow({ name: 'trip', ...(then === 'fail' && { undoOnFailure: true }), retry: { attempts: 1 } }, async (ctx) => {
+    ctx.update((draft) => {
+      draft['stage'] = 'begun'
+    })
+    await ctx.step('flight', () => void journal.push('flight'), { undo: () => void journal.push('undo flight') })
+    await ctx.checkpoint('after-flight')
+    const hotel = await ctx.once('hotel', {
+      key: `hotel-of-${ctx.runId}`,
+      idempotent: true,
+      run: () => {
+        journal.push('hotel')
+        return { room: 7 }
+      },
+      undo: ({ room }) => void journal.push(`undo hotel ${room}`),
+    })
+    ctx.update((draft) => {
+      draft['stage'] = 'booked'
+    })
+    await ctx.step('car', () => void journal.push('car'), { undo: () => void journal.push('undo car') })
+    if (then === 'wait') await ctx.waitFor('go')
+    if (then === 'fail') await ctx.step('pay', () => Promise.reject(new Error('declined')))
+    return hotel.room
+  })
+}
+
+onEveryStore('cancelling', ({ open, openMortal, advance }) => {
+  it('undoes what the run did, the last thing first, and says so in its events', async () => {
+    const journal: string[] = []
+    const hf = await open()
+    const run = await hf.start(trip(journal))
+    await becomes(run, 'waiting')
+    await run.cancel({ by: 'ann' })
+    expect((await run.info()).status).toBe('cancelled')
+    expect(journal.slice(3)).toEqual(['undo car', 'undo hotel 7', 'undo flight'])
+    const events = await run.events()
+    expect(events.filter(({ type }) => type === 'step_undone').map(({ step }) => step)).toEqual(['car', 'hotel', 'flight'])
+    expect(events.at(-1)).toMatchObject({ type: 'run_cancelled', data: { by: 'ann' } })
+  })
+
+  it('frees the key of an effect that was undone', async () => {
+    const journal: string[] = []
+    const hf = await open()
+    const book = trip(journal)
+    const run = await hf.start(book)
+    await becomes(run, 'waiting')
+    await run.cancel()
+    const again = await hf.start(book)
+    await becomes(again, 'waiting')
+    expect(journal.filter((entry) => entry === 'hotel')).toHaveLength(2)
+  })
+
+  it('reaches a step that runs, and undoes what came before it', async () => {
+    const journal: string[] = []
+    const started = gate()
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => 1, { undo: (n) => void journal.push(`undo a ${n}`) })
+      await ctx.step(
+        'b',
+        (step) => {
+          started.open()
+          return new Promise((_, reject) => step.signal.addEventListener('abort', () => reject(new Error('aborted'))))
+        },
+        { undo: () => void journal.push('undo b') },
+      )
+    })
+    const hf = await open()
+    const run = await hf.start(work)
+    await started.promise
+    await run.cancel()
+    expect((await run.info()).status).toBe('cancelled')
+    expect(journal).toEqual(['undo a 1'])
+  })
+
+  it('of a paused run undoes too; with undo: false nothing is undone', async () => {
+    const journal: string[] = []
+    const hf = await open()
+    const book = trip(journal)
+    const [a, b] = [await hf.start(book, undefined, { id: 'a' }), await hf.start(book, undefined, { id: 'b' })]
+    for (const run of [a, b]) {
+      await becomes(run, 'waiting')
+      await run.pause()
+    }
+    await a.cancel()
+    expect((await a.info()).status).toBe('cancelled')
+    expect(journal).toContain('undo car')
+    const before = journal.length
+    await b.cancel({ undo: false })
+    expect((await b.info()).status).toBe('cancelled')
+    expect(journal).toHaveLength(before)
+  })
+
+  it('goes on where it was when a worker dies while undoing: no undo that is recorded runs again', async () => {
+    const journal: string[] = []
+    const book = trip(journal)
+    const mortal = await openMortal({ workflows: [book] }, { after: 'step_undone' })
+    const run = await mortal.hf.start(book)
+    await becomes(run, 'waiting')
+    void run.cancel().catch(() => {})
+    await mortal.dead
+    advance(11_000)
+    const hf = await open({ workflows: [book] })
+    await becomes(await hf.runs.get(run.id), 'cancelled')
+    expect(journal.slice(3)).toEqual(['undo car', 'undo hotel 7', 'undo flight'])
+  })
+
+  it('an undo that keeps failing pauses the run, which goes on undoing when it is resumed', async () => {
+    let isDown = true
+    const journal: string[] = []
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => 1, { undo: () => void journal.push('undo a') })
+      await ctx.step('b', () => 2, {
+        undo: () => {
+          if (isDown) throw Object.assign(new Error('provider down'), { retryable: false })
+          journal.push('undo b')
+        },
+      })
+      await ctx.waitFor('go')
+    })
+    const hf = await open()
+    const run = await hf.start(work)
+    await becomes(run, 'waiting')
+    await run.cancel()
+    await becomes(run, 'paused')
+    expect(await run.info()).toMatchObject({ reason: 'undo' })
+    expect((await run.info()).error?.message).toContain('provider down')
+    expect(journal).toEqual([])
+    isDown = false
+    await run.resume()
+    await becomes(run, 'cancelled')
+    expect(journal).toEqual(['undo b', 'undo a'])
+  }, 20_000)
+})
+
+onEveryStore('a run that fails with undoOnFailure', ({ open }) => {
+  it('undoes what it did, then fails; retried it does it again', async () => {
+    const journal: string[] = []
+    const hf = await open()
+    const run = await hf.start(trip(journal, 'fail'))
+    expect(await failureOf(run)).toMatchObject({ message: 'declined' })
+    expect(journal).toEqual(['flight', 'hotel', 'car', 'undo car', 'undo hotel 7', 'undo flight'])
+    journal.length = 0
+    await run.retry()
+    expect(await failureOf(run)).toMatchObject({ message: 'declined' })
+    expect(journal.slice(0, 3)).toEqual(['flight', 'hotel', 'car'])
+  })
+})
+
+onEveryStore('a rollback', ({ open, openMortal, advance }) => {
+  it('undoes what came after the checkpoint, brings the state back and leaves the run paused there', async () => {
+    const journal: string[] = []
+    const hf = await open()
+    const run = await hf.start(trip(journal))
+    await becomes(run, 'waiting')
+    await run.rollback('after-flight', { by: 'ann' })
+    expect(await run.info()).toMatchObject({ status: 'paused', reason: 'asked' })
+    expect(journal.slice(3)).toEqual(['undo car', 'undo hotel 7'])
+    expect(await hf.thread(run.threadId).state()).toEqual({ stage: 'begun' })
+    const last = (await run.events()).at(-1)
+    expect(last).toMatchObject({ type: 'run_rolled_back', data: { undone: ['car', 'hotel'], by: 'ann' } })
+    journal.length = 0
+    await run.resume()
+    await becomes(run, 'waiting')
+    expect(journal).toEqual(['hotel', 'car'])
+    expect(await hf.thread(run.threadId).state()).toEqual({ stage: 'booked' })
+    await hf.signal(run.id, 'go')
+    expect(await run.result()).toBe(7)
+  })
+
+  it('of a run that failed or completed takes it up again from the checkpoint', async () => {
+    for (const then of ['fail', 'end'] as const) {
+      const journal: string[] = []
+      const hf = await open()
+      const run = await hf.start(trip(journal, then), undefined, { id: then })
+      if (then === 'fail') await failureOf(run)
+      else await run.result()
+      const undone = journal.filter((entry) => entry.startsWith('undo')).length
+      await run.rollback('after-flight')
+      expect((await run.info()).status).toBe('paused')
+      if (then === 'end') expect(journal.slice(3)).toEqual(['undo car', 'undo hotel 7'])
+      else expect(journal.filter((entry) => entry.startsWith('undo'))).toHaveLength(undone)
+      await hf.close()
+    }
+  })
+
+  it('stays whole when the worker dies in the middle of it', async () => {
+    const journal: string[] = []
+    const book = trip(journal)
+    const mortal = await openMortal({ workflows: [book] }, { before: 'run_rolled_back' })
+    const run = await mortal.hf.start(book)
+    await becomes(run, 'waiting')
+    void run.rollback('after-flight').catch(() => {})
+    await mortal.dead
+    advance(11_000)
+    const hf = await open({ workflows: [book] })
+    const again = await hf.runs.get(run.id)
+    await becomes(again, 'paused')
+    expect(journal.slice(3)).toEqual(['undo car', 'undo hotel 7'])
+    expect(await hf.thread(run.threadId).state()).toEqual({ stage: 'begun' })
+    expect(await eventTypes(again, 'step')).toContain('step_undone')
+  })
+
+  it('reaches a running step at its next safe point', async () => {
+    const slow = gate()
+    const journal: string[] = []
+    const work = workflow('work', async (ctx) => {
+      await ctx.checkpoint('start')
+      await ctx.step('a', () => slow.promise, { undo: () => void journal.push('undo a') })
+      await ctx.step('b', () => void journal.push('b'))
+    })
+    const hf = await open()
+    const run = await hf.start(work)
+    await logged(run, 'step_started')
+    const rolled = run.rollback('start')
+    await new Promise((resolve) => setTimeout(resolve, 100))
+    slow.open()
+    await rolled
+    await becomes(run, 'paused')
+    expect(journal).toEqual(['undo a'])
+  })
+
+  it('to where the run was not yet, or to no checkpoint, is refused and changes nothing', async () => {
+    const journal: string[] = []
+    const hf = await open()
+    await hf.thread('t').update((draft) => {
+      draft['n'] = 1
+    })
+    const run = await hf.start(trip(journal), undefined, { threadId: 't' })
+    await becomes(run, 'waiting')
+    expect(await codeOfRejection(run.rollback('t@1'))).toBe('conflict')
+    expect(await codeOfRejection(run.rollback('t@999'))).toBe('invalid_id')
+    expect(await codeOfRejection(run.rollback('no such label'))).toBe('invalid_id')
+    expect((await run.info()).status).toBe('waiting')
+  })
+
+  it('keeps an effect that has no undo: it is not sent again', async () => {
+    const sent: string[] = []
+    const work = workflow('work', async (ctx) => {
+      await ctx.checkpoint('start')
+      const mail = await ctx.once('mail', {
+        run: () => {
+          if (sent.length > 5) throw new NotHappened('never')
+          return sent.push('mail')
+        },
+      })
+      await ctx.waitFor('go')
+      return mail
+    })
+    const hf = await open()
+    const run = await hf.start(work)
+    await becomes(run, 'waiting')
+    await run.rollback('start')
+    await run.resume()
+    await becomes(run, 'waiting')
+    await hf.signal(run.id, 'go')
+    expect(await run.result()).toBe(1)
+    expect(sent).toEqual(['mail'])
+    expect(await eventTypes(run, 'effect')).toEqual(['effect_intended', 'effect_completed', 'effect_skipped'])
+  })
+})

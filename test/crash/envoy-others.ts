@@ -1,0 +1,24 @@
+import type { Holdfast } from 'holdfast'
+
+/**
+ * What an envoy waits for: sends its signals, answers its question, rolls it back once and lets it go on. Looks at what has
+ * happened and does what is missing, so that it can be killed and begin again at any point.
+ */
+export async function serveEnvoy(hf: Holdfast, runId: string): Promise<void> {
+  const run = await hf.runs.get(runId)
+  const { status, reason } = await run.info()
+  const types = (await run.events()).map(({ type }) => type)
+  const isRolledBack = types.includes('run_rolled_back')
+  if (status === 'paused' && isRolledBack) await run.resume()
+  if (status !== 'waiting') return
+  if (reason === 'person') await hf.answer(runId, 'name', 'Ann', { by: 'guard' }).catch(ignoreAnswered)
+  if (reason !== 'signal') return
+  if (!types.includes('question_asked')) await hf.signal(runId, 'permit', 'granted')
+  else if (isRolledBack) await hf.signal(runId, 'turn', 'on')
+  else if (!types.includes('run_resumed')) await run.rollback('gate')
+}
+
+/** It was this very answer, the first time it was given. */
+export function ignoreAnswered(error: unknown): void {
+  if ((error as { code?: unknown }).code !== 'already_answered') throw error
+}
