@@ -1,7 +1,8 @@
 import { HoldfastError, plan, recoveryPlan, state } from 'holdfast'
 import { describe, expect, it } from 'vitest'
+import { startProgram } from './programs.ts'
 import { becomes, codeOfRejection, failureOf, gate } from './runs.ts'
-import { onEveryStore } from './stores.ts'
+import { onEverySharedStore, onEveryStore } from './stores.ts'
 
 const once = { attempts: 1 }
 const twice = { attempts: 2, minMs: 1 }
@@ -254,6 +255,27 @@ onEveryStore('a plan', ({ open, openMortal, advance }) => {
     const hf = await open()
     expect(await codeOfRejection(hf.start(report, {} as never))).toBe('invalid_input')
     expect(await hf.run(report, { topic: 'x' })).toEqual({ topic: 'x' })
+  })
+})
+
+onEverySharedStore('a plan in processes of its own', (scene) => {
+  it('is watched from outside, and goes on in the middle of a step when its process is killed', async () => {
+    const hf = await scene.open({ worker: false })
+    const run = await hf.start<unknown, { sources: string[]; trends: number }, unknown>('work')
+    const fractions: unknown[] = []
+    const victim = startProgram('plan-worker', scene.url, 'hangs')
+    for await (const { type, data } of run.watch()) {
+      if (type === 'progress_reported') fractions.push(data?.['fraction'])
+      if (data?.['fraction'] === 0.875) {
+        await victim.kill()
+        startProgram('plan-worker', scene.url, 'goes on')
+      }
+    }
+    const { sources, trends } = await run.result()
+    expect({ sources, trends }).toEqual({ sources: ['a', 'b'].map((name) => `${name} by ${victim.pid}`), trends: 2 })
+    expect(await run.info()).toMatchObject({ status: 'completed', progress: { fraction: 1 } })
+    expect((await run.info()).stepAttempts).toMatchObject({ gather: 1, analyze: 1, 'analyze/load': 1 })
+    expect(fractions).toEqual([0.75, 0.875, 1])
   })
 })
 
