@@ -6,8 +6,9 @@ export type { InboxItem, OpenQuestion, StoppedRun, UnsureEffect } from './client
 export type { DrainOptions, Queues } from './client/queues.ts'
 export type { RunEvent } from './client/read-events.ts'
 export type { StreamItem, StreamOptions } from './client/read-stream.ts'
+export { recoveryPlan } from './client/recovery-plan.ts'
 export type { Resolution } from './client/resolve-effect.ts'
-export type { RunHandle, RunInfo } from './client/run-handle.ts'
+export type { RunHandle, RunInfo, RunProgress } from './client/run-handle.ts'
 export type { ScheduleInfo, ScheduleOptions, Schedules } from './client/schedules.ts'
 export type { StartRequest } from './client/start-many.ts'
 export type { StartOptions } from './client/start-run.ts'
@@ -23,11 +24,23 @@ export type {
   EffectOptions,
   MapOptions,
   OpenStep,
+  ScopeOptions,
   StepHandle,
   StepOptions,
   StreamWriter,
   WaitForOptions,
 } from './engine/context.ts'
+export {
+  type AnyPlan,
+  type Plan,
+  type PlanFunction,
+  type PlanOptions,
+  type PlanPatch,
+  type PlanStep,
+  type PlanStepEntry,
+  type PlanStepOptions,
+  plan,
+} from './engine/plan.ts'
 export { type AnyWorkflow, type Workflow, type WorkflowOptions, workflow } from './engine/workflow.ts'
 export { type ErrorCode, HoldfastError, NotHappened } from './model/errors.ts'
 export type { EventType } from './model/event.ts'

@@ -30,6 +30,14 @@ describe('snippets', () => {
       await promisify(execFile)(process.execPath, nodeArgs(file), { cwd: await emptyFolder(context), timeout: 50_000, env })
     })
 
+    test('the recovery plan that the guide shows is the one that its snippet prints', async (context) => {
+      const printed = await runToEnd('examples/snippets/recovery-plan.ts', await emptyFolder(context))
+      const shown = trimmedLines(read('docs/guides/recovery-plans.md'))
+      const table = printed.slice(printed.findIndex((line) => line.startsWith('| #')))
+      expect(table.length).toBeGreaterThan(20)
+      expect(contains(shown, table)).toBe(true)
+    })
+
     test('a newcomer can kill the first snippet of README and go on', async (context) => {
       const [first] = snippetsOf('README.md')
       const file = 'examples/snippets/quickstart.ts'

@@ -11,7 +11,7 @@ import { open, type RunEvent, type RunHandle, recoveryPlan } from 'holdfast'
 import { sources } from './gather.ts'
 import { Mailer } from './mailer.ts'
 import { type Report, report } from './report.ts'
-import { bar, claim, duration, heading, line, paint, print, remark, seconds, title } from './screen.ts'
+import { bar, claim, duration, heading, line, paint, print, remark, title } from './screen.ts'
 
 const deadlineMs = 120_000
 const target = resolve(import.meta.dirname, '../..', '.holdfast/demo')
@@ -123,10 +123,15 @@ async function watch(run: RunHandle, startedAt: number): Promise<void> {
         begun.add(step)
         break
       case 'step_completed':
-        line(atMs, 'done', step, `${duration(event.durationMs ?? 0)}${event.data?.['via'] === 'fallback' ? ', by its fallback' : ''}`)
+        line(
+          atMs,
+          'done',
+          step,
+          `${duration(event.durationMs ?? 0)}${event.data?.['via'] === 'fallback' ? ', by its fallback' : ''}`,
+        )
         break
       case 'step_failed':
-        line(atMs, 'wrong', step, event.error?.message ?? '')
+        line(atMs, 'wrong', step, firstWords(event.error?.message ?? ''))
         break
       case 'step_skipped':
         line(atMs, 'taken', step, 'skipped')
@@ -150,11 +155,17 @@ async function watch(run: RunHandle, startedAt: number): Promise<void> {
 }
 
 async function answer(run: RunHandle, { data, at }: RunEvent, startedAt: number): Promise<void> {
-  const { text } = data?.['question'] as { text: string }
+  const { text } = (data ?? {})['question'] as { text: string }
   line(at - startedAt, 'begun', 'a question', text)
   await sleep(700)
   await hf.answer(run.id, 'send_it', true, { by: 'you' })
   remark('yes, says you')
+}
+
+/** As much of a message as fits on a line. */
+function firstWords(message: string): string {
+  const text = message.replace(/^Step "[^"]*" (of run "[^"]*" )?/, '')
+  return text.length <= 50 ? text : `${text.slice(0, 49)}…`
 }
 
 /** `gather/source[2]` is the source of that number. */
@@ -174,7 +185,10 @@ async function claimsOf(run: RunHandle, output: Report, workers: readonly Worker
   const bodies = readJournal()
   const of = (type: RunEvent['type'], step: string) => events.filter((event) => event.type === type && nameOf(event) === step)
   const recovered = events.findIndex(({ type }) => type === 'run_recovered')
-  const before = events.slice(0, recovered).filter(({ type }) => type === 'step_completed').map(nameOf)
+  const before = events
+    .slice(0, recovered)
+    .filter(({ type }) => type === 'step_completed')
+    .map(nameOf)
   const times = (what: string) => bodies.filter((body) => body.what === what).length
   const kept = before.filter((step) => times(step.replace('/', ' ')) === 1)
   const deaths = await Promise.all(workers.map(({ exited }) => exited))

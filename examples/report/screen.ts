@@ -46,7 +46,9 @@ export function bar(fraction: number, note: string): void {
   const width = 24
   const full = Math.round(Math.min(1, Math.max(0, fraction)) * width)
   const drawn = `${'█'.repeat(full)}${'░'.repeat(width - full)}`
-  print(`${' '.repeat(12)}${paint('cyan', drawn)}  ${`${Math.round(fraction * 100)}`.padStart(3)} %  ${paint('dim', note)}`.trimEnd())
+  print(
+    `${' '.repeat(12)}${paint('cyan', drawn)}  ${`${Math.round(fraction * 100)}`.padStart(3)} %  ${paint('dim', note)}`.trimEnd(),
+  )
 }
 
 /** More about the line above it. */
@@ -57,6 +59,32 @@ export function remark(text: string): void {
 export function claim(mark: 'done' | 'wrong', text: string): void {
   const { sign, style } = marks[mark]
   print(`   ${paint(style, sign)} ${text}`)
+}
+
+export interface Column {
+  readonly name: string
+  readonly isNumber?: boolean
+}
+
+/** A table whose columns are as wide as what is in them. A row that is a string is a line across. */
+export function table(columns: readonly Column[], rows: readonly (readonly string[] | string)[]): void {
+  const cells = rows.filter((row) => typeof row !== 'string')
+  const widths = columns.map(({ name }, index) => Math.max(name.length, ...cells.map((row) => row[index]?.length ?? 0)))
+  const show = (row: readonly string[]) =>
+    columns
+      .map(({ isNumber }, index) => (row[index] ?? '')[isNumber === true ? 'padStart' : 'padEnd'](widths[index] ?? 0))
+      .join('  ')
+  const width = widths.reduce((sum, one) => sum + one + 2, -2)
+  print(`   ${paint('dim', show(columns.map(({ name }) => name)).trimEnd())}`)
+  print(`   ${paint('dim', '─'.repeat(width))}`)
+  for (const row of rows) {
+    if (typeof row === 'string') print(`   ${paint('red', `── ${row} `.padEnd(width, '─'))}`)
+    else print(`   ${show(row).trimEnd()}`)
+  }
+}
+
+export function quote(text: string): void {
+  for (const one of text.trimEnd().split('\n')) print(one === '' ? '' : `   ${one}`)
 }
 
 export function seconds(ms: number): string {

@@ -32,13 +32,12 @@ export async function readEvents(core: Core, run: Run, options: { after?: number
 
 /** The event that says how a run ended or why it stopped. */
 export async function readEnd(core: Core, run: Run): Promise<RunEvent | null> {
-  if (run.endSeq === null) return null
-  const [record] = await core.store.readLog({
-    owner: run.owner,
-    threadId: run.threadId,
-    afterSeq: run.endSeq - 1,
-    toSeq: run.endSeq,
-  })
+  return run.endSeq === null ? null : readEvent(core, run, run.endSeq)
+}
+
+/** The event at one position of the log. */
+export async function readEvent(core: Core, run: Run, seq: number): Promise<RunEvent | null> {
+  const [record] = await core.store.readLog({ owner: run.owner, threadId: run.threadId, afterSeq: seq - 1, toSeq: seq })
   return record === undefined ? null : toEvent(core, run.threadId, record)
 }
 

@@ -7,7 +7,7 @@ import type { RunKey, Thread } from '../store/store.ts'
 import { checkpointSeq } from './checkpoint-seq.ts'
 import { cancelRun, pauseRun, readRun, resumeRun, retryRun, rollbackRun } from './control-run.ts'
 import type { Core } from './core.ts'
-import { type RunEvent, readEnd, readEvents } from './read-events.ts'
+import { type RunEvent, readEnd, readEvent, readEvents } from './read-events.ts'
 import { readStream, type StreamItem, type StreamOptions } from './read-stream.ts'
 import { sooner } from './sooner.ts'
 
@@ -27,6 +27,8 @@ export interface RunInfo {
   readonly completedSteps: readonly string[]
   /** Attempts of each step so far. */
   readonly stepAttempts: Readonly<Record<string, number>>
+  /** How far it is: what it or its plan last reported. 0 before any report, 1 when it has completed. */
+  readonly progress: RunProgress
   /** What it has used, its children included. */
   readonly usage: UsageTotal
   /** Why it failed, or stopped by itself. */
@@ -34,6 +36,15 @@ export interface RunInfo {
   readonly createdAt: number
   readonly startedAt?: number
   readonly finishedAt?: number
+}
+
+/** How far a run is. */
+export interface RunProgress {
+  /** From 0 to 1. */
+  readonly fraction: number
+  readonly note?: string
+  /** The step or scope that reported it. */
+  readonly step?: string
 }
 
 /** A run, from any process. */
@@ -198,15 +209,18 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
       'effect_skipped',
       'effect_unsure',
       'effect_failed',
+      'progress_reported',
     ],
     bare: true,
   })
   const completed: string[] = []
   const attempts: Record<string, number> = Object.create(null)
   const open = new Map<string, string>()
+  let reportedAt: number | undefined
   const begun = new Set<string>()
-  for (const { type, step, count, attempt } of records) {
-    if (step === null) continue
+  for (const { type, seq, step, count, attempt } of records) {
+    if (type === 'progress_reported') reportedAt = seq
+    if (step === null || type === 'progress_reported') continue
     const key = `${step}#${count}`
     begun.add(key)
     if (attempt > 0) attempts[step] = Math.max(attempts[step] ?? 0, attempt)
@@ -229,12 +243,20 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
     ...(current !== undefined && { currentStep: current }),
     completedSteps: completed,
     stepAttempts: { ...attempts },
+    progress: await progressOf(core, run, reportedAt),
     usage: await readUsage(core, run, begun.size),
     ...(end?.error !== undefined && { error: end.error }),
     createdAt: run.createdAt,
     ...(run.startedAt !== null && { startedAt: run.startedAt }),
     ...(run.finishedAt !== null && { finishedAt: run.finishedAt }),
   }
+}
+
+async function progressOf(core: Core, run: Run, reportedAt: number | undefined): Promise<RunProgress> {
+  if (run.status === 'completed') return { fraction: 1 }
+  const report = reportedAt === undefined ? null : await readEvent(core, run, reportedAt)
+  const { fraction = 0, note } = (report?.data ?? {}) as { fraction?: number; note?: string }
+  return { fraction, ...(note !== undefined && { note }), ...(report?.step !== undefined && { step: report.step }) }
 }
 
 /** What the run has booked in its log. */

@@ -11,8 +11,22 @@ export interface Call {
   readonly path: string
   readonly count: number
   readonly history: CallHistory | undefined
+  /** The attempt of a recorded scope that it belongs to. */
+  readonly within: ScopeAttempt | undefined
   /** Where the result that was handed out stands in the log. */
   resultSeq?: number
+}
+
+/** One attempt of a recorded scope, while its function runs. */
+export interface ScopeAttempt {
+  /** Its outcome is decided: what its function still calls does not return. */
+  readonly isOver: boolean
+  /** Only looks at what was recorded, to learn how to undo it: nothing is done and nothing is written. */
+  readonly isVisit: boolean
+  /** Aborted when the attempt takes too long; undefined where it has no limit of its own. */
+  readonly signal: AbortSignal | undefined
+  /** Hears of a call that its function made. */
+  follow(call: Promise<unknown>): void
 }
 
 /**
@@ -24,6 +38,7 @@ export class Calls {
   readonly #runId: string
   readonly #tape: Tape
   readonly #counts = new Map<string, number>()
+  readonly #scopes = new Map<string, { count: number; isRecorded: boolean }>()
 
   constructor(owner: string, runId: string, tape: Tape) {
     this.#owner = owner
@@ -41,27 +56,66 @@ export class Calls {
     const count = (this.#counts.get(counter) ?? 0) + 1
     this.#counts.set(counter, count)
     const key = callKey(kind, path, count)
-    return { key, kind, path, count, history: this.#tape.calls.get(key) }
+    return { key, kind, path, count, history: this.#tape.calls.get(key), within: frame?.attempt }
   }
 
-  /** Runs `fn` with inner names prefixed. */
-  inScope<T>(name: string, fn: () => T, method = 'scope'): T {
+  /** Refuses a name that no group of calls can have, and any group inside a body. */
+  checkGroup(name: string, method: 'scope' | 'map'): void {
     const frame = this.#frame()
     if (frame !== undefined && frame.body !== null) throw this.#nestedCall('value', method, frame.body)
     checkStepName(name)
-    const outer = frame?.scope ?? ''
-    return frames.run({ calls: this, scope: outer === '' ? name : `${outer}/${name}`, body: null }, fn)
   }
 
-  /** Refuses what belongs to the function itself inside a body. */
+  /**
+   * The path under which the calls of a scope stand. A scope that was recorded is not entered again, so that its calls are not
+   * counted: no other scope may share their paths.
+   */
+  scopePath(name: string, isRecorded: boolean): string {
+    const outer = this.#frame()?.scope ?? ''
+    const path = outer === '' ? name : `${outer}/${name}`
+    const seen = this.#scopes.get(path) ?? { count: 0, isRecorded: false }
+    this.#scopes.set(path, seen)
+    seen.count++
+    const isShared = seen.isRecorded || (isRecorded && seen.count > 1)
+    seen.isRecorded ||= isRecorded
+    return isShared ? `${path}[${seen.count}]` : path
+  }
+
+  /** Runs `fn` with inner names prefixed; in an attempt of a recorded scope if there is one, else in the one around it. */
+  inScope<T>(path: string, fn: () => T, attempt: ScopeAttempt | undefined = this.attempt): T {
+    return frames.run({ calls: this, scope: path, body: null, attempt }, fn)
+  }
+
+  /**
+   * Refuses what belongs to the function itself inside a body, and in a recorded scope: one that is not entered again would not be
+   * counted again.
+   */
   refuseInBody(method: string, name: string): void {
-    const body = this.#frame()?.body ?? null
-    if (body !== null) throw this.#nestedCall('value', method, body, name)
+    const frame = this.#frame()
+    if (frame?.body != null) throw this.#nestedCall('value', method, frame.body, name)
+    if (frame?.attempt === undefined) return
+    throw new HoldfastError(
+      'nested_call',
+      `ctx.${method}("${name}") was called in scope "${frame.scope}" of run "${this.#runId}", which is recorded as a whole. ` +
+        `Use step.${method} in a step inside.`,
+      { details: { runId: this.#runId, step: frame.scope } },
+    )
   }
 
   /** Runs a step's body: recording calls on ctx are refused inside. */
   inBody<T>(path: string, fn: () => T): T {
-    return frames.run({ calls: this, scope: '', body: path }, fn)
+    return frames.run({ calls: this, scope: '', body: path, attempt: this.attempt }, fn)
+  }
+
+  /** The attempt of a recorded scope in which this is called. */
+  get attempt(): ScopeAttempt | undefined {
+    return this.#frame()?.attempt
+  }
+
+  /** The step or scope in which this is called; null outside of any. */
+  get place(): string | null {
+    const frame = this.#frame()
+    return frame?.body ?? (frame?.scope || null)
   }
 
   /**
@@ -107,6 +161,7 @@ interface Frame {
   readonly scope: string
   /** Path of the step whose body this is. */
   readonly body: string | null
+  readonly attempt: ScopeAttempt | undefined
 }
 
 const frames = new AsyncLocalStorage<Frame>()

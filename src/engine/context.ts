@@ -26,8 +26,11 @@ export interface Context<State = Record<string, unknown>> {
     fn: (item: Item, index: number, step: StepHandle<State>) => Promise<T> | T,
     options?: MapOptions<T>,
   ): Promise<T[]>
-  /** Groups calls: inner names become `name/inner`. */
-  scope<T>(name: string, fn: (ctx: Context<State>) => Promise<T> | T): Promise<T>
+  /**
+   * Groups calls: inner names become `name/inner`. With options, be they empty, the scope is recorded as a whole, like a step: one with
+   * a recorded result is not entered again, and another attempt keeps what succeeded inside.
+   */
+  scope<T>(name: string, fn: (ctx: Context<State>) => Promise<T> | T, options?: ScopeOptions<T, State>): Promise<T>
   /** Writes the user's own tables in the same transaction as the checkpoint. SQLite and Postgres; 5 s at most. */
   transaction<T>(name: string, fn: (tx: SqlTransaction) => Promise<T> | T): Promise<T>
   /** The two halves of a step, for loops that Holdfast does not drive. */
@@ -78,6 +81,11 @@ export interface Context<State = Record<string, unknown>> {
   /** A v4 UUID, recorded. */
   uuid(): string
   /**
+   * Says how far the run is, from 0 to 1; in a plan, how far its step is. For whoever watches: about two reports a second are kept, and
+   * a replay makes none.
+   */
+  progress(fraction: number, note?: string): void
+  /**
    * An ordered durable output of the run, which `run.stream(name)` reads from any process while it is written. Of the chunks
    * that the function itself writes a replay skips those that are stored. Inside a step's body it is `step.stream`.
    */
@@ -98,6 +106,8 @@ export interface StepHandle<State = Record<string, unknown>> {
   stream(name: string): StreamWriter
   /** Changes the state when the step's result is recorded; the recipe runs then. */
   update(recipe: (draft: State) => unknown): void
+  /** Says how far the run is, from 0 to 1; in a plan, how far the plan's step is. */
+  progress(fraction: number, note?: string): void
   /** Books what this attempt took on the run's account; kept although the attempt fails. */
   usage(usage: Usage): void
   log(message: string, data?: Readonly<Record<string, unknown>>): void
@@ -129,6 +139,19 @@ export interface StepOptions<T> {
   readonly schema?: StandardSchemaV1<unknown, T>
   /** False: the result rides with the next commit. A crash before that runs the step again. Default true. */
   readonly checkpoint?: boolean
+}
+
+export interface ScopeOptions<T, State = Record<string, unknown>> {
+  /** Attempts of the scope as a whole. Default: those of a step, but what a call inside has retried in vain is not tried again. */
+  readonly retry?: RetryOptions
+  /** Longest time of one attempt, waits inside and restarts included, in ms. Default none. */
+  readonly timeoutMs?: number
+  /** Makes the result when all attempts have failed. Its calls are recorded like those of the scope. */
+  readonly fallback?: (error: Error, ctx: Context<State>) => Promise<T> | T
+  /** When all attempts have failed and there is no fallback: throw (default), go on with undefined, or pause the run. */
+  readonly onFailure?: 'fail' | 'skip' | 'pause'
+  /** Takes back what the scope as a whole did, before what its calls did is taken back. */
+  readonly undo?: (result: T) => unknown
 }
 
 export interface MapOptions<T> extends StepOptions<T> {

@@ -171,12 +171,14 @@ class Effect<T> {
   #enter(): Promise<T> | T {
     const { run, timeoutMs } = this.#options
     const execution = this.#execution
-    const limit = timeoutMs === undefined ? undefined : withTimeout(timeoutMs, `Effect "${this.#call.path}"`, execution.signal)
+    const outer = this.#call.within?.signal
+    const limit =
+      timeoutMs === undefined ? undefined : withTimeout(timeoutMs, `Effect "${this.#call.path}"`, outer ?? execution.signal)
     const attempt = this.#attempt
     const handle = {
       attempt,
       get signal() {
-        return limit?.signal ?? execution.signal
+        return limit?.signal ?? outer ?? execution.signal
       },
     }
     const body = () => execution.calls.inBody(this.#call.path, () => run(this.#key, handle))

@@ -13,7 +13,7 @@ import type { OpenQuestions } from './open-questions.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
 import type { Outbox } from './outbox.ts'
 import { RunContext } from './run-context.ts'
-import { countDeath, emptyTape, parseCallKey, readTape, runningCalls, type Tape } from './tape.ts'
+import { countDeath, emptyTape, hasRunningScope, parseCallKey, readTape, runningCalls, type Tape } from './tape.ts'
 import { catchUp, emptyState, type HeadStateCache, loadState, type StateAt } from './thread-state.ts'
 import type { AnyWorkflow, Registry } from './workflow.ts'
 
@@ -38,6 +38,38 @@ export interface Engine {
 
 /** Executes one claimed run until it ends, waits, or is taken away. `onExecution` hears of each tape as it begins. */
 export async function executeRun(
+  engine: Engine,
+  workflow: AnyWorkflow,
+  claimed: Claim,
+  onExecution: (execution: Execution) => void,
+): Promise<ExecutionEnd> {
+  for (let held = claimed; ; ) {
+    const end = await executeClaim(engine, workflow, held, onExecution)
+    if (end.kind !== 'reload') return end
+    const again = await readAgain(engine, held).catch((error: unknown) => error)
+    if (again === null) return { kind: 'lost' }
+    if (!isClaim(again)) return quarantine(engine, workflow, held, again, onExecution)
+    held = again
+  }
+}
+
+/** The run as it stands now, under the lease that is held. Null if it is held no more. */
+async function readAgain({ store }: Engine, claim: Claim): Promise<Claim | null> {
+  const { owner, id: runId, threadId, epoch } = claim.run
+  const [run, thread, now] = await Promise.all([
+    store.readRun({ owner, runId }),
+    store.readThread({ owner, threadId }),
+    store.now(),
+  ])
+  if (run === null || thread === null || run.epoch !== epoch || run.leaseId !== claim.leaseId) return null
+  return { ...claim, run, thread, takenFrom: null, hasMail: true, now }
+}
+
+function isClaim(value: unknown): value is Claim {
+  return typeof value === 'object' && value !== null && 'leaseId' in value
+}
+
+async function executeClaim(
   engine: Engine,
   workflow: AnyWorkflow,
   claimed: Claim,
@@ -161,6 +193,8 @@ async function executeTape(execution: Execution, claim: Claim, input: unknown, i
     return execution.ended
   }
   if (execution.tape.order !== undefined) execution.order(execution.tape.order)
+  // A scope that was running is entered again without a record of its own; this death must count before it can bring another.
+  if (execution.mustRecordStarts && hasRunningScope(execution.tape)) await execution.commit([], {}).catch(() => {})
   execution.playback.start()
   if (claim.hasMail) await execution.checkMail()
   if (!execution.hasEnded) {

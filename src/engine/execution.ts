@@ -20,10 +20,13 @@ import type { OpenQuestions } from './open-questions.ts'
 import type { RunOrigin } from './origin.ts'
 import type { Outbox } from './outbox.ts'
 import { Playback } from './playback.ts'
+import { Progress } from './progress.ts'
 import { RunStreams } from './run-streams.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
+import { isInside } from './scope-paths.ts'
+import { readScopes } from './scopes-on-tape.ts'
 import { StateLine } from './state-line.ts'
-import type { CallKey, CallKind, Order, Outcome, Tape } from './tape.ts'
+import { type CallKey, type CallKind, type Order, type Outcome, type Tape, type UpdateKey, updateKey } from './tape.ts'
 import { loadState, type StateAt } from './thread-state.ts'
 import { Undos } from './undos.ts'
 import { longWaitMs, type Wait, Waits } from './waits.ts'
@@ -56,12 +59,15 @@ export class Execution {
   readonly log: Logger
   readonly playback: Playback
   readonly calls: Calls
+  readonly progress: Progress
   readonly mailbox = new Mailbox()
   /** What the run was started with besides its input. */
   readonly origin: RunOrigin
   readonly account: Account
   /** How to take back what the run did. */
   readonly undos = new Undos()
+  /** Scopes that were not entered, by the path of their calls: what was done there is learnt when it is to be undone. */
+  readonly unvisited = new Map<string, () => Promise<void>>()
   /** What ends when the run does. */
   readonly dependants: Dependants
   readonly steering: Steering
@@ -82,11 +88,13 @@ export class Execution {
   readonly #writer: RunWriter
   #abort: AbortController | undefined
   readonly #running = new Map<CallKey, string>()
+  readonly #abandoned = new Set<CallKey>()
   readonly #throwers = new Set<(error: Error) => void>()
   #clockBase: { now: number; at: number }
-  #updateCount = 0
-  /** The count of the last update on the tape. */
-  #recordedUpdates = 0
+  /** How often ctx.update was called, by scope. */
+  readonly #updateCounts = new Map<string | null, number>()
+  /** Updates on the tape that the function has yet to come by. */
+  readonly #updatesToSee: Set<UpdateKey>
   #busy = 0
   #stop: Stop | null = null
   /** What the run was told to do before its tape was played to the end. */
@@ -115,7 +123,8 @@ export class Execution {
     this.origin = options.origin
     this.log = options.log
     this.#committer = options.committer
-    for (const count of options.tape.updates.keys()) this.#recordedUpdates = Math.max(this.#recordedUpdates, count)
+    const { outcomes, updates } = readScopes(options.tape)
+    this.#updatesToSee = updates
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
     this.calls = new Calls(options.claim.run.owner, options.claim.run.id, options.tape)
@@ -161,7 +170,7 @@ export class Execution {
       takeChunks: () => this.streams.take(),
     })
     this.playback = new Playback({
-      outcomes: options.tape.outcomes,
+      outcomes,
       onResult: (outcome) => {
         if (outcome.isFailure && this.playback.isEnding) this.unheardFailures.add(outcome.key)
         else if (outcome.isFailure) this.lastFailure = outcome.key
@@ -169,6 +178,10 @@ export class Execution {
       },
       onLive: () => this.#goLive(),
       onMismatch: (recorded, asked) => this.#pauseOnMismatch(recorded, asked),
+    })
+    this.progress = new Progress({
+      event: ({ step, ...data }) => this.event('progress_reported', null, { scope: step, data }),
+      ride: (event) => this.ride(event),
     })
     this.ended = new Promise((resolve) => {
       this.#settle = resolve
@@ -226,7 +239,7 @@ export class Execution {
 
   /** The recorded result of a call, in its turn; the call must have one. */
   async recorded(call: Call): Promise<Outcome> {
-    const outcome = await this.playback.take(call.key)
+    const outcome = call.within?.isVisit ? (call.history?.outcome as Outcome) : await this.playback.take(call.key)
     this.throwIfEnded()
     call.resultSeq = outcome.seq
     return outcome
@@ -247,7 +260,8 @@ export class Execution {
 
   /** A cancelled or fenced run throws at every later call (E4). */
   throwIfEnded(): void {
-    if (this.#stop?.kind === 'cancel' || this.#stop?.kind === 'lost') throw this.#endError()
+    if (this.#stop?.kind !== 'cancel' && this.#stop?.kind !== 'lost') return
+    if (this.calls.attempt?.isVisit !== true) throw this.#endError()
   }
 
   /** After a death it matters which step was running: until something is recorded, starts are durable before bodies begin. */
@@ -270,7 +284,16 @@ export class Execution {
 
   end(call: Call): void {
     this.#running.delete(call.key)
-    this.#settleDown()
+    if (!this.#abandoned.delete(call.key)) this.#settleDown()
+  }
+
+  /** Bodies in a scope that took too long are not waited for: they may never end. What they still bring is recorded all the same. */
+  abandonInside(scope: string): void {
+    for (const [key, path] of this.#running) {
+      if (!isInside(path, scope) || this.#abandoned.has(key)) continue
+      this.#abandoned.add(key)
+      this.#settleDown()
+    }
   }
 
   /** Counts as work while it lasts: the run does not stop to wait under it. */
@@ -301,9 +324,15 @@ export class Execution {
   /** Waits in memory or, when nothing else is at work, as a row. Never resolves in an execution that stopped. */
   async park(wait: Wait): Promise<void> {
     this.throwIfEnded()
-    const over = this.#waits.add(this.#stop === null ? wait : { ...wait, dueAt: null })
+    const over = this.#waits.add(wait)
+    if (this.#stop !== null) this.#waits.freeze()
     this.#considerStopping()
     return await over
+  }
+
+  /** Ends a wait that has not come to its end. */
+  withdraw(wait: Wait): void {
+    this.#waits.withdraw(wait)
   }
 
   // ── writing ──────────────────────────────────────────────────────────────
@@ -319,7 +348,9 @@ export class Execution {
 
   /** Called every now and then by the worker: what has been riding for long is written. */
   flushIfOld(): void {
-    if (this.#hasEnded || !this.#writer.hasOldRiding) return
+    if (this.#hasEnded) return
+    this.progress.rideIfDue()
+    if (!this.#writer.hasOldRiding) return
     this.commit([], {}).catch((error: unknown) => this.log.debug('flush failed', { runId: this.runId, error }))
   }
 
@@ -333,6 +364,7 @@ export class Execution {
   /** Like `commit` for a result that is handed to the function: resolves in its turn, with its patch shown, to its position. */
   async commitResult(events: readonly NewEvent[], options: ChangeOptions): Promise<number> {
     const position = this.line.end
+    this.progress.rideHeld()
     this.#resultsOnTheirWay++
     if (options.failureOf !== undefined) this.unheardFailures.add(options.failureOf)
     let seq: number
@@ -452,10 +484,16 @@ export class Execution {
 
   /** The n-th ctx.update: moves to where it stood, or runs the recipe and lets the patch ride. */
   update(recipe: (draft: never) => unknown): void {
-    this.enter('value', 'update', true)
-    const count = ++this.#updateCount
-    const recorded = this.tape.updates.get(count)
+    // What belongs to an attempt of a scope that is over changes nothing any more.
+    const { within } = this.enter('value', 'update', true)
+    if (within?.isOver || within?.isVisit) return
+    const scope = this.calls.place
+    const count = (this.#updateCounts.get(scope) ?? 0) + 1
+    this.#updateCounts.set(scope, count)
+    const key = updateKey(scope, count)
+    const recorded = this.tape.updates.get(key)
     if (recorded !== undefined) {
+      this.#updatesToSee.delete(key)
       this.line.advance(recorded.position)
       if (this.playback.isLive && this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
       if (recorded.error !== undefined) throw reviveError(recorded.error)
@@ -468,11 +506,11 @@ export class Execution {
     try {
       patch = this.line.update(recipe)
     } catch (error) {
-      this.ride(this.event('state_updated', null, { count, data: { error: toStorableError(error) } }))
+      this.ride(this.event('state_updated', null, { scope, count, data: { error: toStorableError(error) } }))
       throw error
     }
     // One that changed nothing is recorded too: a replay must not run its recipe on a state that came later.
-    this.ride(this.event('state_updated', null, { count, patch }), patch !== null)
+    this.ride(this.event('state_updated', null, { scope, count, patch }), patch !== null)
   }
 
   /** The tape is consumed: edits by hand at its end are shown, and an older state is brought to the definition's version. */
@@ -498,7 +536,7 @@ export class Execution {
   }
 
   #hasSeenAllUpdates(): boolean {
-    return this.#updateCount >= this.#recordedUpdates
+    return this.#updatesToSee.size === 0
   }
 
   // ── budget ───────────────────────────────────────────────────────────────
@@ -615,6 +653,10 @@ export class Execution {
     this.#isUnwinding = true
     this.#busy++
     try {
+      for (let [next] = this.unvisited; next !== undefined; [next] = this.unvisited) {
+        this.unvisited.delete(next[0])
+        await next[1]()
+      }
       await this.dependants.end(afterSeq)
       const failure = await this.undos.run(this, afterSeq)
       if (failure === null) return true
@@ -634,6 +676,11 @@ export class Execution {
   /** Shutdown: hand the run back. Not a death. */
   requestRelease(): void {
     this.#requestStop({ kind: 'release' })
+  }
+
+  /** A scope is to be tried again: at the next safe point the tape is read anew, as after a crash, under the same lease. */
+  requestReload(): void {
+    if (this.#stop === null) this.#requestStop({ kind: 'reload' })
   }
 
   /** To do something else than to go on. What was done has to be known before it can be undone: the tape is played to its end first. */
@@ -885,10 +932,11 @@ export class Execution {
   }
 
   async #stopIfIdle(): Promise<void> {
-    if (this.#busy > 0 || this.#waits.size === 0 || this.#hasEnded || !this.playback.isLive || !this.#handOut.isEmpty) return
+    if (this.#busy > 0 || this.#waits.size === 0 || this.#hasEnded || !this.playback.isLive) return
+    // The last of them may be one that sets nothing off: nobody else would look again.
+    if (!this.#handOut.isEmpty) return this.#considerStopping()
     if (this.#stop !== null) {
-      if (this.#stop.kind === 'pause' || this.#stop.kind === 'release' || this.#stop.kind === 'rollback')
-        await this.#stopNow(this.#stop)
+      if (this.#stop.kind !== 'cancel' && this.#stop.kind !== 'lost') await this.#stopNow(this.#stop)
       return
     }
     const wait = this.#waits.asRow()
@@ -908,7 +956,8 @@ export class Execution {
   }
 
   #requestStop(stop: Stop): void {
-    if (this.#hasEnded || this.#stop?.kind === 'cancel' || (this.#stop !== null && stop.kind === 'release')) return
+    if (this.#hasEnded || this.#stop?.kind === 'cancel') return
+    if (this.#stop !== null && this.#stop.kind !== 'reload' && stop.kind === 'release') return
     this.#stop = stop
     // A wait is a safe point: it stays as it is.
     this.#waits.freeze()
@@ -948,6 +997,8 @@ export class Execution {
       }
       case 'release':
         return this.#endWith([], { status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true }, { kind: 'released' })
+      case 'reload':
+        return this.#endWith([], {}, { kind: 'reload' })
       case 'lost':
         return
     }
@@ -964,6 +1015,7 @@ export class Execution {
 
   /** The commit that gives the lease up. Whatever the function still does afterwards is nobody's business. */
   async #endWith(events: readonly NewEvent[], run: RunChange, end: ExecutionEnd): Promise<void> {
+    this.progress.rideHeld()
     if (this.account.limits.wallMs !== undefined && this.playback.isLive)
       this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
     this.streams.end()
@@ -1077,12 +1129,13 @@ export interface ExecutionOptions {
 export type Stop =
   | { readonly kind: 'pause'; readonly reason: PauseReason; readonly data: Readonly<Record<string, unknown>> }
   | { readonly kind: 'release' }
+  | { readonly kind: 'reload' }
   | { readonly kind: 'cancel'; readonly order: Order }
   | { readonly kind: 'rollback'; readonly to: number; readonly order: Order }
   | { readonly kind: 'lost' }
 
 export type ExecutionEnd =
-  | { readonly kind: RunStatus | 'released' | 'lost' }
+  | { readonly kind: RunStatus | 'released' | 'lost' | 'reload' }
   | { readonly kind: 'continued'; readonly base: StateAt; readonly tapeNumber: number; readonly input: unknown }
 
 /** What a request in the inbox may say. */

@@ -19,6 +19,9 @@ export class Playback {
   #blocked: ({ key: CallKey } & Waiting<void>)[] = []
   /** Results that nobody has to ask for: they are handed out whenever somebody does. */
   readonly #loose = new Map<CallKey, Outcome>()
+  /** Of these, the ones that somebody has asked for. */
+  readonly #looseAsked: { readonly outcome: Outcome; readonly resolve: (outcome: Outcome) => void }[] = []
+  readonly #untold: (() => void)[] = []
   #next = 0
   isEnding = false
   #isScheduled = false
@@ -58,14 +61,10 @@ export class Playback {
       const loose = this.#loose.get(key)
       if (loose !== undefined) {
         this.#loose.delete(key)
-        setImmediate(() => {
-          if (this.#isStopped) return
-          this.#onResult(loose)
-          resolve(loose)
-        })
-        return
+        this.#looseAsked.push({ outcome: loose, resolve })
+      } else {
+        this.#waiters.set(key, { resolve, reject })
       }
-      this.#waiters.set(key, { resolve, reject })
       this.#schedule()
     })
   }
@@ -76,6 +75,12 @@ export class Playback {
       this.#blocked.push({ key, resolve, reject })
       this.#watchForMismatch()
     })
+  }
+
+  /** Resolves when the run is live, and watches for no mismatch meanwhile. */
+  get live(): Promise<void> {
+    if (this.isLive) return Promise.resolve()
+    return new Promise((resolve) => this.#untold.push(resolve))
   }
 
   /**
@@ -115,6 +120,15 @@ export class Playback {
 
   readonly #handOut = (): void => {
     this.#isScheduled = false
+    if (this.#isStopped) return
+    // First, as when the run was live: they were there at once then, and what was new took its time.
+    const loose = this.#looseAsked.shift()
+    if (loose !== undefined) {
+      this.#onResult(loose.outcome)
+      loose.resolve(loose.outcome)
+      this.#schedule()
+      return
+    }
     const outcome = this.#outcomes[this.#next]
     if (outcome === undefined) return
     const waiter = this.#waiters.get(outcome.key)
@@ -136,6 +150,7 @@ export class Playback {
     if (this.#next < this.#outcomes.length || this.isLive || this.#isStopped || this.isEnding) return
     this.isLive = true
     this.#onLive()
+    for (const tell of this.#untold.splice(0)) tell()
     for (const { resolve } of this.#blocked.splice(0)) resolve()
   }
 

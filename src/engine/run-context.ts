@@ -12,6 +12,7 @@ import type {
   EffectOptions,
   MapOptions,
   OpenStep,
+  ScopeOptions,
   StepHandle,
   StepOptions,
   StreamWriter,
@@ -19,7 +20,10 @@ import type {
 } from './context.ts'
 import { runEffect } from './effect-runner.ts'
 import { type Execution, never } from './execution.ts'
+import { checkReport, type Progress } from './progress.ts'
 import { askPerson } from './question-runner.ts'
+import { checkScopeOptions } from './scope-options.ts'
+import { type RecordedScope, runScope } from './scope-runner.ts'
 import { waitForSignal } from './signal-runner.ts'
 import { failureEvent, refuseDeadly, resultOf, runStep } from './step-runner.ts'
 import { callKey } from './tape.ts'
@@ -52,7 +56,7 @@ export class RunContext implements Context<never> {
   }
 
   get signal(): AbortSignal {
-    return this.#execution.signal
+    return this.#execution.calls.attempt?.signal ?? this.#execution.signal
   }
 
   get state(): never {
@@ -99,7 +103,7 @@ export class RunContext implements Context<never> {
     if (!(concurrency >= 1))
       throw new HoldfastError('invalid_input', `concurrency is ${String(concurrency)}; it must be at least 1.`)
     // Names are checked once; the items carry brackets, which users' names may not.
-    this.#execution.calls.inScope(name, () => {}, 'map')
+    this.#execution.calls.checkGroup(name, 'map')
     requireFunction(fn, `Map "${name}"`)
     const list = [...items]
     const results = new Array<T>(list.length)
@@ -124,8 +128,45 @@ export class RunContext implements Context<never> {
     throw blame(first, errors.flatMap(blamed))
   }
 
-  scope<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T): Promise<T> {
-    return heard((async () => this.#execution.calls.inScope(name, () => fn(this)))())
+  scope<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T, options?: ScopeOptions<T, never>): Promise<T> {
+    const { calls } = this.#execution
+    if (options === undefined) {
+      return heard(
+        (async () => {
+          calls.checkGroup(name, 'scope')
+          return calls.inScope(calls.scopePath(name, false), () => fn(this))
+        })(),
+      )
+    }
+    const { fallback, undo, ...policy } = options
+    const { codec } = this.#execution
+    const undoOf = (value: T) => {
+      // A copy: the function may do to its own what it likes.
+      const kept = codec.encode({ value })
+      return () => undo?.((codec.decode(kept) as { value: T }).value)
+    }
+    const scope = {
+      ...policy,
+      body: () => fn(this),
+      ...(fallback !== undefined && { fallback: (error: Error) => fallback(error, this) }),
+      ...(undo !== undefined && { undoOf }),
+      record: (result: T) => ({ result, recipes: [] }),
+    }
+    return this.recordedScope(name, scope, () => {
+      requireFunction(fn, `Scope "${name}"`)
+      checkScopeOptions(`Scope "${name}"`, options)
+    })
+  }
+
+  /** A scope that is recorded as a whole: `scope` with options, and the steps of a plan. */
+  recordedScope<T>(name: string, scope: Omit<RecordedScope<T>, 'path'>, check?: () => void): Promise<T> {
+    const { calls } = this.#execution
+    const checkAll = () => {
+      calls.checkGroup(name, 'scope')
+      check?.()
+    }
+    const carryOut = (call: Call) => runScope(this.#execution, call, { ...scope, path: calls.scopePath(name, true) })
+    return this.#enter('step', name, false, carryOut, checkAll)
   }
 
   begin<T>(name: string): Promise<OpenStep<T>> {
@@ -205,6 +246,18 @@ export class RunContext implements Context<never> {
     return this.#value('uuid', () => randomUUID())
   }
 
+  progress(fraction: number, note?: string): void {
+    const { calls, playback, progress } = this.#execution
+    checkReport(fraction, note)
+    const { attempt } = calls
+    if (playback.isLive && !attempt?.isOver && !attempt?.isVisit) progress.report(calls.place, fraction, note)
+  }
+
+  /** For plans, which know how much of the run each of their steps is. */
+  get progressReports(): Progress {
+    return this.#execution.progress
+  }
+
   stream(name: string): StreamWriter {
     this.#execution.throwIfEnded()
     this.#execution.calls.refuseInBody('stream', name)
@@ -215,11 +268,22 @@ export class RunContext implements Context<never> {
     if (this.#execution.playback.isLive) this.#execution.log.info(message, { runId: this.runId, ...data })
   }
 
-  #enter<T>(kind: Call['kind'], name: string, isOurName: boolean, carryOut: (call: Call) => Promise<T>): Promise<T> {
+  #enter<T>(
+    kind: Call['kind'],
+    name: string,
+    isOurName: boolean,
+    carryOut: (call: Call) => Promise<T>,
+    check?: () => void,
+  ): Promise<T> {
     if (this.#execution.isDetached) return never()
     let result: Promise<T>
     try {
-      result = carryOut(this.#execution.enter(kind, name, isOurName))
+      check?.()
+      const call = this.#execution.enter(kind, name, isOurName)
+      if (call.within?.isOver === true) return never()
+      if (call.within?.isVisit && call.history?.outcome === undefined) result = never()
+      else result = carryOut(call)
+      call.within?.follow(result)
     } catch (error) {
       result = Promise.reject(error)
     }
@@ -232,7 +296,8 @@ export class RunContext implements Context<never> {
     const key = callKey('value', call.path, call.count)
     if (this.#execution.tape.values.has(key)) return this.#execution.tape.values.get(key) as T
     const value = make()
-    if (!this.#execution.hasEnded) this.#execution.ride(this.#execution.event('value_recorded', call, { data: { value } }))
+    if (!this.#execution.hasEnded && !call.within?.isOver && !call.within?.isVisit)
+      this.#execution.ride(this.#execution.event('value_recorded', call, { data: { value } }))
     return value
   }
 

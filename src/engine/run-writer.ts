@@ -70,7 +70,7 @@ export class RunWriter {
   event(type: EventType, call: Call | null, fields: EventFields = {}): NewEvent {
     return {
       type,
-      step: call?.path ?? null,
+      step: call?.path ?? fields.scope ?? null,
       count: fields.count ?? call?.count ?? 0,
       attempt: fields.attempt ?? 0,
       at: fields.at ?? this.#now(),
@@ -165,6 +165,8 @@ export class RunWriter {
 }
 
 export interface EventFields {
+  /** For what has no call: the scope it belongs to. */
+  readonly scope?: string | null
   readonly attempt?: number
   readonly count?: number
   readonly at?: number

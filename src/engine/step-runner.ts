@@ -126,8 +126,10 @@ function runBody<T>(
   recipes: Recipe[],
 ): Promise<T> | T {
   const limit =
-    options.timeoutMs === undefined ? undefined : withTimeout(options.timeoutMs, `Step "${call.path}"`, execution.signal)
-  const handle = new Handle(execution, call, { attempt, recipes, signal: limit?.signal })
+    options.timeoutMs === undefined
+      ? undefined
+      : withTimeout(options.timeoutMs, `Step "${call.path}"`, call.within?.signal ?? execution.signal)
+  const handle = new Handle(execution, call, { attempt, recipes, signal: limit?.signal ?? call.within?.signal })
   const run = () => execution.calls.inBody(call.path, () => body(handle))
   return limit === undefined ? untilCancelled(execution, run()) : limit.run(async () => run())
 }
@@ -164,6 +166,10 @@ class Handle implements StepHandle<never> {
 
   get signal(): AbortSignal {
     return this.#signal ?? this.#execution.signal
+  }
+
+  get progress(): StepHandle<never>['progress'] {
+    return (fraction, note) => this.#execution.progress.report(this.#call.path, fraction, note)
   }
 }
 
@@ -235,7 +241,7 @@ async function failed<T>(
 }
 
 /** Does not return: the run is paused, and the step gets fresh attempts when it is resumed. */
-async function pauseForPerson(execution: Execution, call: Call, error: unknown): Promise<never> {
+export async function pauseForPerson(execution: Execution, call: Call, error: unknown): Promise<never> {
   execution.pauseBecause('retries', toStorableError(error ?? new Error('unknown failure')), call.path)
   await execution.park({ dueAt: null, reason: 'retry' })
   return never()
@@ -297,6 +303,7 @@ export function failureEvent(execution: Execution, call: Call, failure: Failure,
 
 export async function waitForRetry(execution: Execution, call: Call, retryAt: number): Promise<void> {
   if (retryAt > execution.now()) await execution.park({ dueAt: retryAt, reason: 'retry' })
+  if (call.within?.isOver === true) return never()
   if (!execution.isOpen) await execution.pass(call)
 }
 

@@ -2,6 +2,7 @@ import type { Codec } from '../model/codec.ts'
 import type { LogRecord } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
+import { around, fallbackPath, isInside, isUpdateInside, pathOf } from './scope-paths.ts'
 
 /**
  * What a run has already done, read from its log: the tape that a replay follows.
@@ -17,8 +18,8 @@ export interface Tape {
   readonly values: ReadonlyMap<CallKey, unknown>
   /** All changes of the thread's state since the tape began, edits by hand included, in log order. */
   readonly patches: readonly { readonly patch: Payload; readonly version: number | null }[]
-  /** For each recorded ctx.update, by its count: how many of `patches` it needs applied. */
-  readonly updates: ReadonlyMap<number, RecordedUpdate>
+  /** For each recorded ctx.update, by scope and count: how many of `patches` it needs applied. */
+  readonly updates: ReadonlyMap<UpdateKey, RecordedUpdate>
   /** Streams that the function itself writes to; `isStale` where it was retried or rolled back since: it will write all of it anew. */
   readonly streams: ReadonlyMap<string, { readonly isStale: boolean }>
   /** Which continuation of the run this is, from 1. */
@@ -49,6 +50,8 @@ export interface RecordedUpdate {
 
 /** `step:gather/fetch#2`: kind, path and count of a call. */
 export type CallKey = string
+/** `gather#2`: the scope of an update, and which of its updates it is. */
+export type UpdateKey = string
 export type CallKind = 'step' | 'effect' | 'timer' | 'value' | 'signal' | 'question' | 'child'
 
 /** A recorded result, waiting for the call that asks for it. */
@@ -90,6 +93,10 @@ export interface CallHistory {
   resolution?: unknown
   /** Timers, and waits that have a time limit: when it fires, by the store's clock. */
   fireAt?: number
+  /** Recorded scopes: where the calls inside stand, the start of the attempt, and which failures inside failed it. */
+  scope?: string
+  started?: { readonly seq: number; readonly at: number; readonly patchCount: number }
+  failed?: readonly CallKey[]
   /** Children and questions: what the child was started as, how the question was put. */
   begun?: { readonly seq: number; readonly data: Readonly<Record<string, unknown>> }
 }
@@ -111,6 +118,10 @@ export function callKey(kind: CallKind, path: string, count: number): CallKey {
   return `${kind}:${path}#${count}`
 }
 
+export function updateKey(scope: string | null, count: number): UpdateKey {
+  return `${scope ?? ''}#${count}`
+}
+
 export function parseCallKey(key: CallKey): { path: string; count: number } {
   const end = key.lastIndexOf('#')
   return { path: key.slice(key.indexOf(':') + 1, end), count: Number(key.slice(end + 1)) }
@@ -119,7 +130,10 @@ export function parseCallKey(key: CallKey): { path: string; count: number } {
 export function readTape(records: readonly LogRecord[], codec: Codec, runId: string): Tape {
   const calls = new Map<CallKey, CallHistory>()
   const values = new Map<CallKey, unknown>()
-  const updates = new Map<number, RecordedUpdate>()
+  const updates = new Map<UpdateKey, RecordedUpdate>()
+  /** Recorded scopes by the path of the calls inside. */
+  const scopes = new Map<string, CallHistory>()
+  const keysOfScopes = new Map<string, CallKey>()
   const patches: { patch: Payload; version: number | null }[] = []
   const outcomes = new Map<CallKey, Outcome>()
   const undone = new Set<number>()
@@ -160,6 +174,19 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     history.wasReopened = true
     history.deaths = 0
     outcomes.delete(key)
+    if (history.scope !== undefined) reopenInside(history.scope, history.failed ?? [])
+    delete history.failed
+  }
+  /** What succeeded in a scope is kept. What failed it is tried again, and what was updated after that is updated again. */
+  const reopenInside = (scope: string, failed: readonly CallKey[]): void => {
+    const from = Math.min(...failed.map(failedAt))
+    for (const key of failed) reopen(key)
+    for (const [key, update] of updates) if (update.seq > from && isUpdateInside(key, scope)) updates.delete(key)
+  }
+  /** Where the failure began: for a scope, with the first failure inside that failed it. */
+  const failedAt = (key: CallKey): number => {
+    const history = calls.get(key)
+    return Math.min(history?.outcome?.seq ?? Number.POSITIVE_INFINITY, ...(history?.failed ?? []).map(failedAt))
   }
 
   /**
@@ -167,7 +194,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
    * them, but nobody has to; its updates are the past, and those of the new way run again.
    */
   const loosen = (keys: readonly CallKey[]): void => {
-    const from = Math.min(...keys.map((key) => calls.get(key)?.outcome?.seq ?? Number.POSITIVE_INFINITY))
+    const from = Math.min(...keys.map(failedAt))
     for (const key of keys) reopen(key)
     for (const [key, outcome] of outcomes) {
       if (outcome.seq <= from) continue
@@ -175,7 +202,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       outcomes.set(key, loose)
       ;(calls.get(key) as CallHistory).outcome = loose
     }
-    for (const [count, update] of updates) if (update.seq > from) updates.delete(count)
+    for (const [key, update] of updates) if (update.seq > from) updates.delete(key)
   }
 
   const isForgotten = forgetfulness(records, runId, data)
@@ -202,8 +229,10 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         for (const stream of streams.values()) stream.isStale = true
         loosen([
           ...(data<{ reopened?: CallKey[] }>(record).reopened ?? []),
-          // What was undone is to be done again.
-          ...[...outcomes].filter(([, { seq }]) => undone.has(seq)).map(([key]) => key),
+          // What was undone is to be done again, and the scopes around it entered again.
+          ...[...outcomes]
+            .filter(([, { seq }]) => undone.has(seq))
+            .flatMap(([key]) => [key, ...around(pathOf(key), keysOfScopes)]),
         ])
         break
       case 'run_resumed':
@@ -228,7 +257,10 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
       }
       case 'state_updated':
-        updates.set(record.count, { position: patches.length, seq: record.seq, ...data<{ error?: Error }>(record) })
+        updates.set(updateKey(record.step, record.count), {
+          ...{ position: patches.length, seq: record.seq },
+          ...data<{ error?: Error }>(record),
+        })
         break
       case 'value_recorded':
         if (record.step?.endsWith('checkpoint')) settle('value', record)
@@ -238,8 +270,13 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         const history = call('step', record)
         history.isRunning = true
         delete history.opened
-        const { inputFingerprint } = data<{ inputFingerprint?: string }>(record)
+        const { inputFingerprint, scope } = data<{ inputFingerprint?: string; scope?: string }>(record)
         if (inputFingerprint !== undefined) history.inputFingerprint = inputFingerprint
+        if (scope !== undefined) {
+          scopes.set(scope, Object.assign(history, { scope }))
+          keysOfScopes.set(scope, callKey('step', record.step ?? '', record.count))
+          history.started = { seq: record.seq, at: record.at, patchCount: patches.length }
+        }
         break
       }
       case 'stream_opened': {
@@ -254,7 +291,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'step_failed':
       case 'effect_failed': {
         const kind = record.type === 'step_failed' ? 'step' : 'effect'
-        const { next, retryAt, counts, error, open } = data<FailureData>(record)
+        const { next, retryAt, counts, error, open, failed } = data<FailureData>(record)
         const history = call(kind, record)
         history.isRunning = false
         delete history.opened
@@ -268,6 +305,19 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         if (retryAt !== undefined) history.retryAt = retryAt
         if (kind === 'effect') history.effect = open === true ? 'intended' : 'not_happened'
         if (next === 'throw') settle(kind, record, true)
+        if (failed !== undefined) history.failed = [...(history.failed ?? []), ...failed]
+        if (next === 'retry' && history.scope !== undefined) {
+          const { scope } = history
+          reopenInside(
+            scope,
+            (history.failed ?? []).filter((key) => isInside(pathOf(key), scope)),
+          )
+          delete history.failed
+        }
+        // The last to fail in an attempt of a scope that has failed already.
+        if (next === 'throw' && [...around(record.step ?? '', scopes)].some(isBetweenAttempts)) {
+          reopen(callKey(kind, record.step ?? '', record.count))
+        }
         break
       }
       case 'step_completed':
@@ -381,14 +431,30 @@ export interface FailureData {
   readonly counts?: boolean
   /** The operation stays open: the same key will be sent again. */
   readonly open?: boolean
+  /** Recorded scopes: the failures that failed it. */
+  readonly failed?: readonly CallKey[]
 }
 
-/** Calls that had begun and not ended where the tape stops: what was running when the worker died. */
+/**
+ * Calls that had begun and not ended where the tape stops: what was running when the worker died. A scope is among them only
+ * where it was its own function that ran.
+ */
 export function runningCalls(tape: Tape): CallKey[] {
-  return [...tape.calls].filter(([, history]) => history.isRunning && history.outcome === undefined).map(([key]) => key)
+  const running = [...tape.calls].filter(([, history]) => history.isRunning && history.outcome === undefined)
+  const isBusyInside = ({ scope }: CallHistory) =>
+    scope !== undefined && running.some(([key]) => isInside(pathOf(key), scope) || isInside(pathOf(key), fallbackPath(scope)))
+  return running.filter(([, history]) => !isBusyInside(history)).map(([key]) => key)
+}
+
+export function hasRunningScope(tape: Tape): boolean {
+  return [...tape.calls.values()].some(({ scope, isRunning }) => scope !== undefined && isRunning)
 }
 
 export function countDeath(tape: Tape, key: CallKey): void {
   const history = tape.calls.get(key)
   if (history !== undefined) history.deaths++
+}
+
+function isBetweenAttempts(scope: CallHistory): boolean {
+  return !scope.isRunning && scope.outcome === undefined && scope.next === undefined
 }

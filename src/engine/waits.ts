@@ -33,10 +33,19 @@ export class Waits {
   /** Resolves when the wait is due. */
   add(wait: Wait): Promise<void> {
     return new Promise((resolve, reject) => {
-      const waiting: Waiting = { ...wait, resolve, reject }
+      const waiting: Waiting = { ...wait, of: wait, resolve, reject }
       this.#waiting.add(waiting)
       if (wait.dueAt !== null) this.#setTimer(waiting, wait.dueAt)
     })
+  }
+
+  /** What it waited for is of no interest any more. */
+  withdraw(wait: Wait): void {
+    for (const waiting of this.#waiting) {
+      if (waiting.of !== wait) continue
+      clearTimeout(waiting.timer)
+      this.#waiting.delete(waiting)
+    }
   }
 
   /** How the run would wait as a row: until when, for what, for which operations. Null while something is due soon. */
@@ -90,6 +99,7 @@ function dueAsRow(wait: Wait): number {
 }
 
 interface Waiting extends Wait {
+  readonly of: Wait
   timer?: NodeJS.Timeout
   readonly resolve: () => void
   readonly reject: (error: Error) => void

@@ -7,18 +7,22 @@ import { onEveryStore } from './stores.ts'
 type Plan =
   | { readonly kind: 'in turn' | 'at a time' | 'raced'; readonly parts: readonly Plan[] }
   | { readonly kind: 'scope'; readonly name: string; readonly part: Plan }
+  | { readonly kind: 'tried'; readonly name: string; readonly part: Plan; readonly failures: number }
   | { readonly kind: 'step'; readonly name: string; readonly turns: number; readonly updates: boolean; readonly fails: boolean }
   | { readonly kind: 'update'; readonly changes: boolean }
   | { readonly kind: 'sleep'; readonly ms: number }
   | { readonly kind: 'effect'; readonly name: string }
 
-function makePlan(random: Random, depth: number): Plan {
-  const parts = (least: number) => Array.from({ length: least + random.integer(0, 2) }, () => makePlan(random, depth - 1))
+function makePlan(random: Random, depth: number, hasTries = false): Plan {
+  const part = () => makePlan(random, depth - 1, hasTries)
+  const parts = (least: number) => Array.from({ length: least + random.integer(0, 2) }, part)
+  if (hasTries && depth > 0 && random.chance(0.25))
+    return { kind: 'tried', name: `scope ${random.integer(0, 1)}`, part: part(), failures: random.integer(0, 3) }
   const dice = random.integer(0, 99)
   if (depth > 0 && dice < 25) return { kind: 'in turn', parts: parts(1) }
   if (depth > 0 && dice < 50) return { kind: 'at a time', parts: parts(2) }
   if (depth > 0 && dice < 58) return { kind: 'raced', parts: parts(2) }
-  if (depth > 0 && dice < 63) return { kind: 'scope', name: `scope ${random.integer(0, 1)}`, part: makePlan(random, depth - 1) }
+  if (depth > 0 && dice < 63) return { kind: 'scope', name: `scope ${random.integer(0, 1)}`, part: part() }
   if (dice < 85) {
     const [updates, fails] = [random.chance(0.4), random.chance(0.1)]
     return { kind: 'step', name: `step ${random.integer(0, 3)}`, turns: random.integer(0, 4), updates, fails }
@@ -48,6 +52,25 @@ async function carryOut(plan: Plan, ctx: Context<Notes>, path: string, seen: str
       return
     case 'scope':
       return ctx.scope(plan.name, () => carryOut(plan.part, ctx, path, seen))
+    case 'tried': {
+      // What it sees inside counts once it is recorded: a scope with a result is not entered again.
+      const inside = async (part: string) => {
+        const found: string[] = []
+        await carryOut(plan.part, ctx, `${path}.${part}`, found)
+        return found
+      }
+      const found = await ctx.scope(
+        plan.name,
+        async () => {
+          const seenInside = await inside('tried')
+          await ctx.step('gate', ({ attempt }) => refuseUntil(attempt, plan.failures), { retry: { attempts: 1 } })
+          return seenInside
+        },
+        { retry: { attempts: 3, minMs: 1 }, fallback: () => inside('fallback') },
+      )
+      seen.push(`${path} [${found.join(', ')}]`)
+      return
+    }
     case 'step': {
       const result = await ctx
         .step(plan.name, async (step) => {
@@ -75,35 +98,55 @@ async function carryOut(plan: Plan, ctx: Context<Notes>, path: string, seen: str
   }
 }
 
+function refuseUntil(attempt: number, failures: number): void {
+  if (attempt <= failures) throw new Error(`attempt ${attempt} of ${failures} that fail`)
+}
+
 onEveryStore('any function', ({ open, openMortal, advance }) => {
+  /** Carries a plan out until its process dies, and then to its end in another process. */
+  const dieAndGoOn = async (plan: Plan, beforeWrite: number) => {
+    const executions: string[][] = []
+    const work = workflow(
+      { name: 'work', retry: { attempts: 2, minMs: 1 }, state: state<Notes>({ version: 1, initial: () => ({ marks: [] }) }) },
+      async (ctx) => {
+        const seen: string[] = []
+        executions.push(seen)
+        await carryOut(plan, ctx, 'r', seen)
+      },
+    )
+    const { hf, die, dead } = await openMortal({ workflows: [work] }, { beforeWrite })
+    const mortalRun = await hf.start(work, undefined, { id: 'r' })
+    // A short plan may end before its process does.
+    await Promise.race([dead, mortalRun.result()])
+    die()
+    const before = [...(executions.at(-1) as string[])]
+    const count = executions.length
+    const heir = await open({ workflows: [work] })
+    advance(11_000)
+    const run = await heir.runs.get('r')
+    await run.result()
+    const after = executions[count]
+    if (after !== undefined) expect(after.slice(0, before.length)).toEqual(before)
+    const events = await run.events()
+    expect(events.map(({ seq }) => seq)).toEqual(events.map((_, index) => index + 1))
+    const results = events.filter(({ type }) => type === 'step_completed' || type === 'effect_completed')
+    const values = results.flatMap(({ data }) => (typeof data?.['result'] === 'string' ? [data['result']] : []))
+    expect(new Set(values).size).toBe(values.length)
+  }
+
   for (let seed = 1; seed <= 40; seed++) {
     it(`of steps, updates, timers and effects in any nesting goes the same way again after a crash (seed ${seed})`, async () => {
       const random = createRandom(seed)
       const plan: Plan = { kind: 'in turn', parts: [makePlan(random, 4), makePlan(random, 4), makePlan(random, 3)] }
-      const executions: string[][] = []
-      const work = workflow(
-        { name: 'work', retry: { attempts: 2, minMs: 1 }, state: state<Notes>({ version: 1, initial: () => ({ marks: [] }) }) },
-        async (ctx) => {
-          const seen: string[] = []
-          executions.push(seen)
-          await carryOut(plan, ctx, 'r', seen)
-        },
-      )
-      const { hf, die, dead } = await openMortal({ workflows: [work] }, { beforeWrite: random.integer(3, 27) })
-      const mortalRun = await hf.start(work, undefined, { id: 'r' })
-      // A short plan may end before its process does.
-      await Promise.race([dead, mortalRun.result()])
-      die()
-      const before = [...(executions[0] as string[])]
-      const heir = await open({ workflows: [work] })
-      advance(11_000)
-      const run = await heir.runs.get('r')
-      await run.result()
-      if (executions[1] !== undefined) expect(executions[1].slice(0, before.length)).toEqual(before)
-      const events = await run.events()
-      expect(events.map(({ seq }) => seq)).toEqual(events.map((_, index) => index + 1))
-      const results = events.filter(({ type }) => type === 'step_completed' || type === 'effect_completed')
-      expect(new Set(results.map(({ data }) => data?.['result'])).size).toBe(results.length)
+      await dieAndGoOn(plan, random.integer(3, 27))
+    })
+  }
+
+  for (let seed = 1; seed <= 40; seed++) {
+    it(`with scopes that are tried again and fall back does so too (seed ${seed})`, async () => {
+      const random = createRandom(1_000 + seed)
+      const plan: Plan = { kind: 'in turn', parts: [makePlan(random, 4, true), makePlan(random, 4, true)] }
+      await dieAndGoOn(plan, random.integer(3, 40))
     })
   }
 })

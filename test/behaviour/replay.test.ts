@@ -583,6 +583,14 @@ onEveryStore('ctx.sleep', ({ open, advance }) => {
     expect(await eventTypes(later, 'timer')).toEqual(['timer_set', 'timer_fired'])
   })
 
+  it('frees its worker also when the last results beside it set nothing off', async () => {
+    const work = workflow('work', (ctx) =>
+      Promise.all([ctx.sleep(dayMs), ...Array.from({ length: 12 }, (_, index) => ctx.checkpoint(`beside ${index}`))]),
+    )
+    const hf = await open()
+    await becomes(await hf.start(work), 'waiting')
+  })
+
   it('takes a Date', async () => {
     const work = workflow('work', async (ctx, until: Date) => {
       await ctx.sleep(until)

@@ -1,0 +1,25 @@
+import { HoldfastError } from '../model/errors.ts'
+import { type RetryOptions, retryPolicy } from '../model/retry.ts'
+
+/** Refuses options of a scope or of a plan's step that mean nothing. `what` names it. */
+export function checkScopeOptions(
+  what: string,
+  options: {
+    readonly retry?: RetryOptions
+    readonly timeoutMs?: number
+    readonly fallback?: unknown
+    readonly onFailure?: unknown
+    readonly undo?: unknown
+  },
+): void {
+  const { retry, timeoutMs, fallback, onFailure, undo } = options
+  const refuse = (why: string): never => {
+    throw new HoldfastError('invalid_input', `${what}: ${why}`)
+  }
+  if (retry !== undefined) retryPolicy(retry)
+  if (timeoutMs !== undefined && !(timeoutMs > 0)) refuse(`timeoutMs is ${String(timeoutMs)}; it must be more than 0.`)
+  if (fallback !== undefined && typeof fallback !== 'function') refuse(`fallback must be a function, not ${typeof fallback}.`)
+  if (undo !== undefined && typeof undo !== 'function') refuse(`undo must be a function, not ${typeof undo}.`)
+  if (onFailure !== undefined && onFailure !== 'fail' && onFailure !== 'skip' && onFailure !== 'pause')
+    refuse(`onFailure is ${JSON.stringify(onFailure)}; it must be 'fail', 'skip' or 'pause'.`)
+}

@@ -1,0 +1,400 @@
+import { HoldfastError } from '../model/errors.ts'
+import type { NewEvent } from '../model/event.ts'
+import type { Payload } from '../model/payload.ts'
+import type { RetryOptions } from '../model/retry.ts'
+import { reviveError, toStorableError } from '../model/stored-error.ts'
+import { blame, blamed } from './blame.ts'
+import type { Call, ScopeAttempt } from './calls.ts'
+import { type Execution, never } from './execution.ts'
+import { nextAttempt } from './next-attempt.ts'
+import { fallbackPath, isInside, pathOf } from './scope-paths.ts'
+import { deathOf, failureEvent, pauseForPerson, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
+import type { CallKey } from './tape.ts'
+import type { Wait } from './waits.ts'
+
+/** A scope that is recorded as a whole: what its calls stand under, what it does, and what happens when that fails. */
+export interface RecordedScope<T> {
+  /** Where the calls of its function stand. */
+  readonly path: string
+  readonly body: () => Promise<T> | T
+  readonly fallback?: (error: Error) => Promise<T> | T
+  /** What is recorded of the value that the function returned. */
+  readonly record: (value: T) => ScopeRecord<T>
+  /** Events that belong into the commit of its result. */
+  readonly alongside?: () => readonly NewEvent[]
+  /** How to take back what the scope as a whole did; asked when its result is handed out. */
+  readonly undoOf?: (value: T) => () => unknown
+  readonly retry?: RetryOptions
+  readonly timeoutMs?: number
+  readonly onFailure?: 'fail' | 'skip' | 'pause'
+}
+
+export interface ScopeRecord<T> {
+  readonly result: T | undefined
+  /** What it does to the state, in the same commit. */
+  readonly recipes: readonly ((draft: never) => unknown)[]
+}
+
+/**
+ * Returns the recorded result of a scope, or runs its function, whose calls are recorded each for itself.
+ *
+ *   A1  A scope with a recorded result is not entered again.
+ *   A2  Another attempt is a replay: the tape is read anew, the calls that succeeded answer from it, and those that failed the scope are
+ *       open again. So an attempt goes the same way whether the worker lived or died before it.
+ *   A3  While its function waits for nothing of ours, the scope counts as at work, like the body of a step.
+ *   A4  What an attempt that is over still calls does not return.
+ *   A5  What was done in a scope that was not entered is learnt before it is undone: its function is called with what is recorded.
+ */
+export async function runScope<T>(execution: Execution, call: Call, scope: RecordedScope<T>): Promise<T> {
+  return new ScopeRunner(execution, call, scope).run()
+}
+
+class ScopeRunner<T> {
+  readonly #execution: Execution
+  readonly #call: Call
+  readonly #scope: RecordedScope<T>
+  readonly #failures: number
+  /** What had failed before. */
+  readonly #lastFailure: CallKey | undefined
+
+  constructor(execution: Execution, call: Call, scope: RecordedScope<T>) {
+    this.#lastFailure = execution.lastFailure
+    this.#execution = execution
+    this.#call = call
+    this.#scope = scope
+    this.#failures = call.history?.failures ?? 0
+  }
+
+  async run(): Promise<T> {
+    const execution = this.#execution
+    const call = this.#call
+    const { history } = call
+    this.#leaveForVisit()
+    if (history?.outcome !== undefined) {
+      const value = resultOf<T>(execution, call, await execution.recorded(call))
+      if (history.outcome.isSkip !== true) this.#rememberUndo(value)
+      return value
+    }
+    // Refused before it waits for its turn: nothing of it is on the tape.
+    policyOf(execution, this.#scope)
+    const death = deathOf(execution, call)
+    if (history?.isRunning !== true || death !== null) {
+      if (!execution.isOpen) await execution.pass(call)
+      if (execution.account.isLimited && history === undefined) await execution.admit(call)
+      else if (history === undefined) execution.account.countStep()
+      if (history?.retryAt !== undefined) await waitForRetry(execution, call, history.retryAt)
+    }
+    if (history?.next === 'pause') return pauseForPerson(execution, call, history.lastError)
+    if (history?.next === 'fallback') {
+      if (death !== null) return this.#failed(death, { mayFallBack: false })
+      return this.#fallBack(history.lastError)
+    }
+    if (death !== null) return this.#failed(death, { mayFallBack: true })
+    const tried = await this.#attempt(this.#scope.path, this.#scope.body, {})
+    return tried.ok ? tried.value : this.#failed(tried.error, { mayFallBack: true, durationMs: tried.durationMs })
+  }
+
+  async #fallBack(error: Error | undefined): Promise<T> {
+    const { path, fallback } = this.#scope
+    const cause = reviveError(error ?? new Error('unknown failure'))
+    if (fallback === undefined) return this.#failed(cause, { mayFallBack: false })
+    const tried = await this.#attempt(fallbackPath(path), () => fallback(cause), { via: 'fallback' })
+    return tried.ok ? tried.value : this.#failed(tried.error, { mayFallBack: false, durationMs: tried.durationMs })
+  }
+
+  async #attempt(
+    path: string,
+    body: () => Promise<T> | T,
+    how: { readonly via?: 'fallback' },
+  ): Promise<{ ok: true; value: T } | { ok: false; error: unknown; durationMs: number }> {
+    const execution = this.#execution
+    const { history } = this.#call
+    execution.unvisited.delete(path)
+    // On the tape it has begun, and the calls of its function are there to be asked for.
+    const isGoingOn = history?.isRunning === true && (history.next === 'fallback') === (how.via === 'fallback')
+    const started = isGoingOn && history?.started !== undefined ? history.started : await this.#start(how)
+    const elapsed = () => Math.max(0, execution.now() - started.at)
+    execution.line.advance(started.patchCount)
+    const limit = how.via === 'fallback' ? undefined : this.#scope.timeoutMs
+    const attempt = new Attempt(execution, this.#call, limit !== undefined)
+    try {
+      const made = attempt.run(path, body)
+      const value = await (limit === undefined ? made : this.#withLimit(attempt, made, started.at + limit, path))
+      await this.#untilLive()
+      this.#hear(path)
+      return { ok: true, value: await this.#record(value, elapsed(), how) }
+    } catch (error) {
+      attempt.end()
+      execution.throwIfEnded()
+      await this.#untilLive()
+      return { ok: false, error, durationMs: elapsed() }
+    }
+  }
+
+  /** Shows everything there is of the state first, so that another attempt, and a replay of it, sees the same. */
+  async #start(how: { readonly via?: 'fallback' }): Promise<{ readonly at: number; readonly patchCount: number }> {
+    const execution = this.#execution
+    const at = execution.now()
+    const attempt = this.#attemptNumber(how.via === 'fallback')
+    const data = { scope: this.#scope.path, ...how, ...(this.#scope.undoOf !== undefined && { hasUndo: true }) }
+    execution.ride(execution.event('step_started', this.#call, { attempt, at, data }))
+    const patchCount = execution.line.end
+    if (execution.mustRecordStarts) await execution.commit([], {})
+    return { at, patchCount }
+  }
+
+  async #withLimit(attempt: Attempt, made: Promise<T>, overAt: number, path: string): Promise<T> {
+    const execution = this.#execution
+    const wait: Wait = { dueAt: overAt, reason: 'timer' }
+    const over = (async (): Promise<never> => {
+      // What is recorded is not too late: the limit is looked at once the run is live.
+      await execution.playback.live
+      if (attempt.isOver) return never()
+      await execution.park(wait)
+      const error = this.#tookTooLong()
+      attempt.end(error)
+      execution.abandonInside(path)
+      throw error
+    })()
+    over.catch(() => {})
+    try {
+      return await Promise.race([made, over])
+    } finally {
+      execution.withdraw(wait)
+    }
+  }
+
+  #tookTooLong(): HoldfastError {
+    const { path } = this.#call
+    const { runId } = this.#execution
+    return new HoldfastError('timeout', `"${path}" of run "${runId}" took longer than ${this.#scope.timeoutMs} ms.`, {
+      retryable: true,
+      details: { runId, step: path },
+    })
+  }
+
+  async #record(value: T, durationMs: number, how: { readonly via?: 'fallback' }): Promise<T> {
+    const execution = this.#execution
+    if (execution.isDetached) return never()
+    const { result, recipes } = this.#scope.record(value)
+    const data = result === undefined && how.via === undefined ? undefined : { ...how, result }
+    const attempt = this.#attemptNumber(how.via === 'fallback')
+    // Encoded first: a result that can't be stored must leave nothing on the state line.
+    const completed = execution.event('step_completed', this.#call, { attempt, durationMs, ...(data && { data }) })
+    const event = recipes.length === 0 ? completed : { ...completed, patch: execution.line.stage(recipes) }
+    this.#call.resultSeq = await execution.commitResult([...(this.#scope.alongside?.() ?? []), event], {})
+    this.#rememberUndo(result as T)
+    // The caller gets what a replay would give: a copy that shares nothing with what the function returned.
+    return typeof result === 'object' && result !== null && event.payload !== null
+      ? (execution.codec.decode(event.payload) as { result: T }).result
+      : (result as T)
+  }
+
+  /** An attempt has failed: another one, the fallback, skip, pause or throw. */
+  async #failed(error: unknown, how: { readonly mayFallBack: boolean; readonly durationMs?: number }): Promise<T> {
+    const execution = this.#execution
+    const call = this.#call
+    const { fallback, onFailure } = this.#scope
+    const isOfFallback = !how.mayFallBack
+    const attempt = this.#attemptNumber(isOfFallback)
+    const failed = this.#failuresBehind(error, isOfFallback ? fallbackPath(this.#scope.path) : this.#scope.path)
+    const durationMs = how.durationMs ?? null
+    const next = isOfFallback ? { error, delayMs: null } : this.#next(error, failed)
+    const failure = { error: next.error, failed }
+    if (next.delayMs !== null) {
+      const retryAt = execution.now() + next.delayMs
+      await recordFailure(execution, call, { ...failure, final: false, next: 'retry', retryAt }, attempt, durationMs)
+      return this.#retry(retryAt)
+    }
+    if (how.mayFallBack && fallback !== undefined) {
+      await recordFailure(execution, call, { ...failure, final: true, next: 'fallback' }, attempt, durationMs)
+      return this.#fallBack(toStorableError(next.error))
+    }
+    if (onFailure === 'skip') {
+      const event = failureEvent(execution, call, { ...failure, final: true, next: 'skip' }, attempt, durationMs)
+      const skipped = execution.event('step_skipped', call, { attempt })
+      await execution.commitResult([event, ...(this.#scope.alongside?.() ?? []), skipped], {})
+      return undefined as T
+    }
+    if (onFailure === 'pause') {
+      await recordFailure(execution, call, { ...failure, final: true, next: 'pause' }, attempt, durationMs)
+      return pauseForPerson(execution, call, next.error)
+    }
+    const event = failureEvent(execution, call, { ...failure, final: true, next: 'throw' }, attempt, durationMs)
+    await execution.commitResult([event], { failureOf: call.key })
+    throw blame(reviveError((execution.codec.decode(event.payload as Payload) as { error: Error }).error), [call.key])
+  }
+
+  /** Recorded failures plus one; the failure before the fallback is on the tape or was just recorded. */
+  #attemptNumber(isOfFallback: boolean): number {
+    return this.#failures + (isOfFallback && this.#call.history?.next !== 'fallback' ? 2 : 1)
+  }
+
+  /** Without a policy of its own, a scope does not try again what a call inside has tried often enough. */
+  #next(error: unknown, failed: readonly CallKey[]): { error: unknown; delayMs: number | null } {
+    if (this.#scope.retry === undefined && failed.length > 0) return { error, delayMs: null }
+    const used = this.#failures + 1 - (this.#call.history?.reopenedFailures ?? 0)
+    return nextAttempt(policyOf(this.#execution, this.#scope), used, error)
+  }
+
+  /** Waits in memory or as a row. In memory the tape is read anew when nothing of the run is at work (A2). */
+  async #retry(retryAt: number): Promise<never> {
+    if (retryAt > this.#execution.now()) await this.#execution.park({ dueAt: retryAt, reason: 'retry' })
+    this.#execution.requestReload()
+    await this.#execution.park({ dueAt: null, reason: 'retry' })
+    return never()
+  }
+
+  /** The recorded failures that an error of the scope came from, as `run.retry()` finds them for a run. They are dealt with here. */
+  #failuresBehind(error: unknown, path: string): CallKey[] {
+    const execution = this.#execution
+    const isMine = (key: CallKey) => isInside(pathOf(key), path)
+    const known = blamed(error)
+    const last = known.length === 0 && execution.lastFailure !== undefined && isMine(execution.lastFailure)
+    const unheard = [...execution.unheardFailures].filter(isMine)
+    const failed = [...new Set([...known, ...(last ? [execution.lastFailure as CallKey] : []), ...unheard])]
+    this.#hear(path)
+    return failed
+  }
+
+  /** What failed inside and did not fail the scope, or fails it, is no failure of the run by itself. */
+  #hear(path: string): void {
+    const execution = this.#execution
+    const isMine = (key: CallKey) => isInside(pathOf(key), path)
+    for (const key of execution.unheardFailures) if (isMine(key)) execution.unheardFailures.delete(key)
+    if (execution.lastFailure !== undefined && isMine(execution.lastFailure)) execution.lastFailure = this.#lastFailure
+  }
+
+  #rememberUndo(value: T): void {
+    const { undoOf } = this.#scope
+    if (undoOf === undefined) return
+    this.#execution.undos.add({ call: this.#call, seq: this.#call.resultSeq ?? 0, run: undoOf(value) })
+  }
+
+  /** Until it is entered, what calls inside did before can only be learnt by a visit. */
+  #leaveForVisit(): void {
+    const { unvisited } = this.#execution
+    const { path, body, fallback } = this.#scope
+    const { history } = this.#call
+    if (history === undefined) return
+    unvisited.set(path, () => visit(this.#execution, path, body))
+    const error = reviveError(history.lastError ?? new Error('unknown failure'))
+    if (fallback !== undefined)
+      unvisited.set(fallbackPath(path), () => visit(this.#execution, fallbackPath(path), () => fallback(error)))
+  }
+
+  /** Its outcome is new: whatever is recorded comes first. One that is being stopped may still record it, like a step. */
+  async #untilLive(): Promise<void> {
+    const execution = this.#execution
+    if (!execution.playback.isLive) await execution.playback.untilLive(this.#call.key)
+    execution.throwIfEnded()
+    if (execution.isDetached) return never()
+  }
+}
+
+/** One attempt while its function runs: whether it is at work (A3), and whether it still counts (A4). */
+class Attempt implements ScopeAttempt {
+  readonly #execution: Execution
+  readonly #call: Call
+  readonly #abort: AbortController | undefined
+  readonly #outer: AbortSignal | undefined
+  readonly #passOn = () => this.#abort?.abort(this.#outer?.reason)
+  #inFlight = 0
+  #isAtWork = false
+  #isOver = false
+  readonly isVisit = false
+
+  constructor(execution: Execution, call: Call, hasLimit: boolean) {
+    this.#execution = execution
+    this.#call = call
+    if (!hasLimit) return
+    this.#abort = new AbortController()
+    this.#outer = call.within?.signal ?? execution.signal
+    if (this.#outer.aborted) this.#passOn()
+    else this.#outer.addEventListener('abort', this.#passOn, { once: true })
+  }
+
+  get signal(): AbortSignal | undefined {
+    return this.#abort?.signal ?? this.#call.within?.signal
+  }
+
+  get isOver(): boolean {
+    return this.#isOver || this.#call.within?.isOver === true
+  }
+
+  async run<T>(path: string, body: () => Promise<T> | T): Promise<T> {
+    this.#work(true)
+    try {
+      // A cancelled run does not wait for a function that ignores its signal.
+      return await this.#execution.orThrow(this.#execution.calls.inScope(path, async () => body(), this))
+    } finally {
+      this.end()
+    }
+  }
+
+  follow(call: Promise<unknown>): void {
+    this.#inFlight++
+    this.#work(false)
+    const done = () => {
+      if (--this.#inFlight === 0 && !this.isOver) this.#work(true)
+    }
+    call.then(done, done)
+  }
+
+  /** With an error: it took too long, and its signal says so. */
+  end(error?: unknown): void {
+    this.#isOver = true
+    this.#work(false)
+    this.#outer?.removeEventListener('abort', this.#passOn)
+    if (error !== undefined) this.#abort?.abort(error)
+  }
+
+  #work(isAtWork: boolean): void {
+    if (this.#isAtWork === isAtWork) return
+    this.#isAtWork = isAtWork
+    if (isAtWork) this.#execution.begin(this.#call)
+    else this.#execution.end(this.#call)
+  }
+}
+
+/** How long a visit waits for a function that does other things between its calls. */
+const visitMs = 5_000
+/** How long nothing may be asked for, once something was that is not recorded. */
+const stuckMs = 20
+
+/** Calls the function of a scope with what was recorded inside, so that it says how to undo it (A5). */
+async function visit(execution: Execution, path: string, body: () => unknown): Promise<void> {
+  const inside = [...execution.tape.calls].filter(([key]) => isInside(pathOf(key), path))
+  // Left behind by an attempt that took too long: it ends with the run, like those that are waited for.
+  for (const [key, { begun, outcome }] of inside) {
+    if (begun === undefined || outcome !== undefined) continue
+    const { runId, key: questionKey } = begun.data as { runId?: string; key?: string }
+    if (runId !== undefined) execution.dependants.child(key, runId, begun.seq)
+    else if (questionKey !== undefined) execution.dependants.question(key, questionKey, begun.seq)
+  }
+  if (!inside.some(([, { outcome }]) => outcome !== undefined)) return
+  let isDone = false
+  let lastCallAt = performance.now()
+  const seen = { inFlight: 0, isOver: false }
+  const attempt: ScopeAttempt = {
+    isVisit: true,
+    signal: undefined,
+    get isOver() {
+      return seen.isOver
+    },
+    follow: (call) => {
+      lastCallAt = performance.now()
+      seen.inFlight++
+      const done = () => void seen.inFlight--
+      call.then(done, done)
+    },
+  }
+  const done = () => {
+    isDone = true
+  }
+  execution.calls.inScope(path, async () => body(), attempt).then(done, done)
+  const endAt = performance.now() + visitMs
+  while (!isDone && performance.now() < endAt && !(seen.inFlight > 0 && performance.now() - lastCallAt > stuckMs))
+    await new Promise((resolve) => setTimeout(resolve, 1))
+  seen.isOver = true
+}
