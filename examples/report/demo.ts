@@ -154,8 +154,8 @@ async function watch(run: RunHandle, startedAt: number): Promise<void> {
   }
 }
 
-async function answer(run: RunHandle, { data, at }: RunEvent, startedAt: number): Promise<void> {
-  const { text } = (data ?? {})['question'] as { text: string }
+async function answer(run: RunHandle, { data = {}, at }: RunEvent, startedAt: number): Promise<void> {
+  const { text } = data['question'] as { text: string }
   line(at - startedAt, 'begun', 'a question', text)
   await sleep(700)
   await hf.answer(run.id, 'send_it', true, { by: 'you' })
