@@ -1,5 +1,6 @@
 import { type Holdfast, open } from 'holdfast'
 import type { Fault } from './fault.ts'
+import type { CrashResult } from './harness.ts'
 import { brokenInDump, countBy } from './rules.ts'
 import type { OpenedScene, Stage } from './stage.ts'
 import type { StoreDump } from './store-dump.ts'
@@ -21,10 +22,8 @@ export const faultsOfTicks: readonly Fault[] = (['before', 'after'] as const).fl
   { at: 'act', act: 'claim', nth: 2, when },
 ])
 
-export interface TickResult {
-  readonly kills: number
+export interface TickResult extends CrashResult {
   readonly ticks: number
-  readonly broken: readonly string[]
 }
 
 /** Kills one process after another that keeps a schedule, at one fault each; a last one comes to its end. */
@@ -61,7 +60,12 @@ export async function killAtTicks(stage: Stage, faults: readonly Fault[] = fault
     ]
     const dump = await scene.store.dump()
     const ticks = ticksOf(dump)
-    return { kills, ticks: ticks.length, broken: [...broken, ...brokenInDump(dump), ...brokenTicks(dump, beganAt, endsAt)] }
+    return {
+      kills,
+      scenes: 1,
+      ticks: ticks.length,
+      broken: [...broken, ...brokenInDump(dump), ...brokenTicks(dump, beganAt, endsAt)],
+    }
   } finally {
     await client.close()
     await stage.closeScene(scene)
