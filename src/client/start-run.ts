@@ -91,7 +91,7 @@ export function startChange(asked: NewRun): Change {
 /** The run that the store answers with, or why there is none. */
 export async function acceptStart(core: Core, asked: NewRun, answer: Committed, options: StartOptions): Promise<Run> {
   const { owner, id } = asked
-  if (!answer.ok) throw await refused(core, answer.refusal, asked)
+  if (!answer.ok) throw await refusedStart(core, answer.refusal, asked)
   const created = answer.created[0]
   if (created === undefined) throw new HoldfastError('conflict', `Run "${id}" was not created.`)
   if (created.isNew) core.wakeWorker()
@@ -169,7 +169,8 @@ function checkSame(existing: Run, asked: NewRun, hasThread: boolean): void {
   )
 }
 
-async function refused(core: Core, refusal: Refusal, { id, threadId, queue }: NewRun): Promise<HoldfastError> {
+/** Why a run was not started. */
+export async function refusedStart(core: Core, refusal: Refusal, { id, threadId, queue }: NewRun): Promise<HoldfastError> {
   if (refusal === 'conflict') {
     return new HoldfastError(
       'conflict',

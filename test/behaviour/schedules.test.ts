@@ -1,5 +1,6 @@
-import { type Holdfast, type ScheduleOptions, workflow } from 'holdfast'
+import { type Holdfast, open as openAnywhere, type ScheduleOptions, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
+import { z } from 'zod'
 import { codeOfRejection, eventTypes } from './runs.ts'
 import { onEveryStore, type Scene } from './stores.ts'
 
@@ -342,6 +343,47 @@ onEveryStore('a schedule', (scene) => {
     const hf = await open({ workflows: [job], worker: { concurrency: 1 } })
     await hf.schedules.set('hourly', { everyMs: second, workflow: job })
     await vi.waitUntil(async () => (await hf.runs.list({ workflow: 'job', status: 'completed' })).items.length >= 3, waiting)
+  })
+
+  it('checks its input when it is set, and passes it on as it was checked then', async () => {
+    begin()
+    const schema = z.object({ n: z.string().transform(Number) })
+    const strict = workflow({ name: 'job', input: schema as never }, async (_ctx, input: { n: unknown }) => input)
+    const hf = await open({ workflows: [strict], worker: { pollMs: 20 } })
+    const set = (input: unknown) => hf.schedules.set('hourly', { everyMs: hour, workflow: strict, input: input as never })
+    expect(await codeOfRejection(set({ n: 7 }))).toBe('invalid_input')
+    await set({ n: '7' })
+    await idle(hf)
+    goTo('2030-05-01T01:00:01Z')
+    await untilStarted(hf, ['hourly@2030-05-01T01:00:00.000Z'])
+    expect(await (await hf.runs.get('hourly@2030-05-01T01:00:00.000Z')).result()).toEqual({ n: 7 })
+    expect(await (await hf.schedules.trigger('hourly')).result()).toEqual({ n: 7 })
+  })
+
+  it('keeps its ticks where its queue is full; what people ask for is then refused', async () => {
+    begin()
+    const hf = await open({ worker: { pollMs: 20 } })
+    await hf.queues.set('narrow', { maxQueued: 1 })
+    await hf.schedules.set('hourly', { everyMs: hour, workflow: 'job', queue: 'narrow', ifMissed: 'all' })
+    await idle(hf)
+    goTo('2030-05-01T02:00:01Z')
+    const ids = ['hourly@2030-05-01T01:00:00.000Z', 'hourly@2030-05-01T02:00:00.000Z']
+    await untilStarted(hf, ids)
+    expect(await codeOfRejection(hf.schedules.trigger('hourly'))).toBe('queue_full')
+    const stretch = { from: new Date('2030-05-01T00:00Z') }
+    expect(await codeOfRejection(hf.schedules.backfill('hourly', stretch))).toBe('queue_full')
+    await hf.queues.set('narrow', { maxQueued: 10 })
+    expect(await hf.schedules.backfill('hourly', stretch)).toEqual({ started: 1, existing: 2 })
+  })
+
+  it('moves with its thread into another store', async () => {
+    begin()
+    const hf = await open({ worker: false })
+    await hf.schedules.set('hourly', { ...hourly, input: { topic: 'moved' } })
+    const other = await openAnywhere('memory:', { worker: false })
+    await other.debug.import(await hf.debug.export(scheduleId))
+    expect((await other.schedules.get('hourly')).settings).toEqual((await hf.schedules.get('hourly')).settings)
+    await other.close()
   })
 
   it('belongs to its owner', async () => {
