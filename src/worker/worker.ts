@@ -26,6 +26,9 @@ export interface WorkerOptions {
 /** After an error a round waits at most this part of the lease, and after an outage that may have ended leases twice that long. */
 const backOffShare = 1 / 10
 
+/** The part of its places that messages may take: their receivers may not answer, and runs go on all the same. */
+const deliveryShare = 1 / 5
+
 /** How long a run that was claimed in vain is watched before the next such run may come. */
 const probationMs = 10_000
 
@@ -75,7 +78,8 @@ export class Worker {
     this.#concurrency = options.worker.concurrency ?? 100
     this.#pollMs = options.worker.pollMs ?? 200
     this.#closeGraceMs = options.worker.closeGraceMs ?? 5_000
-    this.#places = new QueuePlaces(options.worker.queues)
+    const deliveries = options.engine.outbox === undefined ? 0 : Math.ceil(this.#concurrency * deliveryShare)
+    this.#places = new QueuePlaces(options.worker.queues, deliveries)
     this.#onRunEnded = options.onRunEnded
     this.#keeper = new LeaseKeeper(options.engine, this.#executions, this.#loading)
   }
