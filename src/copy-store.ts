@@ -31,7 +31,7 @@ const readAhead = 8
 
 /**
  * Copies everything of one store into another: threads with their history and state, runs, operations, unread messages, for all
- * owners. Then reads both again and compares checksums. Both are what `open` takes. The source is not changed.
+ * owners, and the settings of queues. Then reads both again and compares checksums. Both are what `open` takes. The source is not changed.
  *
  * Runs in flight go on at the target, so nothing may work on the source any more: a run that somebody holds is waited for until its
  * lease has run out, and is a `conflict` if it is renewed; so is whatever changes while it is copied. After a failure call it
@@ -42,6 +42,7 @@ export async function copyStore(from: OpenTarget, to: OpenTarget, options: CopyO
   try {
     const target = await openTarget(to, { durability: 'full', clockOffsetMs: () => 0 })
     try {
+      await copyQueues(source.store, target.store)
       await copyThreads(source.store, target.store, options)
       return await compareThreads(source.store, target.store, options)
     } finally {
@@ -50,6 +51,12 @@ export async function copyStore(from: OpenTarget, to: OpenTarget, options: CopyO
   } finally {
     await source.close()
   }
+}
+
+/** Before the runs, so that nothing starts at the target that was held back at the source. */
+async function copyQueues(source: Store, target: Store): Promise<void> {
+  for (const { name, concurrency, rateLimit, maxQueued, isPaused } of await source.listQueues({}))
+    await target.setQueue({ name, concurrency, rateLimit, maxQueued, isPaused })
 }
 
 async function copyThreads(source: Store, target: Store, { onProgress }: CopyOptions): Promise<void> {

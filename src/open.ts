@@ -6,12 +6,15 @@ import { Holdfast } from './client/holdfast.ts'
 import { RunWaiters } from './client/run-waiters.ts'
 import { Committer } from './engine/committer.ts'
 import { OpenQuestions } from './engine/open-questions.ts'
+import { Outbox } from './engine/outbox.ts'
 import { HeadStateCache } from './engine/thread-state.ts'
 import { type AnyWorkflow, Registry } from './engine/workflow.ts'
 import { createCodec } from './model/codec.ts'
 import { HoldfastError } from './model/errors.ts'
 import { type Logger, silentLogger } from './model/logger.ts'
 import { requireNode } from './node-version.ts'
+import { notifyWorkflow } from './notify/notify-workflow.ts'
+import { type CheckedTarget, type NotifyOption, readTargets } from './notify/targets.ts'
 import type { RunKey, Store } from './store/store.ts'
 import { scheduleWorkflow } from './worker/schedule-workflow.ts'
 import { Worker, type WorkerOptions } from './worker/worker.ts'
@@ -27,6 +30,11 @@ export interface OpenOptions {
    */
   readonly durability?: 'full' | 'relaxed'
   readonly logger?: Logger
+  /**
+   * Whom to tell when a run ends or needs somebody. A message is written with what it is about, by the process that executes the run: give
+   * this to every process with a worker. Default nobody.
+   */
+  readonly notify?: NotifyOption
   /** Postgres by URL: connections that are kept and that there are at most. Default 5 and 20. */
   readonly pool?: { readonly min?: number; readonly max?: number }
   /** Postgres over a pool of yours: the schema of the tables. In a URL it is `?schema=NAME`. Default `holdfast`. */
@@ -69,6 +77,7 @@ export type OpenTarget = string | SqliteHandle | PostgresPool | RedisClient | St
  */
 export async function open(target?: OpenTarget, options: OpenOptions = {}): Promise<Holdfast> {
   const { clock = 0, durability = 'full', pool, schema, namespace } = options
+  const targets = readTargets(options.notify)
   const { store, close } = await openTarget(target ?? process.env['HOLDFAST_URL'] ?? 'sqlite:.holdfast/holdfast.db', {
     durability,
     clockOffsetMs: typeof clock === 'function' ? clock : () => clock,
@@ -77,7 +86,7 @@ export async function open(target?: OpenTarget, options: OpenOptions = {}): Prom
     ...(namespace !== undefined && { namespace }),
   })
   try {
-    return assemble(store, options, close)
+    return assemble(store, options, targets, close)
   } catch (error) {
     await close()
     throw error
@@ -165,10 +174,16 @@ async function openOver(given: object, options: StoreOptions): Promise<Store> {
   )
 }
 
-function assemble(store: Store, options: OpenOptions, closeStore: () => Promise<void>): Holdfast {
+function assemble(
+  store: Store,
+  options: OpenOptions,
+  targets: readonly CheckedTarget[],
+  closeStore: () => Promise<void>,
+): Holdfast {
   const log = options.logger ?? silentLogger
   const registry = new Registry()
   for (const workflow of options.workflows ?? []) registry.add(workflow)
+  for (const target of targets) registry.add(notifyWorkflow(target, log))
   const committer = new Committer(store, { log })
   const codec = createCodec()
   const waiters = new RunWaiters(store)
@@ -189,10 +204,11 @@ function assemble(store: Store, options: OpenOptions, closeStore: () => Promise<
       engine: {
         ...{ store, committer, codec, log, leaseMs, registry, questions, steering, wakeWorker },
         cache: new HeadStateCache(),
+        ...(targets.length > 0 && { outbox: new Outbox(codec, targets) }),
       },
       registry,
       workerId: `${hostname()}:${process.pid}:${randomBytes(4).toString('hex')}`,
-      worker: workerOptions,
+      worker: targets.length === 0 ? workerOptions : workerOptions,
       onRunEnded: (owner, runId) => waiters.runChanged(owner, runId),
     })
   }

@@ -11,14 +11,15 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   engine: ['model', 'store'],
   client: ['model', 'store', 'engine'],
   worker: ['model', 'store', 'engine'],
+  notify: ['model', 'engine'],
   testing: ['model', 'store'],
   server: ['model', 'client', 'index.ts'],
   adapters: ['index.ts'], // what a user could use, and never another adapter
   cli: ['model', 'store', 'engine', 'client', 'worker', 'server', 'open.ts', 'index.ts'],
   'node-version.ts': ['model'],
-  'open.ts': ['model', 'store', 'stores', 'engine', 'client', 'worker', 'node-version.ts'],
+  'open.ts': ['model', 'store', 'stores', 'engine', 'client', 'worker', 'notify', 'node-version.ts'],
   'copy-store.ts': ['model', 'store', 'client', 'open.ts'],
-  'index.ts': ['model', 'store', 'engine', 'client', 'worker', 'open.ts', 'copy-store.ts'],
+  'index.ts': ['model', 'store', 'engine', 'client', 'worker', 'notify', 'open.ts', 'copy-store.ts'],
 }
 const foldersOfStrangers = ['stores', 'adapters']
 const forbiddenWords = ['utils', 'helpers', 'common', 'lib', 'types', 'manager']

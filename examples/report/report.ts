@@ -1,108 +1,132 @@
-// The workflow of the demo: three steps from a table of refunds to a short report. Everything is local.
+// The plan of the demo: from five sources to a report that a person approves and that is sent once. Each step says beforehand
+// what happens when it fails; `recoveryPlan(report)` prints it.
 
 import { appendFileSync } from 'node:fs'
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
-import { workflow } from 'holdfast'
+import { join } from 'node:path'
+import { type Context, plan, state } from 'holdfast'
+import { z } from 'zod'
+import { findTrends, sampleOf, type Trend } from './analyze.ts'
+import { type Chart, drawChart, type Pages, writeHtml, writePdf } from './compile.ts'
+import { fetchSource, type Row, sources } from './gather.ts'
+import { type Mail, Mailer } from './mailer.ts'
 
-export interface ReportInput {
-  readonly topic: string
-  /** Where the report goes. */
-  readonly file: string
-  /** A file that every step body writes to when it runs, so that the demo can count how often that was. */
-  readonly journal: string
+export interface Report {
+  title: string
+  /** Where the report and its mail go. */
+  folder: string
+  /** A file that bodies write to when they run, so that the demo can count how often that was. */
+  journal: string
+  rows: Row[]
+  trends: Trend[]
+  remark: string
+  charts: Chart[]
+  file: string
+  isApproved: boolean
+  mail: Mail | null
 }
 
-export const report = workflow('report', async (ctx, input: ReportInput) => {
-  const refunds = await ctx.step('load_data', () => loadData(input))
-  const summary = await ctx.step('summarize', () => summarize(refunds, input))
-  return await ctx.step('write_report', () => writeReport(summary, input))
+const reportState = state<Report>({
+  version: 1,
+  initial: () => ({
+    ...{ title: '', folder: '', journal: '', rows: [], trends: [], remark: '', charts: [] },
+    ...{ file: '', isApproved: false, mail: null },
+  }),
 })
 
-/** Regions that `summarize` works through, one after the other: enough time to be killed in the middle. */
-export const regions = ['north', 'east', 'south', 'west', 'centre', 'islands'] as const
-
-interface Refund {
-  readonly date: Date
-  readonly region: string
-  readonly reason: string
-  readonly cents: number
-}
-
-interface RegionSummary {
-  readonly region: string
-  readonly count: number
-  readonly cents: number
-  readonly mainReason: string
-}
-
-async function loadData({ topic, journal }: ReportInput): Promise<Refund[]> {
-  note(journal, 'load_data')
-  await sleep(300)
-  const text = await readFile(join(import.meta.dirname, 'data', `${topic}.csv`), 'utf8')
-  const [, ...lines] = text.trim().split('\n')
-  return lines.map((line) => {
-    const [date = '', region = '', reason = '', amount = ''] = line.split(',')
-    return { date: new Date(date), region, reason, cents: Math.round(Number(amount) * 100) }
+export const report = plan('report', { state: reportState })
+  .step('gather', gather, {
+    weight: 30,
+    canFail: 'A source is slow or down',
+    impact: 'Nothing to report on: the run fails, and keeps what it has got',
   })
-}
+  .step('analyze', analyze, {
+    retry: { attempts: 1 },
+    fallback: analyzeSample,
+    weight: 30,
+    canFail: 'The full set needs more memory than a worker has',
+    impact: 'The trends are those of a sample',
+  })
+  .step('charts', charts, { onFailure: 'skip', weight: 10, impact: 'A chart is missing' })
+  .step('compile', compilePdf, { fallback: compileHtml, weight: 10, impact: 'The report is a web page instead of a PDF' })
+  .step('approve', approve, { weight: 10, impact: 'It waits for a person' })
+  .step('send', send, { onFailure: 'pause', weight: 10, impact: 'It is not sent until somebody resumes the run' })
 
-async function summarize(refunds: readonly Refund[], { journal }: ReportInput): Promise<RegionSummary[]> {
-  note(journal, 'summarize')
-  const summary: RegionSummary[] = []
-  for (const region of regions) {
-    await sleep(250)
-    const own = refunds.filter((refund) => refund.region === region)
-    const cents = own.reduce((sum, refund) => sum + refund.cents, 0)
-    summary.push({ region, count: own.length, cents, mainReason: mostFrequent(own.map((refund) => refund.reason)) })
-    note(journal, `summarize:${region}`)
-  }
-  return summary
-}
-
-/** Writing the same text again does no harm, so this is a step and not an effect. */
-async function writeReport(
-  summary: readonly RegionSummary[],
-  { file, journal }: ReportInput,
-): Promise<{ file: string; text: string }> {
-  note(journal, 'write_report')
-  await sleep(150)
-  const text = toMarkdown(summary)
-  await mkdir(dirname(file), { recursive: true })
-  await writeFile(file, text)
-  return { file, text }
-}
-
-function toMarkdown(summary: readonly RegionSummary[]): string {
-  const count = summary.reduce((sum, region) => sum + region.count, 0)
-  const cents = summary.reduce((sum, region) => sum + region.cents, 0)
-  const [worst] = summary.toSorted((a, b) => b.cents - a.cents)
-  const rows = summary.map(
-    ({ region, count, cents, mainReason }) =>
-      `| ${region.padEnd(7)} | ${String(count).padStart(7)} | ${euros(cents).padStart(9)} | ${mainReason.padEnd(12)} |`,
+async function gather({ journal }: Report, ctx: Context<Report>) {
+  const fetched = await ctx.map(
+    'source',
+    sources,
+    (source, _, step) => {
+      note(journal, `gather ${source}`)
+      return fetchSource(source, step)
+    },
+    { concurrency: 2, timeoutMs: 1_000, retry: { attempts: 3, minMs: 100, maxMs: 200 } },
   )
-  return [
-    '# Refunds, 2 to 14 November 2026',
-    '',
-    `${count} refunds, ${euros(cents)} in all.`,
-    `Most of it in one region: ${worst?.region}, ${euros(worst?.cents ?? 0)}, mainly "${worst?.mainReason}".`,
-    '',
-    '| region  | refunds |       sum | main reason  |',
-    '| ------- | ------: | --------: | ------------ |',
-    ...rows,
-    '',
-  ].join('\n')
+  return { rows: fetched.flat() }
 }
 
-function mostFrequent(words: readonly string[]): string {
-  const counts = new Map<string, number>()
-  for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1)
-  return [...counts].toSorted(([, a], [, b]) => b - a)[0]?.[0] ?? 'none'
+async function analyze({ rows, journal }: Report, ctx: Context<Report>) {
+  const trends = await ctx.step('trends', () => {
+    note(journal, 'analyze trends')
+    return findTrends(rows)
+  })
+  return { trends, remark: `From all ${rows.length} figures.` }
 }
 
-function euros(cents: number): string {
-  return `€${(cents / 100).toFixed(2)}`
+async function analyzeSample({ rows, journal }: Report, ctx: Context<Report>) {
+  const sample = sampleOf(rows)
+  const trends = await ctx.step('trends', () => {
+    note(journal, 'analyze sample')
+    return findTrends(sample)
+  })
+  return { trends, remark: `From a sample of ${sample.length} of ${rows.length} figures.` }
+}
+
+async function charts({ trends }: Report, ctx: Context<Report>) {
+  const drawn = await Promise.all(
+    trends.map((trend) => ctx.step(trend.source, () => drawChart(trend), { retry: { attempts: 1 }, onFailure: 'skip' })),
+  )
+  return { charts: drawn.filter((chart) => chart !== undefined) }
+}
+
+async function compilePdf({ folder, ...pages }: Report) {
+  const file = join(folder, 'report.pdf')
+  await writePdf(file, pagesOf(pages))
+  return { file }
+}
+
+async function compileHtml({ folder, ...pages }: Report) {
+  const file = join(folder, 'report.html')
+  await writeHtml(file, pagesOf(pages))
+  return { file }
+}
+
+async function approve({ title, file }: Report, ctx: Context<Report>) {
+  const isApproved = await ctx.ask('send_it', {
+    question: { text: `Send "${title}" to the board?`, file },
+    to: 'you',
+    schema: z.boolean(),
+    timeoutMs: 86_400_000,
+    default: false,
+  })
+  return { isApproved }
+}
+
+async function send({ isApproved, folder, file }: Report, ctx: Context<Report>) {
+  if (!isApproved) return
+  const mailer = new Mailer(join(folder, 'outbox'))
+  const mail = await ctx.once('mail', {
+    key: `report:${ctx.runId}`,
+    run: (key) => mailer.send({ key, to: 'board@example.com', attachment: file }),
+    check: async (key) => {
+      const sent = await mailer.find(key)
+      return sent === undefined ? { happened: false } : { happened: true, result: sent }
+    },
+  })
+  return { mail }
+}
+
+function pagesOf({ title, remark, charts }: Pick<Report, 'title' | 'remark' | 'charts'>): Pages {
+  return { title, remark, charts }
 }
 
 function note(journal: string, what: string): void {

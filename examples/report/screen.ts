@@ -41,6 +41,16 @@ export function line(atMs: number | null, mark: Mark, what: string, more = ''): 
   print(`  ${paint('dim', time)}  ${paint(style, sign)} ${what.padEnd(14)} ${paint('dim', more)}`.trimEnd())
 }
 
+/** `           ████████░░░░░░░░░░░░  40 %  analyze`. */
+export function bar(fraction: number, note: string): void {
+  const width = 24
+  const full = Math.round(Math.min(1, Math.max(0, fraction)) * width)
+  const drawn = `${'█'.repeat(full)}${'░'.repeat(width - full)}`
+  print(
+    `${' '.repeat(12)}${paint('cyan', drawn)}  ${`${Math.round(fraction * 100)}`.padStart(3)} %  ${paint('dim', note)}`.trimEnd(),
+  )
+}
+
 /** More about the line above it. */
 export function remark(text: string): void {
   print(`${' '.repeat(29)}${paint('dim', text)}`)

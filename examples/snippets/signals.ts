@@ -5,9 +5,7 @@ const warehouse = { parcels: 0, pack: async () => ++warehouse.parcels }
 
 // #region signal
 const order = workflow('order', async (ctx, input: { id: string }) => {
-  const payment = await ctx
-    .waitFor<{ amount: number }>('paid', { timeoutMs: 7 * 86_400_000 })
-    .catch(() => null) // `timeout`: a week has passed
+  const payment = await ctx.waitFor<{ amount: number }>('paid', { timeoutMs: 7 * 86_400_000 }).catch(() => null) // `timeout`: a week has passed
   if (payment === null) return 'expired'
   const label = await ctx.call(shipping, { order: input.id }) // a child: its own run, its own thread
   return `${label}, paid ${payment.amount}`

@@ -10,10 +10,12 @@ import { readRun } from './control-run.ts'
 import type { Core } from './core.ts'
 import { Debug } from './debug.ts'
 import { type InboxItem, readInbox } from './inbox.ts'
+import { Queues } from './queues.ts'
 import { type Resolution, resolveEffect } from './resolve-effect.ts'
 import { RunHandle, type RunInfo, runInfo } from './run-handle.ts'
 import { Schedules } from './schedules.ts'
 import { signalRun } from './signal-run.ts'
+import { type StartRequest, startMany } from './start-many.ts'
 import { type StartOptions, startRun } from './start-run.ts'
 import { findStuckRuns, type StuckRun } from './stuck-runs.ts'
 import { ThreadHandle } from './thread-handle.ts'
@@ -52,6 +54,15 @@ export class Holdfast {
     return new RunHandle<Output>(this.#core, run)
   }
 
+  /**
+   * Starts many runs in few writes, each judged for itself. Handles in order; if some could not be started, an error says which, and
+   * the others were.
+   */
+  async startMany(requests: readonly StartRequest[]): Promise<RunHandle[]> {
+    const runs = await startMany(this.#core, this.#owner, requests)
+    return runs.map((run) => new RunHandle(this.#core, run))
+  }
+
   /** Starts a run and waits for its output. */
   async run<Input, Output, State>(
     workflow: Workflow<Input, Output, State> | string,
@@ -69,6 +80,11 @@ export class Holdfast {
   /** What is started again and again, by cron or every so often. */
   get schedules(): Schedules {
     return new Schedules(this.#core, this.#owner)
+  }
+
+  /** Limits, pauses and counts of queues, over all owners. */
+  get queues(): Queues {
+    return new Queues(this.#core)
   }
 
   readonly runs = {

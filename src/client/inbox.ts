@@ -1,4 +1,5 @@
 import type { QuestionData } from '../engine/question-runner.ts'
+import { type Actions, actionsForPausedRun, actionsForQuestion, actionsForUnsureEffect } from '../model/actions.ts'
 import type { Operation } from '../model/operation.ts'
 import { isTerminal, type PauseReason, type Run } from '../model/run.ts'
 import { allPages } from './all-pages.ts'
@@ -13,7 +14,7 @@ interface Waiting {
   readonly threadId: string
   /** Since when, by the store's clock. */
   readonly since: number
-  readonly actions: readonly string[]
+  readonly actions: Actions
 }
 
 /** A question of `ctx.ask`. */
@@ -71,7 +72,7 @@ async function describeOperation(core: Core, operation: Operation): Promise<Open
     ...{ kind: 'effect', name, key, runId, threadId, since },
     ...(said?.message !== undefined && { message: said.message }),
     ...(operation.evidence !== null && { evidence: core.codec.decode(operation.evidence) }),
-    actions: ['resolve'],
+    actions: actionsForUnsureEffect,
   }
 }
 
@@ -85,28 +86,19 @@ async function describeQuestion(core: Core, operation: Operation, said: Question
     ...{ kind: 'question', name: name.slice('ask['.length, -1), question, shown, runId, threadId, since },
     ...(to !== undefined && { to }),
     ...(problem !== undefined && { problem }),
-    actions: ['answer', 'cancel'],
+    actions: actionsForQuestion,
   }
-}
-
-/** What can be done about a run that stopped, by why it did. */
-const actionsFor: Record<PauseReason, readonly string[]> = {
-  asked: ['resume', 'cancel', 'rollback'],
-  retries: ['resume', 'cancel', 'rollback'],
-  budget: ['resume with a higher budget', 'cancel', 'rollback'],
-  undo: ['resume', 'cancel with undo: false'],
-  poisoned: ['resume', 'cancel'],
-  mismatch: ['resume', 'cancel'],
 }
 
 async function describeRun(core: Core, run: Run): Promise<StoppedRun> {
   const end = await readEnd(core, run)
   const reason = (run.reason ?? 'asked') as PauseReason
+  const step = end?.data?.['step'] ?? run.currentStep
   return {
     ...{ kind: 'run', runId: run.id, threadId: run.threadId, workflow: run.workflow, reason },
     since: end?.at ?? run.createdAt,
-    ...(run.currentStep !== null && { step: run.currentStep }),
+    ...(typeof step === 'string' && { step }),
     ...(end?.error !== undefined && { error: end.error }),
-    actions: actionsFor[reason],
+    actions: actionsForPausedRun[reason],
   }
 }

@@ -6,7 +6,7 @@ import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
 import type { Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
-import type { Change, Committed, NewRun } from '../store/change.ts'
+import type { Change, Committed, NewRun, Refusal } from '../store/change.ts'
 import type { CallersTransaction } from '../store/store.ts'
 import { retryRun } from './control-run.ts'
 import type { Core } from './core.ts'
@@ -44,6 +44,19 @@ export async function startRun(
   input: unknown,
   options: StartOptions = {},
 ): Promise<Run> {
+  const asked = await prepareStart(core, owner, workflowOrName, input, options)
+  return acceptStart(core, asked, await commitStart(core, options.tx, startChange(asked)), options)
+}
+
+/** Checks what was asked for and encodes it, before anything is written. `at` is the store's time, if it is known. */
+export async function prepareStart(
+  core: Core,
+  owner: string,
+  workflowOrName: AnyWorkflow | string,
+  input: unknown,
+  options: StartOptions,
+  at?: number,
+): Promise<NewRun> {
   checkOptions(options)
   const workflow = findWorkflow(core, workflowOrName)
   const name = workflow?.name ?? checkId('workflow name', workflowOrName)
@@ -67,17 +80,18 @@ export async function startRun(
       at: 0,
     },
   )
-  const asked = { ...prepared, queued: { ...prepared.queued, at: await core.now() } }
-  const answer = await commitStart(core, options.tx, {
-    owner,
-    threadId,
-    runId: null,
-    guard: { kind: 'none' },
-    events: [],
-    creates: [asked],
-    isCheckpoint: true,
-  })
-  if (!answer.ok) throw refused(answer.refusal, id, threadId)
+  return { ...prepared, queued: { ...prepared.queued, at: at ?? (await core.now()) } }
+}
+
+export function startChange(asked: NewRun): Change {
+  const { owner, threadId } = asked
+  return { owner, threadId, runId: null, guard: { kind: 'none' }, events: [], creates: [asked], isCheckpoint: true }
+}
+
+/** The run that the store answers with, or why there is none. */
+export async function acceptStart(core: Core, asked: NewRun, answer: Committed, options: StartOptions): Promise<Run> {
+  const { owner, id } = asked
+  if (!answer.ok) throw await refusedStart(core, answer.refusal, asked)
   const created = answer.created[0]
   if (created === undefined) throw new HoldfastError('conflict', `Run "${id}" was not created.`)
   if (created.isNew) core.wakeWorker()
@@ -155,7 +169,8 @@ function checkSame(existing: Run, asked: NewRun, hasThread: boolean): void {
   )
 }
 
-function refused(refusal: string, id: string, threadId: string): HoldfastError {
+/** Why a run was not started. */
+export async function refusedStart(core: Core, refusal: Refusal, { id, threadId, queue }: NewRun): Promise<HoldfastError> {
   if (refusal === 'conflict') {
     return new HoldfastError(
       'conflict',
@@ -164,6 +179,15 @@ function refused(refusal: string, id: string, threadId: string): HoldfastError {
         retryable: true,
         details: { threadId },
       },
+    )
+  }
+  if (refusal === 'queue_full') {
+    const maxQueued = (await core.store.listQueues({ name: queue }))[0]?.maxQueued ?? null
+    return new HoldfastError(
+      'queue_full',
+      `Queue "${queue}" has as many pending runs as it may${maxQueued === null ? '' : ` (maxQueued is ${maxQueued})`}: run "${id}" was not started. ` +
+        'Start it again later, under the same id, or raise maxQueued with hf.queues.set.',
+      { retryable: true, details: { queue, maxQueued, runId: id } },
     )
   }
   return new HoldfastError('conflict', `Run "${id}" was not started: ${refusal}.`)

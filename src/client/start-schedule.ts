@@ -1,12 +1,13 @@
 import { newRun } from '../engine/new-run.ts'
 import type { RunOrigin } from '../engine/origin.ts'
-import { HoldfastError } from '../model/errors.ts'
+import { invariant } from '../model/errors.ts'
 import { internalQueue } from '../model/internal.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { changeSignal, type Schedule, type ScheduleChange, scheduleWorkflowName, shownSettings } from '../model/schedule.ts'
 import type { NewRun } from '../store/change.ts'
 import type { RunKey } from '../store/store.ts'
 import type { Core } from './core.ts'
+import { refusedStart, startChange } from './start-run.ts'
 
 /** Begins a schedule. False if somebody else was faster. */
 export async function createSchedule(core: Core, key: RunKey, schedule: Schedule): Promise<boolean> {
@@ -49,17 +50,14 @@ async function create(
   origin: RunOrigin,
   made: Pick<NewRun, 'owner' | 'id' | 'workflow' | 'version' | 'queue' | 'priority'>,
 ): Promise<{ readonly run: Run; readonly isNew: boolean }> {
-  const { owner, id: threadId } = made
   const run = newRun(core.codec, input, origin, {
-    ...{ ...made, threadId, due: { inMs: 0 }, ifBusy: 'queue', at: await core.now() },
+    ...{ ...made, threadId: made.id, due: { inMs: 0 }, ifBusy: 'queue', at: await core.now() },
   })
   await core.committer.room()
-  const guard = { kind: 'none' } as const
-  const answer = await core.committer.commit({
-    ...{ owner, threadId, runId: null, guard, events: [], creates: [run], isCheckpoint: true },
-  })
-  const created = answer.ok ? answer.created[0] : undefined
-  if (created === undefined) throw new HoldfastError('conflict', `Run "${made.id}" was not created.`, { retryable: true })
+  const answer = await core.committer.commit(startChange(run))
+  if (!answer.ok) throw await refusedStart(core, answer.refusal, run)
+  const created = answer.created[0]
+  invariant(created !== undefined, `the store does not say what became of run "${run.id}"`)
   if (created.isNew) core.wakeWorker()
   return created
 }

@@ -8,7 +8,8 @@ import type { Call } from './calls.ts'
 import { isOutage } from './committer.ts'
 import type { EffectOptions } from './context.ts'
 import type { Execution } from './execution.ts'
-import { failureEvent, nextAttempt, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
+import { nextAttempt } from './next-attempt.ts'
+import { failureEvent, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
 import { withTimeout } from './with-timeout.ts'
 
 /** How often a run in memory looks whether somebody else has closed the operation it waits for. */

@@ -11,6 +11,7 @@ import type { Steering } from './dependants.ts'
 import { Execution, type ExecutionEnd } from './execution.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
+import type { Outbox } from './outbox.ts'
 import { RunContext } from './run-context.ts'
 import { countDeath, emptyTape, hasRunningScope, parseCallKey, readTape, runningCalls, type Tape } from './tape.ts'
 import { catchUp, emptyState, type HeadStateCache, loadState, type StateAt } from './thread-state.ts'
@@ -30,6 +31,8 @@ export interface Engine {
   readonly steering: Steering
   readonly questions: OpenQuestions
   readonly registry: Registry
+  /** Absent: nobody is to be told of anything. */
+  readonly outbox?: Outbox
   readonly wakeWorker: () => void
 }
 

@@ -18,6 +18,7 @@ import { HandOut } from './hand-out.ts'
 import { Mailbox } from './mailbox.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import type { RunOrigin } from './origin.ts'
+import type { Outbox } from './outbox.ts'
 import { Playback } from './playback.ts'
 import { Progress } from './progress.ts'
 import { RunStreams } from './run-streams.ts'
@@ -611,8 +612,8 @@ export class Execution {
   }
 
   /** Stops the run at once with a reason of its own. */
-  pauseBecause(reason: PauseReason, error: Error): void {
-    this.#requestStop({ kind: 'pause', reason, data: { error: toStorableError(error) } })
+  pauseBecause(reason: PauseReason, error: Error, step?: string): void {
+    this.#requestStop({ kind: 'pause', reason, data: { error: toStorableError(error), ...(step !== undefined && { step }) } })
   }
 
   /** Somebody resumed the run before it came to its pause: it is handed back instead, and goes on at once. */
@@ -1119,6 +1120,7 @@ export interface ExecutionOptions {
   readonly steering: Steering
   readonly questions: OpenQuestions
   readonly registry: Registry
+  readonly outbox?: Outbox
   readonly wakeWorker: () => void
   /** How many chunks the function has written in this tape, by stream. */
   readonly written: ReadonlyMap<string, number>

@@ -6,6 +6,8 @@ import type { Change, Guard, OperationChange, RunChange } from '../store/change.
 import type { Claim } from '../store/store.ts'
 import type { Call } from './calls.ts'
 import type { Mailbox } from './mailbox.ts'
+import type { RunOrigin } from './origin.ts'
+import type { Outbox } from './outbox.ts'
 import type { StateLine } from './state-line.ts'
 import type { CallKey } from './tape.ts'
 
@@ -22,6 +24,8 @@ export class RunWriter {
   readonly #codec: Codec
   readonly #line: StateLine
   readonly #mailbox: Mailbox
+  readonly #outbox: Outbox | undefined
+  readonly #origin: RunOrigin
   readonly #leaseMs: number
   readonly #now: () => number
   readonly #currentStep: () => string | null
@@ -38,6 +42,9 @@ export class RunWriter {
     codec: Codec
     line: StateLine
     mailbox: Mailbox
+    /** Absent: nobody is to be told of anything. */
+    outbox?: Outbox
+    origin: RunOrigin
     leaseMs: number
     /** The first change starts a tape. */
     startsTape: boolean
@@ -51,6 +58,8 @@ export class RunWriter {
     this.#codec = options.codec
     this.#line = options.line
     this.#mailbox = options.mailbox
+    this.#outbox = options.outbox
+    this.#origin = options.origin
     this.#leaseMs = options.leaseMs
     this.#startsTape = options.startsTape
     this.#now = options.now
@@ -140,6 +149,10 @@ export class RunWriter {
       this.#stateVersion = undefined
     }
     if (options.creates !== undefined) change.creates = options.creates
+    if (this.#outbox !== undefined) {
+      const messages = this.#outbox.messagesFor(this.#claim, this.#origin, events, this.#currentStep())
+      if (messages.length > 0) change.creates = [...(options.creates ?? []), ...messages]
+    }
     if (options.delivers !== undefined) change.delivers = options.delivers
     if (!this.#mailbox.isEmpty || options.reads !== undefined)
       Object.assign(change, this.#mailbox.forChange(options.run?.status, options.reads))

@@ -6,17 +6,9 @@ import { reviveError, toStorableError } from '../model/stored-error.ts'
 import { blame, blamed } from './blame.ts'
 import type { Call, ScopeAttempt } from './calls.ts'
 import { type Execution, never } from './execution.ts'
+import { nextAttempt } from './next-attempt.ts'
 import { fallbackPath, isInside, pathOf } from './scope-paths.ts'
-import {
-  deathOf,
-  failureEvent,
-  nextAttempt,
-  pauseForPerson,
-  policyOf,
-  recordFailure,
-  resultOf,
-  waitForRetry,
-} from './step-runner.ts'
+import { deathOf, failureEvent, pauseForPerson, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
 import type { CallKey } from './tape.ts'
 import type { Wait } from './waits.ts'
 
@@ -92,7 +84,7 @@ class ScopeRunner<T> {
       else if (history === undefined) execution.account.countStep()
       if (history?.retryAt !== undefined) await waitForRetry(execution, call, history.retryAt)
     }
-    if (history?.next === 'pause') return pauseForPerson(execution, history.lastError)
+    if (history?.next === 'pause') return pauseForPerson(execution, call, history.lastError)
     if (history?.next === 'fallback') {
       if (death !== null) return this.#failed(death, { mayFallBack: false })
       return this.#fallBack(history.lastError)
@@ -226,7 +218,7 @@ class ScopeRunner<T> {
     }
     if (onFailure === 'pause') {
       await recordFailure(execution, call, { ...failure, final: true, next: 'pause' }, attempt, durationMs)
-      return pauseForPerson(execution, next.error)
+      return pauseForPerson(execution, call, next.error)
     }
     const event = failureEvent(execution, call, { ...failure, final: true, next: 'throw' }, attempt, durationMs)
     await execution.commitResult([event], { failureOf: call.key })

@@ -1,7 +1,7 @@
 import { fingerprint } from '../model/codec.ts'
 import { HoldfastError } from '../model/errors.ts'
 import type { Payload } from '../model/payload.ts'
-import { defaultRetryPolicy, type RetryPolicy, retryDelayMs, retryPolicy } from '../model/retry.ts'
+import { defaultRetryPolicy, type RetryPolicy, retryPolicy } from '../model/retry.ts'
 import { stepDeathLimit } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
@@ -10,6 +10,7 @@ import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import type { StepHandle, StepOptions } from './context.ts'
 import { type Execution, never } from './execution.ts'
+import { nextAttempt } from './next-attempt.ts'
 import type { FailureData, Outcome } from './tape.ts'
 import { withTimeout } from './with-timeout.ts'
 
@@ -42,7 +43,7 @@ export async function runStep<T>(execution: Execution, call: Call, body: Body<T>
     return runFallback(execution, call, options, call.history.lastError, failures)
   }
   // The worker died between the last failure and the pause: it pauses now, without another attempt.
-  if (call.history?.next === 'pause') return pauseForPerson(execution, call.history.lastError)
+  if (call.history?.next === 'pause') return pauseForPerson(execution, call, call.history.lastError)
   const death = deathOf(execution, call)
   if (death !== null) return failed(execution, call, options, death, failures + 1, null)
 
@@ -75,15 +76,6 @@ export function deathOf({ runId }: Execution, call: Call): HoldfastError | null 
 export async function refuseDeadly(execution: Execution, call: Call): Promise<void> {
   const death = deathOf(execution, call)
   if (death !== null) await failed(execution, call, {}, death, (call.history?.failures ?? 0) + 1, null)
-}
-
-/** When the next attempt comes, if there is one. A `retryIf` that throws is a failure itself: its error, and no further attempt. */
-export function nextAttempt(policy: RetryPolicy, failures: number, error: unknown): { error: unknown; delayMs: number | null } {
-  try {
-    return { error, delayMs: retryDelayMs(policy, failures, error, Math.random()) }
-  } catch (thrown) {
-    return { error: thrown, delayMs: null }
-  }
 }
 
 /** The value of a recorded outcome, or the recorded failure thrown again. */
@@ -241,7 +233,7 @@ async function failed<T>(
   }
   if (options.onFailure === 'pause') {
     await recordFailure(execution, call, { error, final: true, next: 'pause' }, attempt, durationMs)
-    return pauseForPerson(execution, error)
+    return pauseForPerson(execution, call, error)
   }
   const event = failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, durationMs)
   await execution.commitResult([event], { failureOf: call.key })
@@ -249,8 +241,8 @@ async function failed<T>(
 }
 
 /** Does not return: the run is paused, and the step gets fresh attempts when it is resumed. */
-export async function pauseForPerson(execution: Execution, error: unknown): Promise<never> {
-  execution.pauseBecause('retries', toStorableError(error ?? new Error('unknown failure')))
+export async function pauseForPerson(execution: Execution, call: Call, error: unknown): Promise<never> {
+  execution.pauseBecause('retries', toStorableError(error ?? new Error('unknown failure')), call.path)
   await execution.park({ dueAt: null, reason: 'retry' })
   return never()
 }

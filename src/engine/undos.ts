@@ -2,7 +2,7 @@ import { defaultRetryPolicy } from '../model/retry.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import type { Call } from './calls.ts'
 import type { Execution } from './execution.ts'
-import { nextAttempt } from './step-runner.ts'
+import { nextAttempt } from './next-attempt.ts'
 
 /** How one step or effect is taken back. */
 export interface Undo {

@@ -18,7 +18,10 @@ export interface Change {
   /** Appended in this order, at consecutive positions. */
   readonly events: readonly NewEvent[]
   readonly run?: RunChange
-  /** Runs to create; each brings its own thread and its own run_queued event. */
+  /**
+   * Runs to create; each brings its own thread and its own run_queued event. Without a guard they are refused with `queue_full` where
+   * a queue has no room for them; a run's own children always have.
+   */
   readonly creates?: readonly NewRun[]
   /** At most one operation a change. */
   readonly operation?: OperationChange
@@ -131,7 +134,15 @@ export type OperationChange =
   | { readonly kind: 'note'; readonly key: string; readonly evidence: Payload }
 
 /** Why a change was refused. Nothing of it was written. */
-export type Refusal = 'lease_lost' | 'conflict' | 'run_not_found' | 'thread_deleted' | 'operation_taken' | 'already_answered'
+export type Refusal =
+  | 'lease_lost'
+  | 'conflict'
+  | 'run_not_found'
+  | 'thread_deleted'
+  | 'operation_taken'
+  | 'already_answered'
+  /** A new run, under no guard, would be one too many pending in a queue with `maxQueued`. */
+  | 'queue_full'
 
 export type Committed =
   | {

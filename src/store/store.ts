@@ -1,6 +1,7 @@
 import type { EventType, LogRecord } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
+import type { Queue, QueueChange } from '../model/queue.ts'
 import type { Run, RunStatus } from '../model/run.ts'
 import type { ChunkRecord } from '../model/stream.ts'
 import type { Change, Committed } from './change.ts'
@@ -46,9 +47,26 @@ export interface Store {
    * Takes up to `limit` runs that are due or abandoned: pending or waiting with dueAt reached, or running with a lease
    * that ran out or (where this can be known) a holder that is dead. Atomic per run: status running, epoch + 1, a new
    * lease id, claimsWithoutProgress + 1. Racing callers never get the same run. Of a thread only its earliest
-   * unfinished run; only workflows, versions and state versions in `workflows`. Higher priority first, then abandoned ones, then dueAt.
+   * unfinished run; only workflows, versions and state versions in `workflows`; nothing of a queue that is paused. Higher priority
+   * first, then abandoned ones, then owners in turn, each in order of dueAt: model/turns.ts says it exactly.
+   *
+   * The limits of queues are kept here, also between racing callers: at most `concurrency` runs of a queue are running (one that is
+   * taken over was running before), and at most `rateLimit.count` were claimed for the first time in any `rateLimit.perMs`.
+   * Cost: what it takes, and a look at each lane. Runs that sleep, and owners that have nothing due, cost nothing.
    */
   claim(request: ClaimRequest): Promise<readonly Claim[]>
+
+  /**
+   * Changes settings of a queue, for every process. Atomic. A new rate limit knows nothing of what was started before. What is
+   * running or queued already is left alone, also where it is more than the new limits allow.
+   */
+  setQueue(change: QueueChange): Promise<void>
+
+  /**
+   * Queues that have settings of their own or unfinished runs, of all owners, bytewise by name; with `name` only that one, if it is
+   * there. Cost: the counts are counted.
+   */
+  listQueues(query: { readonly name?: string }): Promise<readonly Queue[]>
 
   /** Extends leases that are still held. Returns, for each, whether it is held and whether unread messages wait. Equality of (epoch, leaseId). */
   renew(request: RenewRequest): Promise<readonly Renewed[]>
@@ -170,6 +188,10 @@ export interface ClaimRequest {
   readonly workflows: readonly { readonly name: string; readonly version: number; readonly stateVersion?: number }[]
   /** Only these queues; absent: all. */
   readonly queues?: readonly string[]
+  /** Of these queues at most so many. */
+  readonly queueLimits?: readonly { readonly queue: string; readonly limit: number }[]
+  /** For a priority, the owner who had the last turn: the next one begins. Absent: the first owner does. */
+  readonly lastOwners?: readonly { readonly priority: number; readonly owner: string }[]
   /** Takes at most this many suspects: runs with claimsWithoutProgress of `suspicionLimit` or more. Absent: any number. */
   readonly suspectLimit?: number
 }

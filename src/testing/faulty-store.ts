@@ -51,6 +51,8 @@ export function wrapStore(store: Store, hooks: StoreHooks): Store {
     now: wrap('now'),
     commit: wrap('commit'),
     claim: wrap('claim'),
+    setQueue: wrap('setQueue'),
+    listQueues: wrap('listQueues'),
     renew: wrap('renew'),
     deliver: wrap('deliver'),
     readInbox: wrap('readInbox'),

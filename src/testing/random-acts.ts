@@ -1,5 +1,6 @@
 import { type EventType, eventTypes, type NewEvent } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
+import type { QueueChange } from '../model/queue.ts'
 import { isTerminal, type Run, type RunStatus, runStatuses } from '../model/run.ts'
 import type { NewChunks } from '../model/stream.ts'
 import type { Change, Committed, Due, Guard, NewRun, OperationChange, RunChange } from '../store/change.ts'
@@ -93,6 +94,7 @@ export class World {
       [7, () => this.readLogAct()],
       [7, () => this.readAct()],
       [4, () => this.listAct()],
+      [3, () => this.queueAct()],
     ])
     return make()
   }
@@ -171,6 +173,11 @@ export class World {
       ...{ workerId: `w${random.integer(1, 3)}`, leaseMs: this.durationMs(5, 60), limit: random.pick([0, 1, 1, 2, 3, 10]) },
       workflows: random.chance(0.8) ? all : all.slice(0, random.integer(0, 3)),
       ...(random.chance(0.2) ? { queues: [random.pick(queues)] } : {}),
+      ...maybe(random.chance(0.2), { queueLimits: [{ queue: random.pick(queues), limit: random.integer(0, 2) }] }),
+      ...maybe(random.chance(0.5), {
+        lastOwners: [0, 1].map((priority) => ({ priority, owner: random.pick([...owners, 'b', '~']) })),
+      }),
+      ...maybe(random.chance(0.2), { suspectLimit: random.integer(0, 2) }),
     }
     return {
       kind: 'claim',
@@ -510,6 +517,27 @@ export class World {
       [1, { kind: 'list-runs', what: 'bad cursor', perform: (store) => store.listRuns({ ...query, cursor: 'no cursor!' }) }],
       [3, { kind: 'list-threads', what: { owner, limit }, perform: (store) => listLiveThreads(store, owner, limit) }],
     ])
+  }
+
+  private queueAct(): Act {
+    const { random } = this
+    const name = random.pick(queues)
+    if (random.chance(0.5)) {
+      const query = maybe(random.chance(0.5), { name })
+      return { kind: 'list-queues', what: query, perform: (store) => store.listQueues(query) }
+    }
+    // Mostly without limits: with them little is claimed, and little else happens.
+    const limits: QueueChange = {
+      name,
+      ...maybe(random.chance(0.5), { concurrency: random.pick([null, 1, 2, 5]) }),
+      ...maybe(random.chance(0.3), { maxQueued: random.pick([null, 0, 3, 10]) }),
+      ...maybe(random.chance(0.3), {
+        rateLimit: random.pick([null, { count: random.integer(1, 4), perMs: random.integer(2, 60) * 1_000 + 500 }]),
+      }),
+      ...maybe(random.chance(0.3), { isPaused: random.chance(0.5) }),
+    }
+    const change = random.chance(0.5) ? limits : { name, concurrency: null, maxQueued: null, rateLimit: null, isPaused: false }
+    return { kind: 'set-queue', what: change, perform: (store) => store.setQueue(change) }
   }
 
   /** Under a lease that is held, now and then one that is stale or never was. */

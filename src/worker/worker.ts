@@ -1,10 +1,11 @@
 import { type Engine, executeRun } from '../engine/execute-run.ts'
 import type { Execution } from '../engine/execution.ts'
 import type { Registry } from '../engine/workflow.ts'
-import { internalQueue } from '../model/internal.ts'
 import { suspicionLimit } from '../model/run.ts'
 import type { Claim, ClaimRequest } from '../store/store.ts'
+import { LastOwners } from './last-owners.ts'
 import { LeaseKeeper } from './lease-keeper.ts'
+import { QueuePlaces } from './queue-places.ts'
 
 /** Runs claimed in one go. Claiming and starting five hundred at once held the event loop up for 80 to 120 ms. */
 const maxClaims = 100
@@ -12,8 +13,8 @@ const maxClaims = 100
 export interface WorkerOptions {
   /** Runs executed at a time. Default 100. */
   readonly concurrency?: number
-  /** Only these queues. Default all. */
-  readonly queues?: readonly string[]
+  /** Only these queues; as an object, with how many of its runs are executed at a time here: `{ mails: 5, default: 50 }`. Default all. */
+  readonly queues?: readonly string[] | Readonly<Record<string, number>>
   /** How long a claim lasts without a sign of life, in ms. Default 10,000. */
   readonly leaseMs?: number
   /** How often to look for due runs when nothing was notified, in ms. Default 200. */
@@ -43,7 +44,8 @@ export class Worker {
   readonly #concurrency: number
   readonly #pollMs: number
   readonly #closeGraceMs: number
-  readonly #queues: readonly string[] | undefined
+  readonly #places: QueuePlaces
+  readonly #turns = new LastOwners()
   readonly #onRunEnded: (owner: string, runId: string) => void
   readonly #executions = new Set<Execution>()
   readonly #loading = new Set<Claim>()
@@ -73,7 +75,7 @@ export class Worker {
     this.#concurrency = options.worker.concurrency ?? 100
     this.#pollMs = options.worker.pollMs ?? 200
     this.#closeGraceMs = options.worker.closeGraceMs ?? 5_000
-    this.#queues = options.worker.queues === undefined ? undefined : [...options.worker.queues, internalQueue]
+    this.#places = new QueuePlaces(options.worker.queues)
     this.#onRunEnded = options.onRunEnded
     this.#keeper = new LeaseKeeper(options.engine, this.#executions, this.#loading)
   }
@@ -132,9 +134,11 @@ export class Worker {
         limit,
         workflows,
         suspectLimit: this.#hasSuspect ? 0 : 1,
-        ...(this.#queues !== undefined && { queues: this.#queues }),
+        lastOwners: this.#turns.list(),
+        ...this.#places.request(),
       })
       this.#errorCount = 0
+      this.#turns.note(claims)
       for (const claim of claims) {
         if (claim.run.claimsWithoutProgress > suspicionLimit) this.#hasSuspect = true
         void this.#execute(claim)
@@ -163,6 +167,7 @@ export class Worker {
 
   async #execute(claim: Claim): Promise<void> {
     this.#held++
+    this.#places.take(claim.run.queue)
     this.#loading.add(claim)
     let current: Execution | undefined
     let probation: NodeJS.Timeout | undefined
@@ -188,6 +193,7 @@ export class Worker {
       this.#loading.delete(claim)
       if (claim.run.claimsWithoutProgress > suspicionLimit) this.#clear(probation)
       this.#held--
+      this.#places.free(claim.run.queue)
       this.#onRunEnded(claim.run.owner, claim.run.id)
       this.wake()
     }

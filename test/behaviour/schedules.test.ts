@@ -1,5 +1,6 @@
-import { type Holdfast, type ScheduleOptions, workflow } from 'holdfast'
+import { type Holdfast, open as openAnywhere, type ScheduleOptions, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
+import { z } from 'zod'
 import { codeOfRejection, eventTypes } from './runs.ts'
 import { onEveryStore, type Scene } from './stores.ts'
 
@@ -298,43 +299,91 @@ onEveryStore('a schedule', (scene) => {
     }
   })
 
-  it('that missed ten thousand ticks starts them a hundred at a time, and each once', async () => {
-    begin('2030-05-01T00:00:30Z')
+  it('that missed ten thousand ticks starts them a hundred a second, and a pause stops that', async () => {
+    begin()
     const client = await open({ worker: false })
-    await client.schedules.set('hourly', { everyMs: minute, workflow: 'job', ifMissed: 'all' })
-    goTo(new Date(Date.parse('2030-05-01T00:00:30Z') + 10_000 * minute).toISOString())
-    // A worker for the schedule and for other work, not for what the schedule starts.
+    await client.schedules.set('hourly', { ...hourly, ifMissed: 'all' })
+    advance(10_000 * hour)
+    // For the schedule and for other work, not for what the schedule starts.
     const other = workflow('other', async () => 'done')
-    const hf = await open({ workflows: [other], worker: { pollMs: 10 } })
-    await vi.waitUntil(async () => (await started(client)).length > 0, waiting)
-    await idle(client)
-    expect((await started(client)).length).toBe(100)
+    const hf = await open({ workflows: [other], worker: { pollMs: 20 } })
+    await vi.waitUntil(async () => (await started(client)).length >= 300, waiting)
     expect(await hf.run(other)).toBe('done')
-    const run = await hf.runs.get(scheduleId)
-    const last = async () => (await client.schedules.get('hourly')).last?.tick.getTime() ?? 0
-    for (let before = 0; before !== (await last()); ) {
-      before = await last()
-      if (before === Date.parse('2030-05-01T00:00Z') + 10_000 * minute) break
-      advance(1_000)
-      await vi.waitUntil(async () => (await last()) > before, waiting)
-      expect((await last()) - before).toBeLessThanOrEqual(100 * minute)
+    await client.schedules.pause('hourly')
+    await idle(client)
+    const events = await (await hf.runs.get(scheduleId)).events()
+    const starts = events.filter(({ type }) => type === 'child_started').map(({ at }) => at)
+    const batches = [...new Set(starts.map((_, index) => Math.floor(index / 100)))].map((index) => starts[100 * index]!)
+    for (const [index, at] of batches.slice(1).entries()) expect(at - batches[index]!).toBeGreaterThan(0.9 * second)
+    advance(minute)
+    await hf.schedules.resume('hourly')
+    await idle(client)
+    expect((await started(client)).length).toBe(starts.length)
+    expect(starts.length).toBeLessThan(10_000)
+  })
+
+  it('that missed more than a batch of ticks starts each of them once', async () => {
+    begin()
+    const client = await open({ worker: false })
+    await client.schedules.set('hourly', { ...hourly, ifMissed: 'all' })
+    advance(250 * hour)
+    await open({ workflows: [job], worker: { pollMs: 20 } })
+    for (const count of [100, 200, 250]) {
+      await vi.waitUntil(async () => (await started(client)).length >= count, waiting)
+      await idle(client)
+      advance(second)
     }
-    await vi.waitUntil(async () => (await run.info()).status === 'waiting', waiting)
-    const ids: string[] = []
-    let cursor: string | undefined
-    do {
-      const page = await client.runs.list({ workflow: 'job', limit: 1_000, ...(cursor !== undefined && { cursor }) })
-      ids.push(...page.items.map(({ id }) => id))
-      cursor = page.cursor
-    } while (cursor !== undefined)
-    expect(new Set(ids).size).toBe(10_000)
-    expect(ids.length).toBe(10_000)
-  }, 120_000)
+    const first = Date.parse('2030-05-01T01:00Z')
+    const ids = Array.from({ length: 250 }, (_, index) => `hourly@${new Date(first + index * hour).toISOString()}`)
+    await untilStarted(client, ids)
+    await vi.waitUntil(async () => (await client.runs.list({ status: 'completed', limit: 1_000 })).items.length === 250, waiting)
+  })
 
   it('that ticks every second does not hold the only place of its worker', async () => {
     const hf = await open({ workflows: [job], worker: { concurrency: 1 } })
     await hf.schedules.set('hourly', { everyMs: second, workflow: job })
     await vi.waitUntil(async () => (await hf.runs.list({ workflow: 'job', status: 'completed' })).items.length >= 3, waiting)
+  })
+
+  it('checks its input when it is set, and passes it on as it was checked then', async () => {
+    begin()
+    const schema = z.object({ n: z.string().transform(Number) })
+    const strict = workflow({ name: 'job', input: schema as never }, async (_ctx, input: { n: unknown }) => input)
+    const hf = await open({ workflows: [strict], worker: { pollMs: 20 } })
+    const set = (input: unknown) => hf.schedules.set('hourly', { everyMs: hour, workflow: strict, input: input as never })
+    expect(await codeOfRejection(set({ n: 7 }))).toBe('invalid_input')
+    await set({ n: '7' })
+    await idle(hf)
+    goTo('2030-05-01T01:00:01Z')
+    await untilStarted(hf, ['hourly@2030-05-01T01:00:00.000Z'])
+    expect(await (await hf.runs.get('hourly@2030-05-01T01:00:00.000Z')).result()).toEqual({ n: 7 })
+    expect(await (await hf.schedules.trigger('hourly')).result()).toEqual({ n: 7 })
+  })
+
+  it('keeps its ticks where its queue is full; what people ask for is then refused', async () => {
+    begin()
+    const hf = await open({ worker: { pollMs: 20 } })
+    await hf.queues.set('narrow', { maxQueued: 1 })
+    await hf.schedules.set('hourly', { everyMs: hour, workflow: 'job', queue: 'narrow', ifMissed: 'all' })
+    await idle(hf)
+    goTo('2030-05-01T02:00:01Z')
+    const ids = ['hourly@2030-05-01T01:00:00.000Z', 'hourly@2030-05-01T02:00:00.000Z']
+    await untilStarted(hf, ids)
+    expect(await codeOfRejection(hf.schedules.trigger('hourly'))).toBe('queue_full')
+    const stretch = { from: new Date('2030-05-01T00:00Z') }
+    expect(await codeOfRejection(hf.schedules.backfill('hourly', stretch))).toBe('queue_full')
+    await hf.queues.set('narrow', { maxQueued: 10 })
+    expect(await hf.schedules.backfill('hourly', stretch)).toEqual({ started: 1, existing: 2 })
+  })
+
+  it('moves with its thread into another store', async () => {
+    begin()
+    const hf = await open({ worker: false })
+    await hf.schedules.set('hourly', { ...hourly, input: { topic: 'moved' } })
+    const other = await openAnywhere('memory:', { worker: false })
+    await other.debug.import(await hf.debug.export(scheduleId))
+    expect((await other.schedules.get('hourly')).settings).toEqual((await hf.schedules.get('hourly')).settings)
+    await other.close()
   })
 
   it('belongs to its owner', async () => {

@@ -33,6 +33,15 @@ onEveryDurableStore((on) => {
     expect(kills).toBeGreaterThan(waiting.boundaries.length * 0.8)
   })
 
+  test('what others are told of a run survives a kill before and after every write: nothing is lost, nothing has two ids', {
+    timeout: limitMs,
+  }, async () => {
+    const telling = await CrashHarness.prepare(on.stage, { cast: 'herald' })
+    const { kills, broken } = await telling.killOnce()
+    expect(broken).toEqual([])
+    expect(kills).toBeGreaterThan(telling.boundaries.length * 0.8)
+  })
+
   test('an effect whose answer got lost keeps its key when another process sends it again', { timeout: limitMs }, async () => {
     const { kills, broken } = await harness.killOnce([
       { at: 'write', type: 'effect_failed', step: 'pay', when: 'after' },

@@ -4,13 +4,17 @@ import { readJournalBodies } from './journal.ts'
 import { brokenRules } from './rules.ts'
 import { inLanes, type PlayedLife, type PlayedScene, type Scene, type Stage } from './stage.ts'
 
-/** Who is killed: the run that does all it can do by itself, and another on its thread; or the run that waits for others. */
+/**
+ * Who is killed: the run that does all it can do by itself, and another on its thread; or the run that waits for others; or one
+ * of which others hear.
+ */
 const casts = {
   everything: [
     { workflow: 'everything', id: 'main', threadId: 'diary', input: { round: 1 } },
     { workflow: 'reader', id: 'second', threadId: 'diary' },
   ],
   envoy: [{ workflow: 'envoy', id: 'envoy', threadId: 'envoy' }],
+  herald: [{ workflow: 'herald', id: 'herald', threadId: 'herald' }],
 } as const satisfies Record<string, Scene['runs']>
 
 export interface CrashResult {

@@ -1,4 +1,4 @@
-import { HoldfastError, open, type RunHandle } from 'holdfast'
+import { HoldfastError, type Notification, open, type RunHandle } from 'holdfast'
 import type { Change } from '../../src/store/change.ts'
 import { type StoreAct, wrapStore } from '../../src/testing/faulty-store.ts'
 import { createRandom } from '../../src/testing/random.ts'
@@ -84,7 +84,10 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
     },
   })
   const { leaseMs, closeGraceMs = 5_000, concurrency = 100 } = life
-  const hf = await patiently(() => open(store, { workflows, worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 } }))
+  const hasHerald = life.runs.some(({ workflow }) => workflow === 'herald')
+  const hf = await patiently(() =>
+    open(store, { workflows, worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 }, ...(hasHerald && { notify: tell }) }),
+  )
 
   // One after another: the runs of a thread go in the order in which they were started.
   const handles: RunHandle[] = []
@@ -96,12 +99,14 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
     .finally(() => {
       isOver = true
     })
-  const envoys = life.runs.filter(({ workflow }) => workflow === 'envoy')
+  const envoys = life.runs.filter(({ workflow }) => workflow === 'envoy' || workflow === 'herald')
   const [results] = await Promise.all([
     ends,
     life.decides === false ? undefined : decideUnsureEffects(),
     ...envoys.map(({ id }) => serve(id)),
   ])
+
+  if (hasHerald) await untilTold()
 
   const outputs = Object.fromEntries((results ?? []).map((output, index) => [life.runs[index]?.id, output]))
   const states: Record<string, unknown> = {}
@@ -126,6 +131,17 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
     if (life.chance === undefined || act === 'migrate' || isOver || !random.chance(life.chance.ofFailure / 2)) return
     journal.write({ kind: 'struck', written })
     throw new HoldfastError(code, `The store was told to fail at ${act}.`)
+  }
+
+  /** The provider hears of the runs. */
+  async function tell(message: Notification): Promise<void> {
+    await world.send({ name: 'tell', key: message.id, body: message, dedupes: true })
+  }
+
+  async function untilTold(): Promise<void> {
+    const workflow = 'holdfast.notify/default'
+    const open = () => hf.runs.list({ workflow, status: ['pending', 'running', 'waiting'] })
+    while ((await patiently(open)).items.length > 0) await new Promise((resolve) => setTimeout(resolve, 5))
   }
 
   /** Those whom an envoy waits for. */

@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util'
+import type { Notification } from 'holdfast'
 import { isTerminal } from '../../src/model/run.ts'
 import { describeFault } from './fault.ts'
 import type { PlayedLife, PlayedScene } from './stage.ts'
@@ -12,6 +13,7 @@ const classOf: Readonly<Record<string, 'idempotent' | 'check' | 'neither'>> = {
   mail: 'check',
   post: 'neither',
   book: 'neither',
+  tell: 'idempotent',
 }
 
 /**
@@ -219,9 +221,17 @@ function brokenAtTheEnd(scene: PlayedScene, undisturbed: PlayedScene): string[] 
     const [found = 0, expected = 0] = [results.get(key), expectedResults.get(key)]
     if (found !== expected) broken.push(`${key} is in the log ${found} times, should be ${expected}`)
   }
+  const [told, expectedTold] = [scene, undisturbed].map(kindsTold)
+  if (!isDeepStrictEqual(told, expectedTold)) broken.push(`others heard of ${told}, should have of ${expectedTold}`)
   const recoveryMs = scene.lives.length > 1 ? last.report.tookMs : 0
   if (recoveryMs > 10_000) broken.push(`the recovery took ${recoveryMs} ms`)
   return [...broken, ...brokenOrder(scene, last)]
+}
+
+/** What others heard, each message once. */
+function kindsTold({ account }: PlayedScene): string[] {
+  const messages = new Map(account.calls.flatMap(({ name, key, body }) => (name === 'tell' ? [[key, body as Notification]] : [])))
+  return [...messages.values()].map(({ kind, runId }) => `${kind} of ${runId}`).sort()
 }
 
 /** What was left to chance, or to who was first, is as the log says. */
@@ -261,7 +271,9 @@ function resultsOf(dump: StoreDump): Map<string, number> {
     .filter(({ type, data }) => !repeatable.has(type) && data['counts'] !== false)
   return countBy(
     results,
-    ({ type, runId, tape, step, count, attempt }) => `${type} ${runId}~${tape}/${step}#${count} attempt ${attempt}`,
+    // A message is named after the claim that wrote it.
+    ({ type, runId, tape, step, count, attempt }) =>
+      `${type} ${runId?.replace(/\/msg_.*/, '')}~${tape}/${step}#${count} attempt ${attempt}`,
   )
 }
 

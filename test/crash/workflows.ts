@@ -47,6 +47,7 @@ export function workflowsOf(world: World): Record<string, AnyWorkflow> {
     trifle(tools),
     traveller(world, tools),
     ...envoyWorkflows(tools),
+    herald(tools),
   ]
   return Object.fromEntries(list.map((one) => [one.name, one]))
 }
@@ -435,6 +436,14 @@ function envoyWorkflows({ on }: Tools): AnyWorkflow[] {
     return { stamps, permit, name, turn, entries: ctx.state.entries }
   })
   return [clerk, envoy]
+}
+
+/** Others hear of it twice: when it asks, and when it is over. */
+function herald({ on }: Tools): AnyWorkflow {
+  return workflow<undefined, unknown, Diary>({ name: 'herald', state: diary }, async (ctx) => {
+    const word = await on(ctx).step('write', () => 'hear')
+    return { word, name: await ctx.ask('name', { question: 'Who speaks?' }) }
+  })
 }
 
 function wait(ms: number): Promise<void> {

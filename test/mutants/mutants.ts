@@ -357,4 +357,48 @@ export const mutants: readonly Mutant[] = [
     ],
     test: { file: 'test/stores/redis.test.ts', name: 'S2: ' },
   },
+  {
+    name: 'messages-of-the-first-life-only',
+    wrong: 'a run that was taken over tells nobody of its end',
+    edits: [
+      {
+        file: 'engine/outbox.ts',
+        find: '|| isInternal(claim.run.workflow)) return []',
+        put: '|| isInternal(claim.run.workflow) || claim.takenFrom !== null) return []',
+      },
+    ],
+    test: { file: 'test/behaviour/notifications.test.ts', name: 'on memory > is not lost with a process that dies before' },
+  },
+  {
+    name: 'clock-of-the-claim',
+    wrong: 'the clock of a run goes back to its claim when it begins a new tape',
+    edits: [{ file: 'engine/execute-run.ts', find: 'now: execution.now(), run: {', put: 'run: {' }],
+    test: { file: 'test/behaviour/waits.test.ts', name: 'on memory > and the time go on' },
+  },
+  {
+    name: 'time-out-before-mail',
+    wrong: 'a signal that came in time is beaten by the time-out',
+    edits: [{ file: 'engine/signal-runner.ts', find: 'execution.now() && !isMailRead', put: 'execution.now() && false' }],
+    test: { file: 'test/behaviour/waits.test.ts', name: 'on memory > that came in time counts' },
+  },
+  {
+    name: 'burst-of-ticks',
+    wrong: 'ticks that were missed are started without a pause between batches',
+    edits: [{ file: 'model/schedule.ts', find: 'notBefore: now + batchPauseMs', put: 'notBefore: now' }],
+    test: { file: 'test/behaviour/schedules.test.ts', name: 'on memory > that missed ten thousand ticks' },
+  },
+  {
+    name: 'ticks-of-a-pause',
+    wrong: 'a schedule that goes on makes up for the ticks of its pause',
+    edits: [{ file: 'model/schedule.ts', find: 'isPaused: false, after: change.at }', put: 'isPaused: false }' }],
+    test: { file: 'test/behaviour/schedules.test.ts', name: 'on memory > that is paused starts nothing' },
+  },
+  {
+    name: 'schedule-in-its-own-time',
+    wrong: 'what was asked of a schedule does not show before its run has heard of it',
+    edits: [
+      { file: 'client/read-schedule.ts', find: '.reduce(changeSchedule, recorded)', put: '.reduce(() => recorded, recorded)' },
+    ],
+    test: { file: 'test/behaviour/schedules.test.ts', name: 'on memory > can be paused, changed and looked at' },
+  },
 ]

@@ -5,7 +5,7 @@ import type { Store } from '../../src/store/store.ts'
 import { openPostgresStore } from '../../src/stores/postgres/postgres-store.ts'
 import { testStore } from '../../src/testing/index.ts'
 
-const tables = ['threads', 'runs', 'log', 'snapshots', 'operations', 'inbox', 'labels', 'writers']
+const tables = ['threads', 'runs', 'log', 'snapshots', 'operations', 'inbox', 'labels', 'writers', 'queues', 'queue_starts']
 
 /** One schema and one pool for all tests of a file, emptied after each: setting both up anew takes ten times as long as most tests. */
 export class SharedSchema {

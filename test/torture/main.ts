@@ -11,6 +11,7 @@ import { raceForOrphans } from '../crash/recoverers.ts'
 import { Stage } from '../crash/stage.ts'
 import { type DurableStore, durableStores } from '../crash/store-address.ts'
 import { killAtSystemCalls } from '../crash/syscalls.ts'
+import { killAtTicks } from '../crash/ticks.ts'
 import { walkWindows, windowClasses } from '../crash/windows.ts'
 import { raiseZombies, type ZombiePoint, zombiePointsOn } from '../crash/zombies.ts'
 import { runMutants } from '../mutants/run-mutants.ts'
@@ -86,6 +87,7 @@ async function tortureByKills(stage: Stage, target: number): Promise<void> {
   for (let round = 0; !isEnough(); round++) {
     const ofRound = seed + round * 1_000
     take('once, at every boundary', await harness.killOnce())
+    if (!isEnough()) take('at ticks of a schedule', await killAtTicks(stage))
     if (!isEnough()) take('again and again', await harness.killOnAndOn(40, ofRound))
     if (!isEnough()) take('crash windows of effects', await killInWindows(stage))
     if (!isEnough()) take('twice', await harness.killTwice(40, ofRound))

@@ -1,27 +1,44 @@
 import { randomUUID } from 'node:crypto'
 import { invariant } from '../../model/errors.ts'
 import { suspicionLimit } from '../../model/run.ts'
+import { type Contender, Turns } from '../../model/turns.ts'
 import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
+import { noteStart, roomOf } from './queues.ts'
 import { copyPayload, findRun, type RunRow, setWaitKey, type Tables, type ThreadRow } from './tables.ts'
 
 export function claim(tables: Tables, request: ClaimRequest, now: number): Claim[] {
-  const candidates: { thread: ThreadRow; row: RunRow }[] = []
+  const byPriority = new Map<number, Candidate[]>()
   for (const thread of tables.busyThreads) {
     const row = thread.line[0]
-    if (row !== undefined && isDue(row, now) && canExecute(request, thread, row)) candidates.push({ thread, row })
+    if (row === undefined || !isDue(row, now) || !canExecute(request, thread, row)) continue
+    const candidates = byPriority.get(row.run.priority)
+    if (candidates === undefined) byPriority.set(row.run.priority, [candidateOf(thread, row)])
+    else candidates.push(candidateOf(thread, row))
   }
-  candidates.sort((a, b) => inTurn(a.row, b.row))
-  const allowed = withoutSurplusSuspects(candidates, request)
-  return allowed.slice(0, Math.max(0, request.limit)).map(({ thread, row }) => take(tables, { thread, row, request, now }))
+  const turns = new Turns({ ...request, roomOf: roomOf(tables, request, now) })
+  const priorities = [...byPriority].sort(([a], [b]) => b - a)
+  const chosen = priorities.flatMap(([priority, candidates]) => turns.choose(priority, candidates))
+  return chosen.map(({ thread, row, isNew }) => {
+    if (isNew) noteStart(tables, row.run.queue, now)
+    return take(tables, { thread, row, request, now })
+  })
 }
 
-function withoutSurplusSuspects<Candidate extends { row: RunRow }>(
-  candidates: Candidate[],
-  { suspectLimit }: ClaimRequest,
-): Candidate[] {
-  if (suspectLimit === undefined) return candidates
-  let suspects = 0
-  return candidates.filter(({ row }) => row.run.claimsWithoutProgress < suspicionLimit || ++suspects <= suspectLimit)
+interface Candidate extends Contender {
+  readonly thread: ThreadRow
+  readonly row: RunRow
+}
+
+function candidateOf(thread: ThreadRow, row: RunRow): Candidate {
+  const { owner, queue, status, epoch, claimsWithoutProgress, leaseUntil, dueAt } = row.run
+  const isHeld = status === 'running'
+  return {
+    ...{ thread, row, owner, queue, isHeld, number: row.number },
+    isSuspect: claimsWithoutProgress >= suspicionLimit,
+    isNew: epoch === thread.epochFloor,
+    // An abandoned run is due since its lease ran out.
+    since: (isHeld ? leaseUntil : dueAt) ?? 0,
+  }
 }
 
 /** Extends leases that are still the latest, also one that ran out and that nobody took. */
@@ -45,25 +62,6 @@ function canExecute({ workflows, queues }: ClaimRequest, { thread }: ThreadRow, 
     ({ name, version, stateVersion }) =>
       name === run.workflow && version === run.version && (stateVersion === undefined || thread.stateVersion <= stateVersion),
   )
-}
-
-function inTurn(a: RunRow, b: RunRow): number {
-  return (
-    b.run.priority - a.run.priority ||
-    isAbandoned(b) - isAbandoned(a) ||
-    claimableSince(a) - claimableSince(b) ||
-    a.number - b.number
-  )
-}
-
-/** Of runs that can be claimed, those that are running are abandoned. */
-function isAbandoned({ run }: RunRow): number {
-  return run.status === 'running' ? 1 : 0
-}
-
-/** An abandoned run is due since its lease ran out. */
-function claimableSince({ run }: RunRow): number {
-  return (run.status === 'running' ? run.leaseUntil : run.dueAt) ?? 0
 }
 
 interface Taking {

@@ -6,6 +6,7 @@ import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../s
 import { appendChunks } from './chunks.ts'
 import { deliver } from './inbox.ts'
 import { changeOperation, doubtWhatIsOpen, dueBy, judgeOperation } from './operations.ts'
+import { countRuns } from './queues.ts'
 import {
   copyPayload,
   findRun,
@@ -26,6 +27,7 @@ export function commit(tables: Tables, change: Change, now: number): Committed {
   const operationRefusal = judgeOperation(tables, change)
   if (operationRefusal !== null) return operationRefusal
   if (isBusy(tables, change)) return { ok: false, refusal: 'conflict' }
+  if (change.guard.kind === 'none' && isFull(tables, change)) return { ok: false, refusal: 'queue_full' }
   return write(tables, change, now)
 }
 
@@ -75,6 +77,19 @@ function isBusy(tables: Tables, change: Change): boolean {
     takenThreads.add(threadKey)
   }
   return false
+}
+
+/** Whether a queue has no room for the runs to be created. */
+function isFull(tables: Tables, change: Change): boolean {
+  const created = new Map<string, Set<string>>()
+  for (const { owner, id, queue } of change.creates ?? []) {
+    const key = keyOf(owner, id)
+    if (!tables.runs.has(key)) created.set(queue, (created.get(queue) ?? new Set()).add(key))
+  }
+  return [...created].some(([queue, keys]) => {
+    const maxQueued = tables.queues.get(queue)?.settings.maxQueued ?? null
+    return maxQueued !== null && countRuns(tables, queue, 'pending') + keys.size > maxQueued
+  })
 }
 
 function statusAfter(change: Change, { run }: RunRow) {

@@ -6,6 +6,7 @@ import { commit } from './commit.ts'
 import { deliver, readInbox } from './inbox.ts'
 import { readThreadImage, restoreThread } from './moving.ts'
 import { copyOperation, listUnsure } from './operations.ts'
+import { listQueues, setQueue } from './queues.ts'
 import { listCheckpoints, listRuns, listThreads, readLog, readSnapshot, scanThreads } from './reads.ts'
 import { createTables, findRun, findThread, keyOf } from './tables.ts'
 import { deleteThread, tag } from './threads.ts'
@@ -41,6 +42,8 @@ export function createMemoryStore(options: MemoryStoreOptions = {}): Store {
         return changes.map((change) => commit(tables, change, at))
       }),
     claim: (request) => act(() => claim(tables, request, now())),
+    setQueue: (change) => act(() => setQueue(tables, change)),
+    listQueues: (query) => act(() => listQueues(tables, query, now())),
     renew: (request) => act(() => renew(tables, request, now())),
     deliver: (message) => act(() => deliver(tables, message, now())),
     readInbox: (key) => act(() => readInbox(tables, key)),

@@ -1,6 +1,7 @@
 import type { LogRecord } from '../../model/event.ts'
 import type { Operation } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
+import type { QueueSettings } from '../../model/queue.ts'
 import { isTerminal, type Run } from '../../model/run.ts'
 import type { ChunkRecord } from '../../model/stream.ts'
 import type { Hint, Message, Snapshot, Thread } from '../../store/store.ts'
@@ -14,9 +15,17 @@ export interface Tables {
   readonly busyThreads: Set<ThreadRow>
   /** Runs that wait for an operation. */
   readonly waitingRuns: Set<RunRow>
+  /** Queues with settings of their own, by name. */
+  readonly queues: Map<string, QueueRow>
   readonly listeners: Set<(hint: Hint) => void>
   /** Numbers runs and threads in order of creation, and messages in order of arrival. */
   lastNumber: number
+}
+
+export interface QueueRow {
+  settings: QueueSettings
+  /** When runs were claimed for the first time, under a rate limit. */
+  startedAt: number[]
 }
 
 export interface ThreadRow {
@@ -51,7 +60,7 @@ export type Mutable<Row> = { -readonly [Field in keyof Row]: Row[Field] }
 export function createTables(): Tables {
   return {
     ...{ threads: new Map(), runs: new Map(), operations: new Map() },
-    ...{ busyThreads: new Set(), waitingRuns: new Set(), listeners: new Set(), lastNumber: 0 },
+    ...{ busyThreads: new Set(), waitingRuns: new Set(), queues: new Map(), listeners: new Set(), lastNumber: 0 },
   }
 }
 

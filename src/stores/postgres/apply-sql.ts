@@ -22,7 +22,7 @@ DECLARE
   c record; op record; n record; m record;
   t holdfast.threads; r holdfast.runs; o holdfast.operations; ct holdfast.threads;
   v_is_own boolean; v_before bigint; v_first bigint; v_last bigint := 0; v_was_finished boolean; v_woken int := 0;
-  v_due bigint; v_created jsonb := '[]'; v_new_runs text[] := '{}'; v_busy_threads text[] := '{}'; v_key text; v_id bigint;
+  v_due bigint; v_created jsonb := '[]'; v_new_runs text[] := '{}'; v_new_queues text[] := '{}'; v_busy_threads text[] := '{}'; v_key text; v_id bigint;
 BEGIN
   is_refused := true;
   places := '{}';
@@ -90,10 +90,11 @@ BEGIN
   END IF;
 
   -- Whether a run to be created refuses to get in line and would have to.
-  FOR n IN SELECT * FROM jsonb_to_recordset(c.creates) AS x(owner text, thread text, run text, reject boolean) LOOP
+  FOR n IN SELECT * FROM jsonb_to_recordset(c.creates) AS x(owner text, thread text, run text, queue text, reject boolean) LOOP
     v_key := jsonb_build_array(n.owner, n.run);
     CONTINUE WHEN v_key = ANY (v_new_runs) OR EXISTS (SELECT FROM holdfast.runs x WHERE x.owner = n.owner AND x.run_id = n.run);
     v_new_runs := v_new_runs || v_key;
+    v_new_queues := v_new_queues || n.queue;
     v_key := jsonb_build_array(n.owner, n.thread);
     SELECT * INTO ct FROM holdfast.threads x WHERE x.owner = n.owner AND x.thread_id = n.thread FOR NO KEY UPDATE;
     IF n.reject AND (v_key = ANY (v_busy_threads) OR EXISTS (
@@ -103,6 +104,13 @@ BEGIN
     END IF;
     v_busy_threads := v_busy_threads || v_key;
   END LOOP;
+  -- Whether a queue has no room for the runs to be created. The batch has locked those that may be full.
+  IF c.guard = 'none' AND v_new_queues <> '{}' AND EXISTS (
+      SELECT FROM holdfast.queues q WHERE q.name = ANY (v_new_queues) AND q.max_queued < cardinality(array_positions(v_new_queues, q.name))
+        + (SELECT count(*) FROM (SELECT FROM holdfast.runs x WHERE x.queue = q.name AND x.status = 'pending' AND x.finished_at IS NULL LIMIT q.max_queued) x)) THEN
+    answer := '{"refusal":"queue_full"}';
+    RETURN;
+  END IF;
   is_refused := false;
 
   -- The thread and its state.
@@ -235,9 +243,9 @@ BEGIN
         WHERE x.id = ct.id RETURNING * INTO ct;
       v_due := CASE n.due_kind WHEN 1 THEN v_now + n.due ELSE n.due END;
       INSERT INTO holdfast.runs (id, thread, owner, run_id, workflow, version, queue, priority, fingerprint, status, epoch, due_at, wake_at,
-          is_next, last_message, claims_without_progress, input_seq, created_at)
+          ready, is_next, last_message, claims_without_progress, input_seq, created_at)
         OVERRIDING SYSTEM VALUE
-        VALUES (p_run_ids[n.rank], ct.id, n.owner, n.run, n.workflow, n.version, n.queue, n.priority, n.fingerprint, 'pending', ct.epoch_floor, v_due, v_due,
+        VALUES (p_run_ids[n.rank], ct.id, n.owner, n.run, n.workflow, n.version, n.queue, n.priority, n.fingerprint, 'pending', ct.epoch_floor, v_due, v_due, CASE WHEN v_due <= v_now THEN 2 ELSE 0 END,
           NOT EXISTS (SELECT FROM holdfast.runs x WHERE x.thread = ct.id AND x.finished_at IS NULL), 0, 0, ct.head_seq, v_now)
         ON CONFLICT (owner, run_id) DO NOTHING RETURNING id INTO v_id;
       IF NOT FOUND THEN RAISE EXCEPTION USING ERRCODE = 'HF001'; END IF;

@@ -6,6 +6,7 @@ import type { Extras } from './change-json.ts'
 import type { Connections, Statement } from './connections.ts'
 import { atLeastZero, position } from './reads.ts'
 import { hexOf, type Row, textOf, toPayload } from './rows.ts'
+import type { HeldGroup } from './sort-changes.ts'
 import { sealSql } from './sql.ts'
 import { count32, whole } from './whole-numbers.ts'
 
@@ -37,6 +38,15 @@ export function chunksJson({ owner, runId, chunks = [] }: Change, extras: Extras
       ...{ count: count32(count), attempt: count32(attempt), payload: payload === null ? null : extras.add(payload, crc) },
     }
   })
+}
+
+/** Chunks of held changes, by slot; null where there are none. */
+export function encodeHeldChunks(changes: readonly Change[], groups: readonly HeldGroup[], extras: Extras): string | null {
+  const held = groups.flatMap(({ indexes }, at) => {
+    const chunks = indexes.flatMap((index) => chunksJson(changes[index] as Change, extras))
+    return chunks.length === 0 ? [] : [{ slot: at + 1, chunks }]
+  })
+  return held.length === 0 ? null : JSON.stringify(held)
 }
 
 const columns = 'c.stream, c.first, c.size, c.tape, c.step, c.count, c.attempt, c.checksum, c.payload, c.payload_bytes'

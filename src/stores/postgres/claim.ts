@@ -40,6 +40,10 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
       bigintArray(workflows.map(({ stateVersion }) => stateVersion ?? null)),
       request.queues === undefined ? null : textArray(request.queues),
       request.suspectLimit === undefined ? limit : Math.min(limit, Math.max(0, request.suspectLimit)),
+      textArray((request.queueLimits ?? []).map(({ queue }) => queue)),
+      bigintArray((request.queueLimits ?? []).map((one) => Math.min(limit, Math.max(0, Math.floor(one.limit))))),
+      bigintArray((request.lastOwners ?? []).map(({ priority }) => priority)),
+      textArray((request.lastOwners ?? []).map(({ owner }) => owner)),
     ])
     const rows = 'rows' in written ? written.rows : await readAgain(written.recorded)
     const claims: Claim[] = []

@@ -23,7 +23,7 @@ const snapshotPlace = { seq: 'v_before[a.slot] + a.ord', stateVersion: 'coalesce
  *
  * The client sorts the changes into three kinds:
  *
- *   held    (h_, m_, s_) under a lease that this process claimed, so that row numbers are known: nearly every step, and how a run
+ *   held    (h_, m_, s_, k_) under a lease that this process claimed, so that row numbers are known: nearly every step, and how a run
  *           begins, waits and ends. Sorted by thread; each thread is named once and by no other change. Written set by set.
  *   starts  (c_) one new run on a thread that nobody else in the batch names. Written set by set where the thread is new.
  *   others  (p_others) everything else, one by one in order: apply-sql.ts.
@@ -43,7 +43,7 @@ CREATE OR REPLACE FUNCTION holdfast.fn_commit(
   s_slot int[], s_ord int[], s_version bigint[], s_crc bigint[], s_text text[], s_bytes bytea[],
   c_index int[], c_rank int[], c_owner text[], c_thread text[], c_run text[], c_workflow text[], c_version bigint[], c_queue text[],
   c_priority bigint[], c_fingerprint text[], c_due_kind int[], c_due bigint[], c_reject boolean[],
-  p_others jsonb, x_crc bigint[], x_text text[], x_bytes bytea[],
+  p_others jsonb, k_chunks jsonb, x_crc bigint[], x_text text[], x_bytes bytea[],
   e_slot int[], e_ord int[], e_type text[], e_step text[], e_count int[], e_attempt int[], e_at float8[], e_duration float8[],
   e_checkpoint_bytes bigint[], e_crc bigint[], e_payload text[], e_payload_bytes bytea[], e_patch text[], e_patch_bytes bytea[]
 ) RETURNS text LANGUAGE plpgsql VOLATILE ${planSql}
@@ -57,9 +57,26 @@ DECLARE
   v_written int; v_new int; v_slots int[]; v_mail int[]; v_last bigint[];
   v_thread_ids bigint[]; v_run_ids bigint[]; v_ids bigint[]; v_made int[];
   v_others jsonb := p_others; v_change jsonb; v_result record; v_results jsonb[] := '{}'; i int;
-  v_answer text;
+  v_answer text; v_queues text[]; v_tight text[];
 BEGIN
   ${durableSql}
+
+  -- Queues that may be full come before all other locks: what is counted afterwards includes the starts of whoever had them before.
+  IF p_others IS NOT NULL OR c_run IS NOT NULL THEN
+    SELECT array_agg(q.name) INTO v_queues FROM (
+        SELECT q.name FROM holdfast.queues q WHERE q.max_queued IS NOT NULL AND (q.name = ANY (c_queue) OR q.name IN (
+          SELECT n.queue FROM jsonb_to_recordset(p_others) AS a(creates jsonb), jsonb_to_recordset(a.creates) AS n(queue text)))
+          ORDER BY q.name FOR NO KEY UPDATE
+      ) q;
+    IF v_queues IS NOT NULL THEN
+      -- Where there is room for all of the batch nothing need be judged; where there is not, starts are judged one by one.
+      SELECT array_agg(q.name) INTO v_tight FROM holdfast.queues q WHERE q.name = ANY (v_queues) AND q.max_queued <
+        coalesce(cardinality(array_positions(c_queue, q.name)), 0)
+        + (SELECT count(*) + coalesce(sum(jsonb_array_length(a.creates)), 0) FROM jsonb_to_recordset(p_others) AS a(creates jsonb))
+        + (SELECT count(*) FROM (SELECT FROM holdfast.runs r WHERE r.queue = q.name AND r.status = 'pending' AND r.finished_at IS NULL
+          LIMIT q.max_queued + 1) x);
+    END IF;
+  END IF;
 
   -- With changes of other kinds everything that exists is locked first, in order. A batch without them locks as it goes (P1).
   IF p_others IS NOT NULL OR c_run IS NOT NULL THEN
@@ -141,6 +158,12 @@ BEGIN
       END LOOP;
     END IF;
 
+    IF k_chunks IS NOT NULL THEN
+      FOR v_change IN SELECT x FROM jsonb_array_elements(k_chunks) x LOOP
+        i := v_change->'slot';
+        IF v_run[i] > 0 THEN PERFORM holdfast.fn_append_chunks(v_run[i], v_change->'chunks', x_text, x_bytes); END IF;
+      END LOOP;
+    END IF;
     IF s_slot IS NOT NULL THEN
       INSERT INTO holdfast.snapshots (thread, seq, state_version, checksum, state, state_bytes)
         SELECT t.id, v_before[a.slot] + a.ord, coalesce(a.version, t.state_version), ${sealSql('a.crc', snapshotPlace)}, a.text, a.bytes
@@ -171,10 +194,11 @@ BEGIN
       INSERT INTO holdfast.threads (id, owner, thread_id, head_seq, base_seq, incarnation, state_version, epoch_floor, created_at)
         OVERRIDING SYSTEM VALUE
         SELECT v_thread_ids[a.rank], a.owner, a.thread, 1, 0, 1, 0, 0, v_now
-          FROM unnest(c_rank, c_owner, c_thread, c_run) AS a(rank, owner, thread, run)
+          FROM unnest(c_rank, c_owner, c_thread, c_run, c_queue) AS a(rank, owner, thread, run, queue)
           -- LIMIT keeps these from becoming joins, which on empty tables are planned as full scans.
           WHERE (SELECT t.id FROM holdfast.threads t WHERE t.owner = a.owner AND t.thread_id = a.thread LIMIT 1) IS NULL
             AND (SELECT r.id FROM holdfast.runs r WHERE r.owner = a.owner AND r.run_id = a.run LIMIT 1) IS NULL
+            AND (v_tight IS NULL OR a.queue <> ALL (v_tight))
         ON CONFLICT (owner, thread_id) DO NOTHING RETURNING id
     ) SELECT count(*), array_agg(id) INTO v_new, v_ids FROM thread;
     IF v_new < v_starts THEN
@@ -182,11 +206,11 @@ BEGIN
     END IF;
     WITH made AS (
       INSERT INTO holdfast.runs (id, thread, owner, run_id, workflow, version, queue, priority, fingerprint, status, epoch, due_at, wake_at,
-          is_next, last_message, claims_without_progress, input_seq, created_at)
+          ready, is_next, last_message, claims_without_progress, input_seq, created_at)
         OVERRIDING SYSTEM VALUE
         SELECT v_run_ids[a.rank], v_thread_ids[a.rank], a.owner, a.run, a.workflow, a.version, a.queue, a.priority, a.fingerprint, 'pending', 0,
             CASE a.due_kind WHEN 1 THEN v_now + a.due ELSE a.due END, CASE a.due_kind WHEN 1 THEN v_now + a.due ELSE a.due END,
-            true, 0, 0, 1, v_now
+            CASE WHEN a.due <= CASE a.due_kind WHEN 1 THEN 0 ELSE v_now END THEN 2 ELSE 0 END, true, 0, 0, 1, v_now
           FROM unnest(c_rank, c_owner, c_run, c_workflow, c_version, c_queue, c_priority, c_fingerprint, c_due_kind, c_due)
             WITH ORDINALITY AS a(rank, owner, run, workflow, version, queue, priority, fingerprint, due_kind, due, slot)
           WHERE v_made IS NULL OR a.slot = ANY (v_made)

@@ -1,6 +1,7 @@
 import type { Change } from '../../store/change.ts'
 import { type Answers, readAnswers } from './answers.ts'
 import { Extras, encodeOthers } from './change-json.ts'
+import { encodeHeldChunks } from './chunks.ts'
 import { EventColumns } from './event-columns.ts'
 import { encodeHeld } from './held-columns.ts'
 import type { Leases } from './leases.ts'
@@ -8,7 +9,7 @@ import { sortChanges } from './sort-changes.ts'
 import { encodeStarts } from './start-columns.ts'
 
 /** The writer's two parameters come first, then those of a batch: commit-sql.ts. */
-export const commitSql = `SELECT holdfast.fn_commit(${Array.from({ length: 59 }, (_, index) => `$${index + 1}`).join(', ')})`
+export const commitSql = `SELECT holdfast.fn_commit(${Array.from({ length: 60 }, (_, index) => `$${index + 1}`).join(', ')})`
 
 export interface CommitOptions {
   /** Whole ms added to the server's time. */
@@ -30,9 +31,10 @@ export function encodeBatch(changes: readonly Change[], { offset, isDurable, lea
   const extras = new Extras()
   const held = encodeHeld(changes, sorted.held, events)
   const starts = encodeStarts(changes, sorted, events)
+  const chunks = encodeHeldChunks(changes, sorted.held, extras)
   const others = encodeOthers(changes, sorted, { events, extras })
   return {
-    values: [offset, isDurable, sorted.rankCount, ...held, ...starts, ...others, ...extras.encode(), ...events.encode()],
+    values: [offset, isDurable, sorted.rankCount, ...held, ...starts, ...others, chunks, ...extras.encode(), ...events.encode()],
     readAnswer: (text) => readAnswers(text, changes, { sorted, leases }),
   }
 }

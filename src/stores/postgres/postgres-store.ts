@@ -11,6 +11,7 @@ import { deleteThreadSql } from './delete-thread.ts'
 import { type Delivered, deliverSql, deliverValues } from './inbox.ts'
 import { Leases } from './leases.ts'
 import { prepareImages, prepareRestore } from './moving.ts'
+import { prepareListQueues, setQueueSql, setQueueValues } from './queues.ts'
 import { position, prepareReads, tagSql } from './reads.ts'
 import { checkSchemaName, inSchema, migrateSchema } from './schema.ts'
 import { readStepAnswer, stepSql, stepValues } from './step.ts'
@@ -66,6 +67,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const writes = new Writes(connections, { prepare, unknownMs: options.patience?.unknownMs ?? 60_000 })
   const watch = new Watch(connections, schema.name)
   const reads = prepareReads(connections, prepare)
+  const listQueues = prepareListQueues(connections, prepare, clock)
   const images = prepareImages(connections, prepare)
   const readChunks = prepareReadChunks(connections, prepare)
   const restore = prepareRestore({ connections, writes, prepare, isDurable: isFull })
@@ -75,6 +77,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     deliver: prepare(deliverSql),
     tag: prepare(tagSql),
     deleteThread: prepare(deleteThreadSql),
+    setQueue: prepare(setQueueSql),
   }
   const encode = (changes: readonly Change[], offset = clock.offset()) =>
     encodeBatch(changes, { offset, leases, isDurable: isFull || changes.some((change) => change.mustSync === true) })
@@ -135,6 +138,12 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     commit,
     claim,
     renew,
+
+    async setQueue(change) {
+      await writes.write(statements.setQueue, [isFull, ...setQueueValues(change)])
+      watch.tell([{ owner: '', threadId: '', isClaimable: true }])
+    },
+    listQueues,
 
     async deliver(message) {
       const written = await writes.write(

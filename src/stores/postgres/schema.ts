@@ -8,6 +8,7 @@ import type { Connections, PgClientLike } from './connections.ts'
 import { deleteThreadFunction } from './delete-thread.ts'
 import { toHoldfastError } from './errors.ts'
 import { deliverFunctions } from './inbox.ts'
+import { setQueueFunction } from './queues.ts'
 import { tagFunction } from './reads.ts'
 import { stepFunction } from './step.ts'
 import { settleFunctions } from './writes.ts'
@@ -18,7 +19,9 @@ import { settleFunctions } from './writes.ts'
  *
  * `wake_at` is the instant from which a run can be claimed: `due_at` of a pending or waiting run, the end of the lease of a
  * running one, NULL otherwise. `is_next` marks the first of a thread's unfinished runs; a claim looks at no other (S6). The two
- * are columns of their own because different writers move them.
+ * are columns of their own because different writers move them. `ready` says which of two indexes shows a run: 0 the one in order of
+ * time, for runs that are held or sleep; else the one in which owners take turns, 1 for runs that were claimed before and 2 for
+ * those that never were. A claim moves there what has become due; whatever else happens to a run leaves `ready` alone.
  *
  * fillfactor leaves room for a second version of every row of a page: a plain step changes no column that an index knows, and a
  * batch often changes all rows of a page, so that its updates stay heap-only. Ids are compared bytewise (COLLATE "C"). A
@@ -60,6 +63,7 @@ const migrations: readonly string[] = [
     last_message bigint NOT NULL,          -- inbox.id of the latest unread message, 0 for none
     version bigint NOT NULL,
     priority bigint NOT NULL,
+    ready smallint NOT NULL DEFAULT 0,
     is_suspect boolean NOT NULL GENERATED ALWAYS AS (claims_without_progress >= 2) STORED,
     is_held boolean NOT NULL GENERATED ALWAYS AS (status = 'running') STORED,
     is_next boolean NOT NULL,
@@ -78,8 +82,26 @@ const migrations: readonly string[] = [
   ) WITH (fillfactor = 45);
   CREATE INDEX runs_by_status ON holdfast.runs (status, owner, id);
   CREATE INDEX runs_in_line ON holdfast.runs (thread, finished_at, id);
-  CREATE INDEX runs_to_claim ON holdfast.runs (workflow, version, queue, priority, is_suspect, is_held, wake_at, id) WHERE is_next AND wake_at IS NOT NULL;
+  CREATE INDEX runs_to_claim ON holdfast.runs (workflow, version, queue, priority, is_suspect, is_held, wake_at, id) WHERE is_next AND wake_at IS NOT NULL AND ready = 0;
+  CREATE INDEX runs_ready ON holdfast.runs (version, workflow, queue, priority, ready, owner, wake_at, id) WHERE is_next AND wake_at IS NOT NULL AND ready > 0;
+  CREATE INDEX runs_in_queue ON holdfast.runs (queue, status, due_at) WHERE finished_at IS NULL;
   CREATE INDEX runs_by_wait_key ON holdfast.runs (wait_key) WHERE wait_key IS NOT NULL;
+
+  CREATE TABLE holdfast.queues (            -- those with settings of their own
+    name text COLLATE "C" PRIMARY KEY,
+    concurrency bigint,
+    rate_count bigint,
+    rate_per_ms bigint,
+    max_queued bigint,
+    is_paused boolean NOT NULL
+  ) WITH (fillfactor = 50);
+
+  CREATE TABLE holdfast.queue_starts (      -- first claims of runs, of queues with a rate limit
+    queue text COLLATE "C" NOT NULL,
+    at bigint NOT NULL,
+    count bigint NOT NULL,
+    PRIMARY KEY (queue, at)
+  );
 
   CREATE TABLE holdfast.log (
     thread bigint NOT NULL,
@@ -191,6 +213,7 @@ const functionsSql = [
   stepFunction,
   ...claimFunctions,
   ...deliverFunctions,
+  setQueueFunction,
   deleteThreadFunction,
   tagFunction,
 ]

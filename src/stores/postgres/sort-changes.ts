@@ -28,7 +28,8 @@ export interface SortedChanges {
  */
 export function sortChanges(changes: readonly Change[], leases: Leases): SortedChanges {
   const hasJudge = changes.some(({ operation }) => operation?.kind === 'intend' || operation?.kind === 'resolve')
-  const tokens = changes.map((change, index) => tokenOf(change, { index, leases, hasJudge }))
+  const hasStart = changes.some(({ creates }) => creates !== undefined)
+  const tokens = changes.map((change, index) => tokenOf(change, { index, leases, hasJudge, hasStart }))
   return sortSteps(changes, tokens) ?? sortAll(changes, tokens)
 }
 
@@ -82,17 +83,28 @@ type Token =
 
 /**
  * Changes with one key may be written together; a name that two keys use makes `others` of both. The end of a run turns its
- * intended operations into unsure ones, so beside a change that judges an operation it has to be written in its turn.
+ * intended operations into unsure ones, so beside a change that judges an operation it has to be written in its turn. So has one that
+ * puts its run back into the queue beside starts, which a full queue refuses.
  */
-function tokenOf(change: Change, { index, leases, hasJudge }: { index: number; leases: Leases; hasJudge: boolean }): Token {
+function tokenOf(change: Change, { index, leases, hasJudge, hasStart }: Batchmates): Token {
   const { guard } = change
-  const isEndBesideJudge = hasJudge && change.run?.status !== undefined && isTerminal(change.run.status)
-  if (guard.kind === 'lease' && !isEndBesideJudge) {
+  const status = change.run?.status
+  const isInItsTurn = status !== undefined && ((hasJudge && isTerminal(status)) || (hasStart && status === 'pending'))
+  if (guard.kind === 'lease' && !isInItsTurn) {
     const place = leases.find(guard.leaseId)
     if (place !== undefined && isOf(place, change) && isHeldKind(change))
       return { kind: 'held', key: `${guard.epoch} ${guard.leaseId}`, place }
   }
   return { kind: isStart(change) ? 'start' : 'other', key: `#${index}` }
+}
+
+interface Batchmates {
+  readonly index: number
+  readonly leases: Leases
+  /** Some change judges an operation. */
+  readonly hasJudge: boolean
+  /** Some change creates a run. */
+  readonly hasStart: boolean
 }
 
 /** For every name in the batch who uses it; null where several do. */
@@ -147,9 +159,9 @@ function isOf(place: LeasePlace, { owner, threadId, runId }: Change): boolean {
   return place.runId === runId && place.threadId === threadId && place.owner === owner
 }
 
-function isHeldKind({ creates, operation, label, readMessages, delivers, chunks, run, guard }: Change): boolean {
+function isHeldKind({ creates, operation, label, readMessages, delivers, run, guard }: Change): boolean {
   if (creates !== undefined || operation !== undefined || label !== undefined) return false
-  if (readMessages !== undefined || delivers !== undefined || chunks !== undefined) return false
+  if (readMessages !== undefined || delivers !== undefined) return false
   return run?.waitKey === undefined && guard.kind === 'lease' && Number.isSafeInteger(guard.epoch)
 }
 

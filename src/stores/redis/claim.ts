@@ -44,9 +44,9 @@ export async function renew(connection: Connection, { leaseMs, leases }: RenewRe
   return leases.map(({ owner, runId }, i) => ({ owner, runId, isHeld: answers[i] !== 0, hasMail: answers[i] === 2 }))
 }
 
-function packRequest({ workflows, queues, suspectLimit }: ClaimRequest): Buffer {
+function packRequest({ workflows, queues, suspectLimit, queueLimits = [], lastOwners = [] }: ClaimRequest): Buffer {
   const packer = new Packer(256)
-  packer.array(3).array(workflows.length)
+  packer.array(5).array(workflows.length)
   for (const { name, version, stateVersion } of workflows) {
     packer.array(3).text(name).text(String(version))
     if (stateVersion === undefined) packer.boolean(false)
@@ -59,6 +59,14 @@ function packRequest({ workflows, queues, suspectLimit }: ClaimRequest): Buffer 
   }
   if (suspectLimit === undefined) packer.boolean(false)
   else packer.number(Math.max(0, suspectLimit))
+  packer.array(queueLimits.length)
+  for (const { queue, limit } of queueLimits)
+    packer
+      .array(2)
+      .text(queue)
+      .number(Math.max(0, Math.floor(limit)))
+  packer.array(lastOwners.length)
+  for (const { priority, owner } of lastOwners) packer.array(2).number(priority).text(owner)
   return packer.end()
 }
 

@@ -24,7 +24,15 @@ import { HoldfastError } from '../../model/errors.ts'
  *   unsure                  zset    operations that a person has to decide about, of all owners, by when they were opened
  *   waiting:<operation>     set     runs that wait for it
  *   lanes                   set     names of the lanes that hold a run
- *   lane:<lane>             zset    heads of lines, by the time from which they may be taken: a due time, or the end of a lease
+ *   lane:<lane>             zset    heads of lines, by the time from which they may be taken: a due time to come, or the end of a lease
+ *   turns:<lane>            zset    of a lane of runs that are due: owners that have one, bytewise
+ *   ready:<bytes>:<owner><lane>  zset  those of one owner, by the time since which they are due
+ *   queues                  set     names of the queues with settings of their own
+ *   queue:<queue>           hash    its settings
+ *   starts:<queue>          hash    under a rate limit: time → how many runs were claimed for the first time
+ *   in-queues               hash    queue → number of its unfinished runs
+ *   pending:<queue>         zset    its pending runs, by the time when they are due
+ *   counts:<queue>          hash    status → number of its runs, pending ones aside
  *   owner-runs:<owner>      zset    by number
  *   owner-threads:<owner>   zset    by number, without tombstones
  *   threads                 zset    of all owners, by number, with tombstones
@@ -32,8 +40,8 @@ import { HoldfastError } from '../../model/errors.ts'
  *   restoring:<random>:…    list, zset  log, snapshots and streams on their way in; expire (moving.ts)
  *
  * A lane is one workflow, version, queue and priority, over threads of one state version, for runs of one kind:
- * `<state version>:<kind>:<priority>:<version>:<bytes of workflow>:<workflow><queue>`. Kinds are `-`, `s` for suspects, and of runs that
- * somebody holds `h` and `t`. A run's row holds what never changes of it.
+ * `<state version>:<kind>:<priority>:<version>:<bytes of workflow>:<workflow><queue>`. Kinds are `-` for runs that sleep, `s` for suspects, of runs that
+ * somebody holds `h` and `t`, and of runs that are due `b` for those that were claimed before and `n` for those that never were. A run's row holds what never changes of it.
  */
 
 /** Later libraries that keep their data in another form raise it. */

@@ -12,6 +12,7 @@ import { deliver, readInbox } from './inbox.ts'
 import { checkNamespace, lifeKey, schemaVersion } from './keys.ts'
 import { linksOver, linksTo, type RedisClientLike } from './link.ts'
 import { readThreadImage, restoreThread } from './moving.ts'
+import { listQueues, setQueue } from './queues.ts'
 import {
   isForOne,
   listCheckpoints,
@@ -98,6 +99,13 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
       if (setAside.length > 0) await commit(connection, setAside, { offsetMs: offsetMs(), publication: '' })
       return claims
     },
+
+    async setQueue(change) {
+      const hints: Hint[] = [{ isClaimable: true }]
+      await setQueue(connection, change, watch.publicationOf(hints))
+      watch.tell(hints)
+    },
+    listQueues: (query) => listQueues(connection, query, offsetMs()),
 
     async renew(request) {
       connection.refuseClosed()

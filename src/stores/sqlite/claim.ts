@@ -3,126 +3,214 @@ import { codeOf } from '../../model/errors.ts'
 import type { NewEvent } from '../../model/event.ts'
 import type { Payload } from '../../model/payload.ts'
 import { suspicionLimit } from '../../model/run.ts'
+import { type Contender, Turns } from '../../model/turns.ts'
 import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
 import type { Commit } from './commit.ts'
 import { type Database, prepare } from './connection.ts'
 import { describeHolder, isDead, parseHolder, thisProcess } from './holder.ts'
+import { bytewise, prepareNoteStarts, prepareRooms, type Rooms } from './queues.ts'
 import { type LogRow, type NamedRunRow, type RunRow, selectRun, type ThreadRow, toRecord, toRun, toThread } from './rows.ts'
 
 /** A run that can be claimed now. */
-interface Candidate {
-  readonly id: number
-  readonly priority: number
-  /** 1 if somebody held it, and left. */
-  readonly is_held: number
-  /** Since when it is due; of an abandoned run, when its lease ran out. */
-  readonly claim_at: number
-  readonly claims_without_progress: number
+interface Candidate extends Contender {
   readonly isOfTheDead: boolean
 }
 
 /**
  * Finds runs that can be claimed; used on the reader, to see whether the write lock is worth taking, and again under it.
- * The index keeps claimable runs in lanes of one workflow, version, queue and priority, held or not, each in order of time. A claim hops
- * from lane to lane and never passes over runs that are not due.
+ * Two indexes keep claimable runs in lanes of one workflow, version, queue and priority: those that are held or sleep in order of time,
+ * the others by owner. A claim hops from lane to lane and from owner to owner, and never passes over runs that are not due.
  */
 export function prepareCandidates(db: Database) {
+  const readRooms = prepareRooms(db)
   const columns = 'workflow, version, queue, priority, is_held'
   const firstLane = prepare(
     db,
     `SELECT ${columns}, claim_at FROM holdfast_runs INDEXED BY holdfast_runs_to_claim
-     WHERE claim_at IS NOT NULL ORDER BY ${columns}, claim_at LIMIT 1`,
+     WHERE claim_at IS NOT NULL AND ready = 0 ORDER BY ${columns}, claim_at LIMIT 1`,
   )
   // Past the end of time of a lane: with the lane alone the engine would step through all of its runs.
   const nextLane = prepare(
     db,
     `SELECT ${columns}, claim_at FROM holdfast_runs INDEXED BY holdfast_runs_to_claim
-     WHERE claim_at IS NOT NULL AND (${columns}, claim_at) > (?, ?, ?, ?, ?, ?) ORDER BY ${columns}, claim_at LIMIT 1`,
+     WHERE claim_at IS NOT NULL AND ready = 0 AND (${columns}, claim_at) > (?, ?, ?, ?, ?, ?) ORDER BY ${columns}, claim_at LIMIT 1`,
+  )
+  const readyColumns = 'workflow, version, queue, priority, ready'
+  const firstReadyLane = prepare(
+    db,
+    `SELECT ${readyColumns} FROM holdfast_runs INDEXED BY holdfast_runs_ready
+     WHERE claim_at IS NOT NULL AND ready > 0 ORDER BY ${readyColumns} LIMIT 1`,
+  )
+  const nextReadyLane = prepare(
+    db,
+    `SELECT ${readyColumns} FROM holdfast_runs INDEXED BY holdfast_runs_ready
+     WHERE claim_at IS NOT NULL AND ready > 0 AND (${readyColumns}) >= (?, ?, ?, ?, ?) ORDER BY ${readyColumns} LIMIT 1`,
+  )
+  const inReadyLane =
+    'claim_at IS NOT NULL AND ready > 0 AND workflow = ? AND version = ? AND queue = ? AND priority = ? AND ready = ?'
+  const ownerFrom = prepare(
+    db,
+    `SELECT owner FROM holdfast_runs INDEXED BY holdfast_runs_ready WHERE ${inReadyLane} AND owner >= ? ORDER BY owner LIMIT 1`,
+  ).pluck()
+  const ownerAfter = prepare(
+    db,
+    `SELECT owner FROM holdfast_runs INDEXED BY holdfast_runs_ready WHERE ${inReadyLane} AND owner > ? ORDER BY owner LIMIT 1`,
+  ).pluck()
+  const dueOfOwner = prepare(
+    db,
+    `SELECT r.id, r.owner, r.claim_at, r.claims_without_progress
+     FROM holdfast_runs r INDEXED BY holdfast_runs_ready CROSS JOIN holdfast_threads t ON t.id = r.thread
+     WHERE r.claim_at IS NOT NULL AND r.ready > 0 AND r.workflow = ? AND r.version = ? AND r.queue = ? AND r.priority = ? AND r.ready = ?
+       AND r.owner = ? AND r.claim_at <= ? AND t.state_version <= ?
+     ORDER BY r.claim_at, r.id LIMIT ?`,
   )
   const dueInLane = prepare(
     db,
-    `SELECT r.id, r.priority, r.is_held, r.claim_at, r.claims_without_progress
+    `SELECT r.id, r.owner, r.claim_at, r.claims_without_progress
      FROM holdfast_runs r INDEXED BY holdfast_runs_to_claim CROSS JOIN holdfast_threads t ON t.id = r.thread
-     WHERE r.workflow = ? AND r.version = ? AND r.queue = ? AND r.priority = ? AND r.is_held = ? AND r.claim_at <= ? AND t.state_version <= ?
-       AND r.claims_without_progress >= ? AND r.claims_without_progress < ?
+     WHERE r.claim_at IS NOT NULL AND r.ready = 0 AND r.workflow = ? AND r.version = ? AND r.queue = ? AND r.priority = ? AND r.is_held = ?
+       AND r.claim_at <= ? AND t.state_version <= ? AND r.claims_without_progress >= ? AND r.claims_without_progress < ?
      ORDER BY r.claim_at, r.id LIMIT ?`,
   )
   const ofHolder = prepare(
     db,
-    `SELECT r.id, r.priority, r.is_held, r.claim_at, r.claims_without_progress, r.workflow, r.version, r.queue, t.state_version
+    `SELECT r.id, r.owner, r.priority, r.claim_at, r.claims_without_progress, r.workflow, r.version, r.queue, t.state_version
      FROM holdfast_runs r INDEXED BY holdfast_runs_by_holder CROSS JOIN holdfast_threads t ON t.id = r.thread
      WHERE r.lease_holder = ? AND r.claim_at > ?`,
   )
 
-  /** In the order in which they are to be taken: higher priority first, then abandoned ones, then what was due first. */
-  function find(request: ClaimRequest, { now, limit, deadHolderIds }: Search): Candidate[] {
+  /** In the order in which they are to be taken. Runs that have woken up are found once they are ready. */
+  function find(
+    request: ClaimRequest,
+    { now, limit, deadHolderIds }: Search,
+  ): { readonly found: Candidate[]; readonly rooms: Rooms } {
     const stateVersionOf = readExecutables(request)
-    const found: Candidate[] = []
+    const rooms = readRooms(request, now)
+    const turns = new Turns({ ...request, limit, roomOf: rooms.roomOf })
+    const lookers = new Map<number, (() => Candidate[])[]>()
+    const lookAt = (priority: number, look: () => Candidate[]) => {
+      const others = lookers.get(priority)
+      if (others === undefined) lookers.set(priority, [look])
+      else others.push(look)
+    }
     for (const holderId of deadHolderIds) {
-      for (const run of ofHolder.all(holderId, now) as (Lane & Candidate & { state_version: number })[]) {
+      for (const run of ofHolder.all(holderId, now) as (Lane & DueRow & { state_version: number })[]) {
         const stateVersion = stateVersionOf(run)
-        if (stateVersion !== undefined && run.state_version <= stateVersion) found.push({ ...run, isOfTheDead: true })
+        if (stateVersion === undefined || run.state_version > stateVersion) continue
+        lookAt(run.priority, () => [toCandidate(run, { queue: run.queue, isHeld: true, isNew: false, isOfTheDead: true })])
       }
     }
-    for (const lanes of dueLanes(now)) {
-      for (const lane of lanes) {
-        const stateVersion = stateVersionOf(lane)
-        if (stateVersion !== undefined)
-          found.push(...dueIn(lane, { now, stateVersion, limit, suspectLimit: request.suspectLimit }))
-      }
-      // Lanes of lower priority cannot change what is taken first.
-      const taken = inTurn(found, request)
-      if ((taken[limit - 1]?.priority ?? Number.NEGATIVE_INFINITY) >= (lanes[0]?.priority ?? 0)) break
+    for (const lane of lanesInTime()) {
+      const stateVersion = stateVersionOf(lane)
+      if (stateVersion === undefined || lane.claim_at > now || rooms.isPaused(lane.queue)) continue
+      lookAt(lane.priority, () => dueIn(lane, { now, stateVersion, limit: turns.left, suspectLimit: request.suspectLimit }))
     }
-    return inTurn(found, request).slice(0, limit)
+    for (const lane of readyLanes()) {
+      const stateVersion = stateVersionOf(lane)
+      if (stateVersion === undefined || rooms.isPaused(lane.queue)) continue
+      const lastOwner = request.lastOwners?.find(({ priority }) => priority === lane.priority)?.owner
+      lookAt(lane.priority, () => readyIn(lane, { now, stateVersion, limit: turns.left, lastOwner }))
+    }
+    const found: Candidate[] = []
+    for (const [priority, looks] of [...lookers].sort(([a], [b]) => b - a)) {
+      if (turns.left === 0) break
+      found.push(
+        ...turns.choose(
+          priority,
+          looks.flatMap((look) => look()),
+        ),
+      )
+    }
+    return { found, rooms }
   }
 
-  /** Suspects are looked for apart: however many of them are due, they do not hide the others behind them. */
-  function dueIn(
+  /** Lanes of runs that sleep and have become due. */
+  function wokenLanes(request: ClaimRequest, now: number): Lane[] {
+    const stateVersionOf = readExecutables(request)
+    const { isPaused } = readRooms(request, now)
+    return [...lanesInTime()].filter(
+      (lane) =>
+        lane.is_held === 0 &&
+        lane.claim_at <= now &&
+        stateVersionOf(lane) !== undefined &&
+        !isPaused(lane.queue) &&
+        lookInLane(lane, { now, stateVersion: Number.MAX_SAFE_INTEGER, from: 0, below: suspicionLimit, limit: 1 }).length > 0,
+    )
+  }
+
+  /**
+   * Abandoned runs, and of those that nobody holds the suspects. Suspects are looked for apart: however many of them are due, they do
+   * not hide the others behind them.
+   */
+  function dueIn(lane: Lane, { now, stateVersion, limit, suspectLimit = Number.POSITIVE_INFINITY }: LaneSearch): Candidate[] {
+    const isHeld = lane.is_held === 1
+    const held = isHeld ? lookInLane(lane, { now, stateVersion, from: 0, below: suspicionLimit, limit }) : []
+    const count = Math.min(Math.max(0, suspectLimit), limit)
+    const suspects = lookInLane(lane, { now, stateVersion, from: suspicionLimit, below: Number.MAX_SAFE_INTEGER, limit: count })
+    return [...held, ...suspects].map((row) => toCandidate(row, { queue: lane.queue, isHeld, isNew: false, isOfTheDead: false }))
+  }
+
+  function lookInLane(
     { workflow, version, queue, priority, is_held }: Lane,
-    { now, stateVersion, limit, suspectLimit }: LaneSearch,
-  ): Candidate[] {
-    const look = (claims: { from: number; below: number }, count: number) =>
-      dueInLane.all(
-        workflow,
-        version,
-        queue,
-        priority,
-        is_held,
-        now,
-        stateVersion,
-        claims.from,
-        claims.below,
-        count,
-      ) as Candidate[]
-    const all = { from: 0, below: Number.MAX_SAFE_INTEGER }
-    const due =
-      suspectLimit === undefined
-        ? look(all, limit)
-        : [
-            ...look({ ...all, below: suspicionLimit }, limit),
-            ...look({ ...all, from: suspicionLimit }, Math.min(suspectLimit, limit)),
-          ]
-    return due.map((run) => ({ ...run, isOfTheDead: false }))
+    search: { now: number; stateVersion: number; from: number; below: number; limit: number },
+  ): DueRow[] {
+    const { now, stateVersion, from, below, limit } = search
+    return dueInLane.all(workflow, version, queue, priority, is_held, now, stateVersion, from, below, limit) as DueRow[]
   }
 
-  /** Lanes whose first run is due, those of one priority together, the highest first. */
-  function dueLanes(now: number): Lane[][] {
-    const byPriority = new Map<number, Lane[]>()
-    for (let lane = firstLane.get() as Lane | undefined; lane !== undefined; lane = nextLaneAfter(lane)) {
-      if (lane.claim_at > now) continue
-      const lanes = byPriority.get(lane.priority)
-      if (lanes === undefined) byPriority.set(lane.priority, [lane])
-      else lanes.push(lane)
+  /**
+   * The first `limit` runs of a lane in the order of turns: the first run of each owner, and with fewer owners than that as many
+   * of each as there may be turns.
+   */
+  function readyIn(lane: ReadyLane, { now, stateVersion, limit, lastOwner }: ReadySearch): Candidate[] {
+    const { workflow, version, queue, priority, ready } = lane
+    const dueOf = (owner: string, count: number) =>
+      dueOfOwner.all(workflow, version, queue, priority, ready, owner, now, stateVersion, count) as DueRow[]
+    let lines: DueRow[][] = []
+    for (const owner of ownersOf(lane, lastOwner)) {
+      if (lines.length === limit) break
+      const line = dueOf(owner, 1)
+      if (line.length > 0) lines.push(line)
     }
-    return [...byPriority].sort(([a], [b]) => b - a).map(([, lanes]) => lanes)
+    // With one owner this is one more look, however many runs it has.
+    for (let turns = 1, rest = true; rest && lines.flat().length < limit && lines.length > 0; ) {
+      const asked = turns
+      turns = Math.max(2 * turns, Math.ceil(limit / lines.length))
+      lines = lines.map((line) => (line.length < asked ? line : dueOf((line[0] as DueRow).owner, turns)))
+      rest = lines.some((line) => line.length === turns)
+    }
+    return lines.flat().map((row) => toCandidate(row, { queue, isHeld: false, isNew: ready === 2, isOfTheDead: false }))
   }
 
-  function nextLaneAfter({ workflow, version, queue, priority, is_held }: Lane): Lane | undefined {
-    return nextLane.get(workflow, version, queue, priority, is_held, Number.MAX_SAFE_INTEGER) as Lane | undefined
+  /** In bytewise order, beginning after the one who had the last turn. */
+  function* ownersOf({ workflow, version, queue, priority, ready }: ReadyLane, lastOwner: string | undefined): Generator<string> {
+    const lane = [workflow, version, queue, priority, ready] as const
+    const next = (owner: string) => ownerAfter.get(...lane, owner) as string | undefined
+    const first = ownerFrom.get(...lane, '') as string | undefined
+    if (lastOwner !== undefined) for (let owner = next(lastOwner); owner !== undefined; owner = next(owner)) yield owner
+    for (let owner = first; owner !== undefined; owner = next(owner)) {
+      if (lastOwner !== undefined && bytewise(owner, lastOwner) > 0) return
+      yield owner
+    }
   }
 
-  return { find }
+  function* lanesInTime(): Generator<Lane> {
+    for (let lane = firstLane.get() as Lane | undefined; lane !== undefined; ) {
+      yield lane
+      const { workflow, version, queue, priority, is_held } = lane
+      lane = nextLane.get(workflow, version, queue, priority, is_held, Number.MAX_SAFE_INTEGER) as Lane | undefined
+    }
+  }
+
+  function* readyLanes(): Generator<ReadyLane> {
+    for (let lane = firstReadyLane.get() as ReadyLane | undefined; lane !== undefined; ) {
+      yield lane
+      const { workflow, version, queue, priority, ready } = lane
+      lane = nextReadyLane.get(workflow, version, queue, priority, ready + 1) as ReadyLane | undefined
+    }
+  }
+
+  return { find, wokenLanes }
 }
 
 export type Candidates = ReturnType<typeof prepareCandidates>
@@ -139,12 +227,20 @@ const leaseIdBytes = 12
 export function prepareClaim(db: Database, commit: Commit) {
   const candidates = prepareCandidates(db)
   const holders = prepareHolders(db)
+  const noteStarts = prepareNoteStarts(db)
+  const makeReady = prepare(
+    db,
+    `UPDATE holdfast_runs SET ready = CASE WHEN epoch = (SELECT t.epoch_floor FROM holdfast_threads t WHERE t.id = thread) THEN 2 ELSE 1 END
+     WHERE id IN (SELECT r.id FROM holdfast_runs r INDEXED BY holdfast_runs_to_claim
+       WHERE r.claim_at IS NOT NULL AND r.ready = 0 AND r.workflow = ? AND r.version = ? AND r.queue = ? AND r.priority = ? AND r.is_held = 0
+         AND r.claim_at <= ? AND r.claims_without_progress < ${suspicionLimit})`,
+  )
   const findNamed = prepare(db, `${selectRun} WHERE r.id = ?`)
   const findThread = prepare(db, 'SELECT * FROM holdfast_threads WHERE id = ?')
   const findInput = prepare(db, 'SELECT * FROM holdfast_log WHERE id = ? AND thread = ? AND seq = ?')
   const take = prepare(
     db,
-    `UPDATE holdfast_runs SET status = 'running', epoch = epoch + 1, lease_id = ?, lease_until = ?, claim_at = ?, lease_holder = ?,
+    `UPDATE holdfast_runs SET status = 'running', epoch = epoch + 1, lease_id = ?, lease_until = ?, claim_at = ?, ready = 0, lease_holder = ?,
        claims_without_progress = claims_without_progress + 1, end_seq = NULL, wait_key = NULL
      WHERE id = ?`,
   )
@@ -164,16 +260,23 @@ export function prepareClaim(db: Database, commit: Commit) {
 
   function claim(request: ClaimRequest, search: Search): Claim[] {
     const claims: Claim[] = []
-    const found = candidates.find(request, search)
+    for (const { workflow, version, queue, priority } of candidates.wokenLanes(request, search.now))
+      makeReady.run(workflow, version, queue, priority, search.now)
+    const { found, rooms } = candidates.find(request, search)
     if (found.length === 0) return claims
     const holder = holders.register(request.workerId)
     for (const candidate of found) {
-      const before = findNamed.get(candidate.id) as NamedRunRow
+      const before = findNamed.get(candidate.number) as NamedRunRow
       const thread = findThread.get(before.thread) as ThreadRow
       const input = readInput(before, thread)
       if (input === null) setAside(before, thread, search.now)
       else claims.push(takeRun(before, { request, thread, input, holder, now: search.now, isOfTheDead: candidate.isOfTheDead }))
     }
+    noteStarts(
+      found.filter(({ isNew }) => isNew).map(({ queue }) => queue),
+      rooms,
+      search.now,
+    )
     holders.forget(search.deadHolderIds)
     return claims
   }
@@ -287,6 +390,14 @@ function prepareHolders(db: Database) {
   }
 }
 
+interface DueRow {
+  readonly id: number
+  readonly owner: string
+  /** Since when it is due; of an abandoned run, when its lease ran out. */
+  readonly claim_at: number
+  readonly claims_without_progress: number
+}
+
 interface Lane {
   readonly workflow: string
   readonly version: number
@@ -296,11 +407,19 @@ interface Lane {
   readonly claim_at: number
 }
 
+interface ReadyLane extends Omit<Lane, 'is_held' | 'claim_at'> {
+  readonly ready: number
+}
+
 interface LaneSearch {
   readonly now: number
   readonly stateVersion: number
   readonly limit: number
   readonly suspectLimit: number | undefined
+}
+
+interface ReadySearch extends Omit<LaneSearch, 'suspectLimit'> {
+  readonly lastOwner: string | undefined
 }
 
 interface Taking {
@@ -327,13 +446,11 @@ function readExecutables({
     queues !== undefined && !queues.includes(queue) ? undefined : versions.get(workflow)?.get(version)
 }
 
-/** Higher priority first, then abandoned ones, then what was due first; without suspects that are too many. */
-function inTurn(candidates: Candidate[], { suspectLimit = Number.POSITIVE_INFINITY }: ClaimRequest): Candidate[] {
-  const sorted = candidates.sort(
-    (a, b) => b.priority - a.priority || b.is_held - a.is_held || a.claim_at - b.claim_at || a.id - b.id,
-  )
-  let suspects = 0
-  return sorted.filter((candidate) => candidate.claims_without_progress < suspicionLimit || ++suspects <= suspectLimit)
+function toCandidate(
+  { id, owner, claim_at, claims_without_progress }: DueRow,
+  fields: Pick<Candidate, 'queue' | 'isHeld' | 'isNew' | 'isOfTheDead'>,
+): Candidate {
+  return { ...fields, owner, isSuspect: claims_without_progress >= suspicionLimit, since: claim_at, number: id }
 }
 
 function pausedEvent(at: number): NewEvent {

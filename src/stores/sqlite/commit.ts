@@ -7,6 +7,7 @@ import { prepareDeliver } from './inbox.ts'
 import { prepareLine } from './line.ts'
 import { type Append, type Head, prepareAppend } from './log.ts'
 import { dueBy, prepareOperations } from './operations.ts'
+import { prepareQueueSpace } from './queues.ts'
 import {
   type Mutable,
   type NamedRunRow,
@@ -32,10 +33,15 @@ export function prepareCommit(db: Database) {
   const unread = prepareUnread(db)
   const deliver = prepareDeliver(db, line)
   const chunks = prepareChunks(db)
+  const spaceIn = prepareQueueSpace(db)
 
   /** `hints` collects what to tell subscribers after the flush. */
   function apply(change: Change, now: number, hints: Hint[]): Committed {
     if (isPlainStep(change)) return step.apply(change, now, hints)
+    if (isPlainStart(change)) {
+      const started = start(change.creates[0], now, hints)
+      if (started !== null) return started
+    }
 
     const thread = threads.find(change.owner, change.threadId)
     const run = change.runId === null ? undefined : runs.find(change.owner, change.runId)
@@ -44,7 +50,25 @@ export function prepareCommit(db: Database) {
     const operationRefusal = operations.judge(change)
     if (operationRefusal !== null) return operationRefusal
     if (change.creates !== undefined && isBusy(change)) return { ok: false, refusal: 'conflict' }
+    if (change.creates !== undefined && change.guard.kind === 'none' && isFull(change.creates))
+      return { ok: false, refusal: 'queue_full' }
     return write(change, { thread, run, now, hints })
+  }
+
+  /** A new run on a new thread, the usual start: nothing is there that could be in its way. Null where something is. */
+  function start(create: NewRun, now: number, hints: Hint[]): Committed | null {
+    const { owner, id: runId, threadId } = create
+    if (runs.find(owner, runId) !== undefined || threads.find(owner, threadId) !== undefined) return null
+    if ((spaceIn(create.queue) ?? 1) < 1) return { ok: false, refusal: 'queue_full' }
+    const logId = log.nextId()
+    const thread = threads.begin({ owner, threadId, headId: logId }, now)
+    const row = newRunRow(create, { thread: { id: thread, epoch_floor: 0 }, seq: 1, logId, now })
+    const run = runs.insert({ ...row, claim_at: row.due_at, ready: readyOf(row, now) })
+    const place = { id: thread, owner, thread_id: threadId, head_seq: 0, head_id: null }
+    log.insertRecords(place, { run, runId, events: [create.queued], isCheckpoint: true })
+    hints.push({ owner, threadId, runId, isClaimable: true })
+    const created = [{ run: toRun({ ...row, thread_id: threadId, holder: null }), isNew: true }]
+    return { ok: true, firstSeq: 1, lastSeq: 1, now, created, hasMail: false }
   }
 
   function judgeGuard(change: Change, thread: ThreadRow | undefined, found: RunRow | undefined): Refusal | null {
@@ -71,6 +95,7 @@ export function prepareCommit(db: Database) {
 
   /** Whether a run to be created refuses to get in line and would have to. */
   function isBusy(change: Change): boolean {
+    if (change.creates?.some(({ ifBusy }) => ifBusy === 'reject') !== true) return false
     const created = new Set<string>()
     const taken = new Set<string>()
     for (const { owner, id, threadId, ifBusy } of change.creates ?? []) {
@@ -82,6 +107,16 @@ export function prepareCommit(db: Database) {
       taken.add(threadKey)
     }
     return false
+  }
+
+  /** Whether a queue has no room for the runs to be created. */
+  function isFull(creates: readonly NewRun[]): boolean {
+    return [...new Set(creates.map(({ queue }) => queue))].some((queue) => {
+      const space = spaceIn(queue)
+      if (space === undefined) return false
+      const added = creates.filter((create) => create.queue === queue && runs.find(create.owner, create.id) === undefined)
+      return new Set(added.map(({ owner, id }) => JSON.stringify([owner, id]))).size > Math.max(0, space)
+    })
   }
 
   function isHeldAfter(change: Change, owner: string, threadId: string): boolean {
@@ -191,7 +226,7 @@ export function prepareCommit(db: Database) {
     const seq = thread.head_seq + 1
     const row = newRunRow(create, { thread, seq, logId: log.nextId(), now })
     const isFirst = line.firstOf(thread.id) === undefined
-    const id = runs.insert({ ...row, claim_at: isFirst ? row.due_at : null })
+    const id = runs.insert({ ...row, claim_at: isFirst ? row.due_at : null, ready: isFirst ? readyOf(row, now) : 0 })
     log.append(thread, { run: id, runId: create.id, events: [create.queued], isCheckpoint: true })
     hints.push({ owner, threadId, runId: create.id, isClaimable: true })
     return { run: toRun({ ...row, thread_id: threadId, holder: null }), isNew: true }
@@ -330,6 +365,28 @@ interface HeldRow extends Head {
   readonly id: number
 }
 
+function isPlainStart(change: Change): change is Change & { readonly creates: readonly [NewRun] } {
+  const {
+    owner,
+    threadId,
+    runId,
+    guard,
+    events,
+    run,
+    creates,
+    operation,
+    snapshot,
+    stateVersion,
+    readMessages,
+    delivers,
+    chunks,
+  } = change
+  if (guard.kind !== 'none' || runId !== null || events.length > 0 || creates?.length !== 1) return false
+  if (run !== undefined || operation !== undefined || snapshot !== undefined || stateVersion !== undefined) return false
+  if (readMessages !== undefined || delivers !== undefined || chunks !== undefined) return false
+  return creates[0]?.owner === owner && creates[0].threadId === threadId
+}
+
 function isPlainStep(change: Change): boolean {
   const { guard, creates, operation, snapshot, stateVersion, label, readMessages, delivers, chunks, run } = change
   if (guard.kind !== 'lease' || creates !== undefined || operation !== undefined || snapshot !== undefined) return false
@@ -414,6 +471,11 @@ function prepareThreads(db: Database) {
     `INSERT INTO holdfast_threads (owner, thread_id, head_seq, state_version, incarnation, base_seq, epoch_floor, created_at)
      VALUES (?, ?, 0, 0, 1, 0, 0, ?) RETURNING *`,
   )
+  const insertWithHead = prepare(
+    db,
+    `INSERT INTO holdfast_threads (owner, thread_id, head_seq, head_id, state_version, incarnation, base_seq, epoch_floor, created_at)
+     VALUES (?, ?, 1, ?, 0, 1, 0, 0, ?)`,
+  )
   const revive = prepare(
     db,
     'UPDATE holdfast_threads SET incarnation = incarnation + 1, base_seq = head_seq, deleted_at = NULL WHERE id = ? RETURNING *',
@@ -432,6 +494,9 @@ function prepareThreads(db: Database) {
       if (found === undefined) return insert.get(owner, threadId, now) as ThreadRow
       return found.deleted_at === null ? found : (revive.get(found.id) as ThreadRow)
     },
+    /** A new one whose log begins with the record `headId`. Returns its number. */
+    begin: ({ owner, threadId, headId }: { owner: string; threadId: string; headId: number }, now: number): number =>
+      Number(insertWithHead.run(owner, threadId, headId, now).lastInsertRowid),
     setStateVersion: (id: number, stateVersion: number) => setStateVersion.run(stateVersion, id),
     saveSnapshot(thread: ThreadRow, snapshot: { seq: number; state: string | Uint8Array; stateVersion: number }): void {
       const { seq, state, stateVersion } = snapshot
@@ -465,9 +530,14 @@ function isMail(lastMessage: number, { mailSeen = 0 }: Change): boolean {
   return lastMessage > mailSeen
 }
 
+/** A new run takes turns as soon as it is due. */
+function readyOf({ due_at }: RunRow, now: number): number {
+  return due_at !== null && due_at <= now ? 2 : 0
+}
+
 function newRunRow(
   create: NewRun,
-  { thread, seq, logId, now }: { thread: ThreadRow; seq: number; logId: number; now: number },
+  { thread, seq, logId, now }: { thread: Pick<ThreadRow, 'id' | 'epoch_floor'>; seq: number; logId: number; now: number },
 ): RunRow {
   const { owner, id, workflow, version, queue, priority, fingerprint } = create
   return {
@@ -491,6 +561,7 @@ function newRunRow(
       lease_holder: null,
       due_at: dueAtOf(create.due, now),
       claim_at: null,
+      ready: 0,
     },
     ...{
       wait_key: null,

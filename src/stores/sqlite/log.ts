@@ -33,8 +33,15 @@ export function prepareAppend(db: Database) {
   }
 
   function append(thread: Pick<ThreadRow, 'id' | 'owner' | 'thread_id'> & Head, appending: Appending): Head {
+    if (appending.events.length === 0) return thread
+    const head = insertRecords(thread, appending)
+    setHead.run(head.head_seq, head.head_id, thread.id)
+    return head
+  }
+
+  /** For whoever writes the head of the thread himself. */
+  function insertRecords(thread: Pick<ThreadRow, 'id' | 'owner' | 'thread_id'> & Head, appending: Appending): Head {
     const { events, run, runId } = appending
-    if (events.length === 0) return thread
     let newId = nextId()
     const place = placeOf(thread)
     const bytes = appending.isCheckpoint ? bytesOf(events) : 0
@@ -56,7 +63,6 @@ export function prepareAppend(db: Database) {
       ;(insert[end - start - 1] as Statement).run(...values)
     }
     next = newId
-    setHead.run(seq, id, thread.id)
     return { head_seq: seq, head_id: id }
   }
 
@@ -82,6 +88,7 @@ export function prepareAppend(db: Database) {
 
   return {
     append,
+    insertRecords,
     restore,
     nextId,
     startTransaction: () => {

@@ -72,6 +72,7 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
         ...{ id: 0, owner, run_id: run.id, thread: thread.id, workflow: run.workflow, version: run.version, status: run.status },
         ...{ reason: run.reason, queue: run.queue, priority: run.priority, fingerprint: run.fingerprint, epoch: run.epoch },
         ...{ lease_id: null, lease_until: null, lease_holder: null, due_at: run.dueAt, claim_at: null, wait_key: waitKey },
+        ...{ ready: 0 },
         ...{ claims_without_progress: run.claimsWithoutProgress, current_step: run.currentStep, input_seq: run.inputSeq },
         ...{ input_id: idOf(run.inputSeq), tape_seq: run.tapeSeq, end_seq: run.endSeq, created_at: run.createdAt },
         ...{ started_at: run.startedAt, finished_at: run.finishedAt, last_message: 0 },

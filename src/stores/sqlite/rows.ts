@@ -39,6 +39,7 @@ export interface RunRow {
   readonly lease_holder: number | null
   readonly due_at: number | null
   readonly claim_at: number | null
+  readonly ready: number
   readonly wait_key: string | null
   readonly claims_without_progress: number
   readonly current_step: string | null
@@ -108,7 +109,17 @@ export type Mutable<Row> = { -readonly [Field in keyof Row]: Row[Field] }
 
 export const runColumns = [
   ...['id', 'owner', 'run_id', 'thread', 'workflow', 'version', 'status', 'reason', 'queue', 'priority', 'fingerprint', 'epoch'],
-  ...['lease_id', 'lease_until', 'lease_holder', 'due_at', 'claim_at', 'wait_key', 'claims_without_progress', 'current_step'],
+  ...[
+    'lease_id',
+    'lease_until',
+    'lease_holder',
+    'due_at',
+    'claim_at',
+    'ready',
+    'wait_key',
+    'claims_without_progress',
+    'current_step',
+  ],
   ...['input_seq', 'input_id', 'tape_seq', 'end_seq', 'created_at', 'started_at', 'finished_at', 'last_message'],
 ] as const
 

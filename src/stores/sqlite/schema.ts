@@ -10,7 +10,9 @@ import type { Database } from './connection.ts'
  * by one seek and a walk back over at most 31 others.
  *
  * `claim_at` is the one instant from which a run can be claimed: `due_at` of a pending or waiting run that is first in
- * its thread, `lease_until` of a running one, NULL otherwise. Ids are never used again (AUTOINCREMENT), so that what
+ * its thread, `lease_until` of a running one, NULL otherwise. `ready` says which of two indexes shows it: 0 the one in order of time, for
+ * runs that are held or sleep; else the one in which owners take turns, 1 for runs that were claimed before and 2 for those that never
+ * were. A claim moves there what has become due. Ids are never used again (AUTOINCREMENT), so that what
  * a process remembers of a deleted thread finds nothing.
  */
 const migrations: readonly string[] = [
@@ -68,6 +70,7 @@ const migrations: readonly string[] = [
     lease_holder INTEGER,            -- holdfast_holders.id
     due_at INTEGER,
     claim_at INTEGER,
+    ready INTEGER NOT NULL,
     wait_key TEXT,
     claims_without_progress INTEGER NOT NULL,
     current_step TEXT,
@@ -85,7 +88,9 @@ const migrations: readonly string[] = [
   CREATE INDEX holdfast_runs_by_owner ON holdfast_runs (owner);
   CREATE INDEX holdfast_runs_by_thread ON holdfast_runs (thread);
   CREATE INDEX holdfast_runs_in_line ON holdfast_runs (thread) WHERE finished_at IS NULL;
-  CREATE INDEX holdfast_runs_to_claim ON holdfast_runs (workflow, version, queue, priority, is_held, claim_at) WHERE claim_at IS NOT NULL;
+  CREATE INDEX holdfast_runs_to_claim ON holdfast_runs (workflow, version, queue, priority, is_held, claim_at) WHERE claim_at IS NOT NULL AND ready = 0;
+  CREATE INDEX holdfast_runs_ready ON holdfast_runs (workflow, version, queue, priority, ready, owner, claim_at) WHERE claim_at IS NOT NULL AND ready > 0;
+  CREATE INDEX holdfast_runs_in_queue ON holdfast_runs (queue, status, due_at) WHERE finished_at IS NULL;
   CREATE INDEX holdfast_runs_by_holder ON holdfast_runs (lease_holder) WHERE lease_holder IS NOT NULL;
   CREATE INDEX holdfast_runs_by_wait_key ON holdfast_runs (wait_key) WHERE wait_key IS NOT NULL;
 
@@ -93,6 +98,22 @@ const migrations: readonly string[] = [
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     holder TEXT NOT NULL UNIQUE      -- JSON: the worker, and what tells whether its process lives
   );
+
+  CREATE TABLE holdfast_queues (     -- those with settings of their own
+    name TEXT PRIMARY KEY,
+    concurrency INTEGER,
+    rate_count INTEGER,
+    rate_per_ms INTEGER,
+    max_queued INTEGER,
+    is_paused INTEGER NOT NULL
+  ) WITHOUT ROWID;
+
+  CREATE TABLE holdfast_queue_starts ( -- first claims of runs, of queues with a rate limit
+    queue TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (queue, at)
+  ) WITHOUT ROWID;
 
   CREATE TABLE holdfast_snapshots (
     id INTEGER PRIMARY KEY,

@@ -7,6 +7,7 @@ import { Connection, type Database } from './connection.ts'
 import { prepareDeleteThread } from './delete-thread.ts'
 import { prepareReadInbox } from './inbox.ts'
 import { prepareImages, prepareRestore } from './moving.ts'
+import { prepareListQueues, prepareSetQueue } from './queues.ts'
 import { prepareReads, prepareTag } from './reads.ts'
 import { migrateSchema, readSchemaVersion, refuseLaterSchema, schemaVersion } from './schema.ts'
 import { prepareTransact } from './transact.ts'
@@ -99,11 +100,17 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
       if (request.limit <= 0) return []
       const { isWorthIt, deadHolderIds } = await read(({ candidates, findDead }) => {
         const deadHolderIds = findDead()
-        return { isWorthIt: candidates.find(request, { now: now(), limit: 1, deadHolderIds }).length > 0, deadHolderIds }
+        const search = { now: now(), limit: 1, deadHolderIds }
+        const isWorthIt =
+          candidates.find(request, search).found.length > 0 || candidates.wokenLanes(request, search.now).length > 0
+        return { isWorthIt, deadHolderIds }
       })
       if (!isWorthIt) return []
       return write(({ claim }) => claim.claim(request, { now: now(), limit: request.limit, deadHolderIds }))
     },
+
+    setQueue: (change) => write(({ setQueue }, hints) => setQueue(change, hints)),
+    listQueues: (query) => read(({ listQueues }) => listQueues(query, now())),
 
     async renew(request) {
       connection.refuseClosed()
@@ -158,6 +165,8 @@ function prepareActs(connection: Connection, now: () => number) {
     candidates: prepareCandidates(reader),
     findDead: prepareDeadHolders(reader),
     deliver: commit.deliver,
+    setQueue: prepareSetQueue(writer),
+    listQueues: prepareListQueues(reader),
     readInbox: prepareReadInbox(reader),
     tag: prepareTag(writer),
     deleteThread: prepareDeleteThread(writer, commit.operations),

@@ -9,6 +9,7 @@ import { testMoving } from './moving.ts'
 import { testOperations } from './operations.ts'
 import { testOwners } from './owners.ts'
 import { testPayloads } from './payloads.ts'
+import { testQueues } from './queues.ts'
 import { testReading } from './reading.ts'
 import { sceneTest, type TestStoreOptions } from './scene.ts'
 import { testStreams } from './streams.ts'
@@ -25,6 +26,7 @@ export function testStore(name: string, options: TestStoreOptions): void {
   describe(`store: ${name}`, () => {
     describe('creating', () => testCreating(test))
     describe('claiming', () => testClaiming(test))
+    describe('queues', () => testQueues(test))
     describe('leases', () => testLeases(test))
     describe('commits', () => testCommits(test))
     describe('operations', () => testOperations(test))

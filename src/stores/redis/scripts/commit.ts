@@ -1,6 +1,6 @@
 import { operationFields, runFields } from '../rows.ts'
 import { appendChunks, streamKey } from './chunks.ts'
-import { clock, defineScript, doubtOpen, lines, once, publish, putMessage, quoted, setLabel, wakeRun } from './script.ts'
+import { clock, counts, defineScript, doubtOpen, lines, once, publish, putMessage, quoted, setLabel, wakeRun } from './script.ts'
 
 /**
  * One batch of changes. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 publication, 6 the changes as commit.ts packs them.
@@ -72,6 +72,7 @@ local made
 function others()
   if made then return made end
 ${lines}
+${counts}
 ${wakeRun}
 ${putMessage}
 ${doubtOpen}
@@ -194,6 +195,23 @@ ${appendChunks}
         created[n.run] = true
         taken[n.thread] = true
       end
+    end
+    return false
+  end
+
+  -- Whether a queue has no room for the runs to be created.
+  local function is_full(c)
+    local added, created = {}, {}
+    for _, n in ipairs(c.creates) do
+      if not created[n.run] and call('EXISTS', P .. 'run:' .. n.run) == 0 then
+        created[n.run] = true
+        local queue = queue_of(n.lane)
+        added[queue] = (added[queue] or 0) + 1
+      end
+    end
+    for queue, count in pairs(added) do
+      local most = call('HGET', P .. 'queue:' .. queue, 'max_queued')
+      if most and most ~= '' and call('ZCARD', P .. 'pending:' .. queue) + count > tonumber(most) then return true end
     end
     return false
   end
@@ -337,6 +355,7 @@ ${appendChunks}
     if #set > 0 then call('HSET', P .. 'run:' .. run, unpack(set)) end
     if terminal[r.status] and r.intends ~= '' then doubt_open(run) end
     if is_moved then place(c, r, was, claims_before, t.version) end
+    if to.status or (is_moved and r.status == 'pending') then count_run(r.lane, run, was, r.status, r.due) end
   end
 
   local function create(n)
@@ -347,14 +366,21 @@ ${appendChunks}
     append(n.thread, head, n.events, 1)
     local number = call('INCR', P .. 'number')
     local due = n.due_ms and now + n.due_ms or n.due
+    local is_head = t.is_empty or not head_of_line(n.thread)
+    local is_ready = is_head and due <= now
     -- What a plain step reads comes first: a short hash is searched from its beginning.
     call('HSET', key, 'epoch', t.floor, 'lease', '', 'thread', n.thread, 'base', t.base, 'mail', 0, 'claims', 0, 'step', '', 'until', '',
       'status', 'pending', 'number', number, 'lane', n.lane, 'due', due, 'wait', '', 'intends', '', 'reason', '', 'holder', '', 'input', head + 1,
-      'tape', '', 'end', '', 'fingerprint', n.fingerprint, 'created', now, 'started', '', 'finished', '')
+      'tape', '', 'end', '', 'fingerprint', n.fingerprint, 'created', now, 'started', '', 'finished', '', 'owner', n.owner, 'ready', is_ready and 'n' or '')
+    count_run(n.lane, n.run, nil, 'pending', due)
     call('ZADD', P .. 'runs:' .. n.thread, number, n.run)
     call('ZADD', P .. 'owner-runs:' .. n.owner, number, n.run)
     call('ZADD', P .. 'line:' .. n.thread, number, n.run)
-    if t.is_empty or head_of_line(n.thread) == n.run then show(lane_of(t.version, n.lane, 0, 'pending'), number, n.run, due) end
+    if is_ready then
+      add_ready(t.version .. ':n:' .. n.lane, n.owner, number, n.run, due)
+    elseif is_head then
+      show(lane_of(t.version, n.lane, 0, 'pending'), number, n.run, due)
+    end
     return { 1, head + 1, t.floor, due }
   end
 
@@ -408,6 +434,7 @@ ${appendChunks}
     if refusal == 'conflict' then return { refusal } end
     if refusal then return { refusal, call('HMGET', P .. 'operation:' .. c.operation.key, ${quoted(operationFields)}) } end
     if c.rejects and is_busy(c, r) then return { 'conflict' } end
+    if c.guard == 'none' and c.creates and is_full(c) then return { 'queue_full' } end
 
     if #c.events > 0 or c.guard == 'thread' then t = open_thread(thread, c.owner, t) end
     local last = head_of(thread, t)

@@ -1,5 +1,5 @@
 import { deleteStreams, streamKey } from './chunks.ts'
-import { clock, defineScript, doubtOpen, lines, once, publish } from './script.ts'
+import { clock, counts, defineScript, doubtOpen, lines, once, publish } from './script.ts'
 
 /**
  * Deletes a thread, whole: what is left is its row, from which a new life would go on.
@@ -13,6 +13,7 @@ ${clock}
 ${once}
 if kept then return kept end
 ${lines}
+${counts}
 ${doubtOpen}
 ${streamKey}
 ${deleteStreams}
@@ -28,10 +29,11 @@ if head then
 end
 local floor = tonumber(t[4])
 for _, run in ipairs(call('ZRANGE', P .. 'runs:' .. thread, 0, -1)) do
-  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends')
+  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends', 'lane', 'status')
   floor = math.max(floor, tonumber(r[1]))
   if r[2] ~= '' then call('SREM', P .. 'waiting:' .. r[2], run) end
   if r[3] ~= '' then doubt_open(run) end
+  count_run(r[4], run, r[5], nil)
   call('ZREM', P .. 'owner-runs:' .. owner, run)
   call('UNLINK', P .. 'run:' .. run, P .. 'inbox:' .. run)
   delete_streams(run)

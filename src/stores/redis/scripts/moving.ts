@@ -1,6 +1,6 @@
 import { operationFields, runFields, threadFields } from '../rows.ts'
 import { streamKey } from './chunks.ts'
-import { defineScript, lines, once, publish, quoted } from './script.ts'
+import { counts, defineScript, lines, once, publish, quoted } from './script.ts'
 
 /**
  * What belongs to a thread, its log, snapshots and chunks aside. ARGV: 1 life, 2 thread. Answers nothing where there never was such a thread, or
@@ -49,8 +49,11 @@ export const restoreThreadScript = defineScript(
   `
 ${once}
 if kept then return kept end
+-- Whatever is due gets ready when it is claimed.
+local now = 0
 ${lines}
 ${streamKey}
+${counts}
 local whole = cmsgpack.unpack(ARGV[6])
 local thread, owner = whole.thread, whole.owner
 local staged_log, staged_snapshots = P .. whole.staged_log, P .. whole.staged_snapshots
@@ -95,7 +98,9 @@ if not whole.is_deleted then call('ZADD', P .. 'owner-threads:' .. owner, number
 for _, r in ipairs(whole.runs) do
   local key, run_number = P .. 'run:' .. r.run, call('INCR', P .. 'number')
   call('HSET', key, unpack(r.row))
-  call('HSET', key, 'number', run_number)
+  call('HSET', key, 'number', run_number, 'owner', owner, 'ready', '')
+  local counted = call('HMGET', key, 'lane', 'status', 'due')
+  if r.is_open then count_run(counted[1], r.run, nil, counted[2], counted[3]) end
   for _, message in ipairs(r.inbox) do
     local id = call('INCR', P .. 'number')
     call('HSET', P .. 'inbox:' .. r.run, id, message)

@@ -70,7 +70,39 @@ export const publish = `
 if ARGV[5] ~= '' then call('PUBLISH', P .. 'changes', ARGV[5]) end
 `
 
-/** The lines of threads and the lanes in which their heads wait to be claimed. */
+/** Keeps count of the unfinished runs of each queue. */
+export const counts = `
+local is_over = { completed = true, failed = true, cancelled = true }
+
+local function queue_of(lane)
+  local length, from = string.match(lane, '^[^:]+:[^:]+:(%d+):()')
+  return string.sub(lane, from + length)
+end
+
+-- A run of a queue changes from one status to another; nil where it comes or goes. A pending one is kept with the time when it is due.
+local function count_run(lane, run, from, to, due)
+  local queue = queue_of(lane)
+  local was, is = from and not is_over[from], to and not is_over[to]
+  if from == 'pending' then
+    if to ~= 'pending' then call('ZREM', P .. 'pending:' .. queue, run) end
+  elseif was then
+    call('HINCRBY', P .. 'counts:' .. queue, from, -1)
+  end
+  if to == 'pending' then
+    call('ZADD', P .. 'pending:' .. queue, due == '' and '+inf' or due, run)
+  elseif is then
+    call('HINCRBY', P .. 'counts:' .. queue, to, 1)
+  end
+  if is and not was then
+    call('HINCRBY', P .. 'in-queues', queue, 1)
+  elseif was and not is and call('HINCRBY', P .. 'in-queues', queue, -1) == 0 then
+    call('HDEL', P .. 'in-queues', queue)
+    call('DEL', P .. 'counts:' .. queue)
+  end
+end
+`
+
+/** The lines of threads and the lanes in which their heads wait to be claimed. Needs \`now\`. */
 export const lines = `
 -- Suspects have lanes of their own: a claim may take only a few of them. So have runs that somebody holds: once abandoned they go first.
 local function lane_of(version, lane, claims, status)
@@ -78,15 +110,51 @@ local function lane_of(version, lane, claims, status)
   return version .. kinds[status == 'running' and 1 or 2] .. lane
 end
 
--- The name of a lane that became empty stays until a claim meets it.
-local function hide(name, number, run)
-  call('ZREM', P .. 'lane:' .. name, string.format('%016d', number) .. run)
+-- The number in front makes runs of the same instant come in order of creation.
+local function member_of(number, run)
+  return string.format('%016d', number) .. run
 end
 
--- The number in front makes runs of the same instant come in order of creation.
+-- Runs that are due are by owner. Those that were claimed before (b) and those that never were (n) are apart.
+local function ready_key(name, owner)
+  return P .. 'ready:' .. #owner .. ':' .. owner .. name
+end
+
+local function add_ready(name, owner, number, run, at)
+  call('ZADD', ready_key(name, owner), at, member_of(number, run))
+  if call('ZADD', P .. 'turns:' .. name, 0, owner) == 1 then call('SADD', P .. 'lanes', name) end
+end
+
+local function remove_ready(name, owner, member)
+  local key = ready_key(name, owner)
+  call('ZREM', key, member)
+  if call('EXISTS', key) == 0 then call('ZREM', P .. 'turns:' .. name, owner) end
+end
+
+-- The name of a lane that became empty stays until a claim meets it.
+local function hide(name, number, run)
+  local member = member_of(number, run)
+  if call('ZREM', P .. 'lane:' .. name, member) == 1 then return end
+  local r = call('HMGET', P .. 'run:' .. run, 'ready', 'owner')
+  if not r[1] or r[1] == '' then return end
+  local version, lane = string.match(name, '^(%d+):.:(.*)$')
+  remove_ready(version .. ':' .. r[1] .. ':' .. lane, r[2], member)
+  call('HSET', P .. 'run:' .. run, 'ready', '')
+end
+
 local function show(name, number, run, at)
   if at == '' then return hide(name, number, run) end
-  if call('ZADD', P .. 'lane:' .. name, at, string.format('%016d', number) .. run) == 1 then call('SADD', P .. 'lanes', name) end
+  local version, kind, lane = string.match(name, '^(%d+):(.):(.*)$')
+  if kind == '-' then
+    hide(name, number, run)
+    if tonumber(at) <= now then
+      local r = call('HMGET', P .. 'run:' .. run, 'owner', 'epoch', 'thread')
+      local ready = r[2] == call('HGET', P .. 'thread:' .. r[3], 'floor') and 'n' or 'b'
+      call('HSET', P .. 'run:' .. run, 'ready', ready)
+      return add_ready(version .. ':' .. ready .. ':' .. lane, r[1], number, run, at)
+    end
+  end
+  if call('ZADD', P .. 'lane:' .. name, at, member_of(number, run)) == 1 then call('SADD', P .. 'lanes', name) end
 end
 
 local function head_of_line(thread)

@@ -1,0 +1,87 @@
+import { HoldfastError } from '../model/errors.ts'
+import { checkId } from '../model/ids.ts'
+import { checkSettings, defaultSettings, noCounts, type Queue, type QueueCounts, type QueueSettings } from '../model/queue.ts'
+import type { Core } from './core.ts'
+
+export interface DrainOptions {
+  /** When to give up, in ms. Default: never. */
+  readonly timeoutMs?: number
+  /** Called whenever the counts have changed. */
+  readonly onProgress?: (counts: QueueCounts) => void
+}
+
+/** How soon and how seldom a queue that is drained is looked at. */
+const [firstLookMs, slowestLookMs] = [10, 250]
+
+/** The queues of the store. They span owners, and hold for every process. */
+export class Queues {
+  readonly #core: Core
+
+  constructor(core: Core) {
+    this.#core = core
+  }
+
+  /** Changes settings. What is not named stays as it is; null lifts a limit. */
+  async set(name: string, settings: Partial<QueueSettings>): Promise<void> {
+    const change = { ...settings, name: checkId('queue name', name) }
+    checkSettings(change)
+    await this.#core.store.setQueue(change)
+    this.#core.wakeWorker()
+  }
+
+  /** From now on nothing of it is claimed. What runs goes on. */
+  async pause(name: string): Promise<void> {
+    await this.set(name, { isPaused: true })
+  }
+
+  /** Its runs are claimed again. */
+  async resume(name: string): Promise<void> {
+    await this.set(name, { isPaused: false })
+  }
+
+  /** Settings and counts. A queue that nobody set or used has defaults and zeros. */
+  async get(name: string): Promise<Queue> {
+    const [queue] = await this.#core.store.listQueues({ name: checkId('queue name', name) })
+    return queue ?? { name, ...defaultSettings, counts: noCounts }
+  }
+
+  /** Every queue that has settings or unfinished runs, by name. Counts are over all owners. */
+  async list(): Promise<readonly Queue[]> {
+    return this.#core.store.listQueues({})
+  }
+
+  /**
+   * Waits until none of its runs is running or pending and due. Delayed, waiting and paused ones are not waited for. A `timeout` says
+   * what is left. Starts nothing and stops nobody from starting more.
+   */
+  async drain(name: string, { timeoutMs = Number.POSITIVE_INFINITY, onProgress }: DrainOptions = {}): Promise<void> {
+    if (!(timeoutMs >= 0))
+      throw new HoldfastError('invalid_input', `timeoutMs is ${String(timeoutMs)}; it must be a number from 0.`)
+    const deadline = performance.now() + timeoutMs
+    let seen = ''
+    for (let lookMs = firstLookMs; ; lookMs = Math.min(slowestLookMs, lookMs * 2)) {
+      const { counts, isPaused } = await this.get(name)
+      if (JSON.stringify(counts) !== seen) {
+        seen = JSON.stringify(counts)
+        onProgress?.(counts)
+        lookMs = firstLookMs
+      }
+      if (counts.pending === 0 && counts.running === 0) return
+      const leftMs = deadline - performance.now()
+      if (leftMs <= 0) throw notDrained(name, { timeoutMs, counts, isPaused })
+      await new Promise((resolve) => setTimeout(resolve, Math.min(lookMs, leftMs)))
+    }
+  }
+}
+
+function notDrained(
+  name: string,
+  { timeoutMs, counts, isPaused }: { timeoutMs: number; counts: QueueCounts; isPaused: boolean },
+): HoldfastError {
+  return new HoldfastError(
+    'timeout',
+    `Queue "${name}" was not drained within ${timeoutMs} ms: ${counts.pending} pending and ${counts.running} running runs are left. ` +
+      (isPaused ? 'It is paused: resume it first.' : 'Wait longer, or see that a worker takes this queue.'),
+    { retryable: true, details: { queue: name, counts, isPaused } },
+  )
+}

@@ -1,0 +1,74 @@
+import type { AnyWorkflow } from '../engine/workflow.ts'
+import { codeOf, HoldfastError } from '../model/errors.ts'
+import { checkOwner } from '../model/ids.ts'
+import type { Run } from '../model/run.ts'
+import type { NewRun } from '../store/change.ts'
+import type { Core } from './core.ts'
+import { acceptStart, prepareStart, type StartOptions, startChange } from './start-run.ts'
+
+/** One of many runs to start: what `start` takes. */
+export interface StartRequest {
+  readonly workflow: AnyWorkflow | string
+  readonly input?: unknown
+  readonly options?: Omit<StartOptions, 'tx'> & { readonly owner?: string }
+}
+
+/** Runs that are checked and handed in before others are: the event loop gets its turn in between. */
+const partSize = 250
+
+/**
+ * Starts many runs, in few writes. Each is judged for itself. When some could not be started, the others were: one error says which,
+ * with the code of the first.
+ */
+export async function startMany(core: Core, owner: string, requests: readonly StartRequest[]): Promise<Run[]> {
+  if (!Array.isArray(requests))
+    throw new HoldfastError('invalid_input', 'startMany takes an array of { workflow, input, options }.')
+  const at = requests.length === 0 ? 0 : await core.now()
+  const starts: Promise<Run>[] = []
+  for (const [index, request] of requests.entries()) {
+    const start = startOne(core, owner, request, at)
+    // It is awaited below, with all others.
+    start.catch(() => {})
+    starts.push(start)
+    if (index % partSize === partSize - 1) {
+      await core.committer.room()
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+  }
+  const outcomes = await Promise.allSettled(starts)
+  const failures = outcomes.flatMap((outcome, index) => (outcome.status === 'rejected' ? [{ index, error: outcome.reason }] : []))
+  const runs = outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []))
+  if (failures.length > 0) throw notAll(failures, runs, requests.length)
+  return runs
+}
+
+async function startOne(core: Core, owner: string, request: StartRequest, at: number): Promise<Run> {
+  const { workflow, input, options = {} } = request
+  if ('tx' in options)
+    throw new HoldfastError('invalid_input', 'startMany takes no tx. Start runs one by one inside a transaction of yours.')
+  const whose = options.owner === undefined ? owner : checkOwner(options.owner)
+  const newRun: NewRun = await prepareStart(core, whose, workflow, input, options, at)
+  return acceptStart(core, newRun, await core.committer.commit(startChange(newRun)), options)
+}
+
+function notAll(failures: readonly { index: number; error: unknown }[], runs: readonly Run[], count: number): HoldfastError {
+  const [first] = failures
+  const shown = failures.slice(0, 5).map(({ index, error }) => `[${index}] ${messageOf(error)}`)
+  const more = failures.length > shown.length ? ` And ${failures.length - shown.length} more, in details.failures.` : ''
+  return new HoldfastError(
+    codeOf(first?.error) ?? 'invalid_input',
+    `${failures.length} of ${count} runs were not started, the others were: ${shown.join(' ')}${more}`,
+    {
+      cause: first?.error,
+      retryable: failures.every(({ error }) => error instanceof HoldfastError && error.retryable),
+      details: {
+        failures: failures.map(({ index, error }) => ({ index, code: codeOf(error) ?? null, message: messageOf(error) })),
+        startedIds: runs.map(({ id }) => id),
+      },
+    },
+  )
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

@@ -1,0 +1,69 @@
+import { noCounts, type Queue, type QueueChange, type QueueCounts } from '../../model/queue.ts'
+import type { Clock } from './clock.ts'
+import type { Connections, Statement } from './connections.ts'
+import { type Row, toNumber } from './rows.ts'
+import { durableSql, nowSql } from './sql.ts'
+
+/** Changes settings of a queue. A row with nothing but defaults is taken away. */
+export const setQueueFunction = `
+CREATE OR REPLACE FUNCTION holdfast.fn_set_queue(p_writer bigint, p_batch bigint, p_sync boolean, p_name text, p_change jsonb) RETURNS text
+LANGUAGE plpgsql VOLATILE SET lock_timeout = '10s' AS $$
+BEGIN
+  ${durableSql}
+  INSERT INTO holdfast.queues AS q (name, concurrency, rate_count, rate_per_ms, max_queued, is_paused)
+    VALUES (p_name, (p_change->>'concurrency')::bigint, (p_change->>'rate_count')::bigint, (p_change->>'rate_per_ms')::bigint,
+      (p_change->>'max_queued')::bigint, coalesce((p_change->>'is_paused')::boolean, false))
+    ON CONFLICT (name) DO UPDATE SET
+      concurrency = CASE WHEN p_change ? 'concurrency' THEN excluded.concurrency ELSE q.concurrency END,
+      rate_count = CASE WHEN p_change ? 'rate_count' THEN excluded.rate_count ELSE q.rate_count END,
+      rate_per_ms = CASE WHEN p_change ? 'rate_count' THEN excluded.rate_per_ms ELSE q.rate_per_ms END,
+      max_queued = CASE WHEN p_change ? 'max_queued' THEN excluded.max_queued ELSE q.max_queued END,
+      is_paused = CASE WHEN p_change ? 'is_paused' THEN excluded.is_paused ELSE q.is_paused END;
+  DELETE FROM holdfast.queues q WHERE q.name = p_name AND num_nonnulls(q.concurrency, q.rate_count, q.max_queued) = 0 AND NOT q.is_paused;
+  IF p_change ? 'rate_count' THEN DELETE FROM holdfast.queue_starts s WHERE s.queue = p_name; END IF;
+  PERFORM holdfast.fn_record(p_writer, p_batch, 'true');
+  RETURN 'true';
+END $$;
+`
+export const setQueueSql = 'SELECT holdfast.fn_set_queue($1, $2, $3, $4, $5)'
+
+/** Parameters of fn_set_queue after the durability. */
+export function setQueueValues({ name, concurrency, rateLimit, maxQueued, isPaused }: QueueChange): unknown[] {
+  const rate = rateLimit === undefined ? {} : { rate_count: rateLimit?.count ?? null, rate_per_ms: rateLimit?.perMs ?? null }
+  return [name, JSON.stringify({ concurrency, ...rate, max_queued: maxQueued, is_paused: isPaused })]
+}
+
+/** Queues with settings or unfinished runs. The names of the latter are found by hopping through their index. */
+const listSql = `
+  WITH RECURSIVE used AS (
+    (SELECT r.queue FROM holdfast.runs r WHERE r.finished_at IS NULL AND ($1::text IS NULL OR r.queue = $1) ORDER BY r.queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.queue FROM holdfast.runs r WHERE r.finished_at IS NULL AND r.queue > u.queue AND $1::text IS NULL ORDER BY r.queue LIMIT 1)
+      FROM used u WHERE u.queue IS NOT NULL
+  )
+  SELECT n.name, q.concurrency, q.rate_count, q.rate_per_ms, q.max_queued, coalesce(q.is_paused, false), c.counts
+    FROM (SELECT u.queue AS name FROM used u WHERE u.queue IS NOT NULL
+      UNION SELECT q.name FROM holdfast.queues q WHERE $1::text IS NULL OR q.name = $1) n
+    LEFT JOIN holdfast.queues q ON q.name = n.name
+    CROSS JOIN LATERAL (SELECT json_object_agg(x.status, x.count) AS counts FROM (
+      SELECT CASE WHEN r.status = 'pending' AND coalesce(r.due_at > ${nowSql.replace('p_offset', '$2')}, true) THEN 'delayed' ELSE r.status END AS status, count(*) AS count
+        FROM holdfast.runs r WHERE r.queue = n.name AND r.finished_at IS NULL GROUP BY 1) x) c
+    ORDER BY n.name COLLATE "C"`
+
+export function prepareListQueues(connections: Connections, prepare: (sql: string) => Statement, clock: Clock) {
+  const list = prepare(listSql)
+  return async ({ name }: { readonly name?: string }): Promise<Queue[]> =>
+    (await connections.read(list, [name ?? null, clock.offset()])).map(toQueue)
+}
+
+function toQueue(row: Row): Queue {
+  const [name, concurrency, count, perMs, maxQueued, isPaused, counts] = row
+  return {
+    name: name as string,
+    concurrency: toNumber(concurrency),
+    rateLimit: count === null || perMs === null ? null : { count: Number(count), perMs: Number(perMs) },
+    maxQueued: toNumber(maxQueued),
+    isPaused: isPaused === 't',
+    counts: { ...noCounts, ...(JSON.parse(counts ?? '{}') as Partial<QueueCounts>) },
+  }
+}

@@ -1,0 +1,46 @@
+import { HoldfastError } from '../model/errors.ts'
+import { checkId } from '../model/ids.ts'
+import { internalQueue } from '../model/internal.ts'
+import type { ClaimRequest } from '../store/store.ts'
+
+/** Which queues a worker takes, and how many runs of each it may still take. */
+export class QueuePlaces {
+  readonly #queues: readonly string[] | undefined
+  readonly #free = new Map<string, number>()
+
+  constructor(queues: readonly string[] | Readonly<Record<string, number>> | undefined) {
+    if (queues === undefined) return
+    const names: readonly string[] = Array.isArray(queues) ? queues : Object.keys(queues)
+    // Holdfast's own runs are everybody's business.
+    this.#queues = [...names.map((name) => checkId('queue name', name)), internalQueue]
+    if (Array.isArray(queues)) return
+    for (const [name, places] of Object.entries(queues as Readonly<Record<string, number>>)) {
+      if (!Number.isSafeInteger(places) || places < 1) {
+        throw new HoldfastError(
+          'invalid_input',
+          `worker.queues gives queue "${name}" ${String(places)} places; it must be a whole number from 1. Leave the queue out to take nothing of it.`,
+        )
+      }
+      this.#free.set(name, places)
+    }
+  }
+
+  request(): Pick<ClaimRequest, 'queues' | 'queueLimits'> {
+    if (this.#queues === undefined) return {}
+    if (this.#free.size === 0) return { queues: this.#queues }
+    return { queues: this.#queues, queueLimits: [...this.#free].map(([queue, limit]) => ({ queue, limit })) }
+  }
+
+  take(queue: string): void {
+    this.#change(queue, -1)
+  }
+
+  free(queue: string): void {
+    this.#change(queue, 1)
+  }
+
+  #change(queue: string, by: number): void {
+    const free = this.#free.get(queue)
+    if (free !== undefined) this.#free.set(queue, free + by)
+  }
+}
