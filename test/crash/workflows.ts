@@ -178,10 +178,24 @@ function everything(world: World, { on, sending }: Tools): AnyWorkflow {
         return 'two'
       }),
     ])
+    const tried = await ctx.scope(
+      'tried',
+      async () => {
+        ctx.update(write('tried'))
+        const kept = await step('tried/kept', (handle) => {
+          handle.update(write('tried/kept'))
+          return 'kept'
+        })
+        const again = await step('tried/again', ({ attempt }) => failUntil(2, attempt), { retry: { attempts: 1 } })
+        return { kept, again }
+      },
+      { retry: { attempts: 3, minMs: 2, maxMs: 4 } },
+    )
+    ack('tried')
     const light = await step('light', () => 'light', { checkpoint: false })
     await ctx.sleep(5)
     ack('sleep')
-    return { loaded, grown, sides, squares, flaky, inner, light }
+    return { loaded, grown, sides, squares, flaky, inner, tried, light }
   }
 
   async function effects(ctx: Ctx, { once }: Calls, values: Values) {
@@ -434,4 +448,9 @@ function herald({ on }: Tools): AnyWorkflow {
 
 function wait(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms))
+}
+
+function failUntil(last: number, attempt: number): number {
+  if (attempt < last) throw new Error(`attempt ${attempt} is not yet ${last}`)
+  return attempt
 }
