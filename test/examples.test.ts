@@ -9,17 +9,20 @@ import { sharedPostgres } from './servers/postgres.ts'
 const root = resolve(import.meta.dirname, '..')
 
 describe.concurrent('examples', { timeout: 60_000 }, () => {
-  test('the demo kills a process, another takes the run over, and all that it claims holds', async () => {
+  test('the demo gets its report out through a kill, three workers out of memory, a failed chart and a question', {
+    timeout: 150_000,
+  }, async () => {
     const output = await run('report/demo.ts')
-    expect(output).toMatch(/✗ kill -9 \d+ +in summarize/)
-    expect(output).toMatch(/↻ run_recovered +\d.* after the kill/)
-    expect(output).toMatch(/load_data +from the log, not executed again/)
-    expect(output).toMatch(/load_data +1 +process 1 +1\n/)
-    expect(output).toMatch(/summarize +2 +process 1, process 2 +1\n/)
-    expect(output).toContain('24 refunds, €1599.60 in all.')
+    expect(output).toMatch(/✗ kill -9 \d+ +process 1 is gone/)
+    expect(output.match(/✗ out of memory +process \d is gone/g)).toHaveLength(3)
+    expect(output).toMatch(/✓ analyze +.*, by its fallback/)
+    expect(output).toMatch(/↻ charts\/market +skipped/)
+    expect(output).toMatch(/● a question +Send "Refunds and sales/)
+    expect(output).toMatch(/█{24} +100 %/)
+    expect(output).toMatch(/The PDF is on disk: .*report\.pdf/)
     expect(output).not.toContain('NOT TRUE')
     expect(output).not.toContain('\u001b')
-    expect(longestLine(output)).toBeLessThanOrEqual(80)
+    expect(longestLine(output)).toBeLessThanOrEqual(100)
     expect(output.trimEnd()).toMatch(/Nothing recorded was lost or done again\.$/)
   })
 
