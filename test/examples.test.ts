@@ -72,7 +72,7 @@ describe.concurrent('examples', { timeout: 60_000 }, () => {
 
 async function run(example: string, ...more: string[]): Promise<string> {
   const args = ['--conditions=holdfast-source', join(root, 'examples', example), ...more]
-  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 50_000 })
+  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 140_000 })
   return stdout
 }
 
