@@ -99,7 +99,7 @@ async function start(
   const id = options.id === undefined ? execution.calls.defaultKey(call) : checkId('run id', options.id)
   const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
   const isDetached = options.isDetached === true
-  if (execution.account.isLimited) await execution.admit(call)
+  if (execution.account.isLimited) await execution.budget.admit(call)
   else execution.account.countStep()
   const { scheduledAt } = options
   const origin = {
@@ -187,7 +187,7 @@ async function record(
     ...(failure !== null && { failureOf: call.key }),
     ...(letterId !== undefined && { reads: [letterId] }),
   })
-  execution.pauseIfOverBudget()
+  execution.budget.check()
   if (failure !== null) throw blame(failure, [call.key])
   return event.payload === null ? undefined : (execution.codec.decode(event.payload) as { result?: unknown }).result
 }

@@ -33,7 +33,7 @@ export async function runEffect<T>(execution: Execution, call: Call, options: Ef
     return result
   }
   if (!execution.isOpen) await execution.pass(call)
-  if (execution.account.isLimited && call.history === undefined) await execution.admit(call)
+  if (execution.account.isLimited && call.history === undefined) await execution.budget.admit(call)
   else if (call.history === undefined) execution.account.countStep()
   if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
   return new Effect<T>(execution, call, options, key).carryOut()

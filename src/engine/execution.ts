@@ -7,14 +7,18 @@ import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type PauseReason, type RunStatus } from '../model/run.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
-import type { Budget, Usage, UsageTotal } from '../model/usage.ts'
+import type { Budget, UsageTotal } from '../model/usage.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
-import { Account, budgetExceeded, type OverBudget } from './account.ts'
+import { Account } from './account.ts'
+import { backOff } from './back-off.ts'
+import { BudgetGuard } from './budget-guard.ts'
 import { type Call, Calls } from './calls.ts'
 import { type Committer, isOutage } from './committer.ts'
 import { Dependants, type Steering } from './dependants.ts'
+import { giveLeaseUp } from './give-lease-up.ts'
 import { HandOut } from './hand-out.ts'
+import { MailCheck } from './mail-check.ts'
 import { Mailbox } from './mailbox.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import type { RunOrigin } from './origin.ts'
@@ -64,6 +68,7 @@ export class Execution {
   /** What the run was started with besides its input. */
   readonly origin: RunOrigin
   readonly account: Account
+  readonly budget: BudgetGuard
   /** How to take back what the run did. */
   readonly undos = new Undos()
   /** Scopes that were not entered, by the path of their calls: what was done there is learnt when it is to be undone. */
@@ -103,10 +108,7 @@ export class Execution {
   #hasEnded = false
   /** The process wants to end: nothing is waited for any more. */
   #isForced = false
-  #mailCheck: Promise<void> | null = null
-  #hasNewMail = false
-  /** A mail check that results wait for. */
-  #mailBeforeResults: Promise<void> | null = null
+  readonly #mailCheck = new MailCheck({ read: () => this.#readInbox(), isOver: () => this.#hasEnded })
   #hasProgress = false
   #lastSeq: number
   #endState: StateAt | undefined
@@ -135,6 +137,7 @@ export class Execution {
       limits,
       used: { ...options.tape.usage, steps: options.tape.usage.steps + countSteps(options.tape) },
     })
+    this.budget = new BudgetGuard(this, this.account)
     this.steering = options.steering
     this.questions = options.questions
     this.wakeWorker = options.wakeWorker
@@ -374,7 +377,7 @@ export class Execution {
       if (!answer.ok) throw this.#refused(answer.refusal)
       this.#hasProgress = true
       seq = answer.lastSeq
-      if (answer.hasMail || this.#mailBeforeResults !== null) await this.#readMailFirst(answer.hasMail)
+      if (answer.hasMail || this.#mailCheck.holdsResults) await this.#mailCheck.beforeResult(answer.hasMail)
       if (!this.#handOut.takeTurn()) await this.#handOut.next()
     } finally {
       this.#resultsOnTheirWay--
@@ -519,8 +522,7 @@ export class Execution {
       this.#migrate()
       if (this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
       if (this.#order !== null) this.#heedOrder(this.#order)
-      else this.pauseIfOverBudget()
-      this.#watchWallTime()
+      else this.budget.watch()
     } catch (error) {
       // The stored state is as it was; the run goes on when the definition is repaired.
       void this.pauseNow('mismatch', error as Error)
@@ -539,69 +541,10 @@ export class Execution {
     return this.#updatesToSee.size === 0
   }
 
-  // ── budget ───────────────────────────────────────────────────────────────
-
-  /** Books a use. It is kept whatever becomes of the attempt: the money is spent. */
-  recordUsage(call: Call, usage: Usage, attempt = 0): void {
-    if (this.#hasEnded) return
-    this.ride(this.event('usage_recorded', call, { attempt, data: { ...usage } }))
-    this.account.add(usage)
-    this.pauseIfOverBudget()
-  }
-
-  /** A call that is new, in a run that has a budget: counted, and held back where that is used up. */
-  async admit(call: Call): Promise<void> {
-    if (this.account.left.steps !== 0) this.account.countStep()
-    else this.#pauseOverBudget({ what: 'steps', limit: this.account.limits.steps ?? 0, used: this.account.used.steps })
-    this.pauseIfOverBudget()
-    if (!this.isOpen) await this.pass(call)
-  }
-
   /** For the event that ends the run: whoever started it adds it to its own. */
   get usageSoFar(): { readonly usage?: UsageTotal } {
     const { used } = this.account
     return used.tokens > 0 || used.cost > 0 || this.origin.parent !== undefined ? { usage: used } : {}
-  }
-
-  pauseIfOverBudget(): void {
-    const over = this.account.over()
-    if (over !== null) this.#pauseOverBudget(over)
-  }
-
-  #pauseOverBudget(over: OverBudget): void {
-    if (this.#stop !== null || this.#hasEnded) return
-    this.ride(this.event('budget_exceeded', null, { data: { ...over } }))
-    this.pauseBecause('budget', budgetExceeded(this.runId, over))
-  }
-
-  /** The same step with the same input, again and again: noticed, and held back past the limit. */
-  noticeRepeat(call: Call, inputFingerprint: string): void {
-    const repeat = this.account.countRepeat(call.path, inputFingerprint)
-    if (repeat === null) return
-    const { count, isOver } = repeat
-    this.log.warn('a step was called with the same input again and again', { runId: this.runId, step: call.path, count })
-    if (isOver) this.#pauseOverBudget({ what: 'repeats', limit: this.account.limits.repeats ?? 0, used: count })
-  }
-
-  /** Waits until the budget has room for so much more; the run is paused until then. */
-  async reserve(call: Call, amount: { tokens?: number; cost?: number }): Promise<void> {
-    // What comes after it on the tape was begun with the room that there was.
-    if (!this.playback.isLive && !this.playback.isConsumed) return
-    if (!this.isOpen) await this.pass(call)
-    if (this.account.isLimited && this.account.wouldExceed(amount)) {
-      const what = amount.cost === undefined ? 'tokens' : 'cost'
-      const { limits, used } = this.account
-      this.#pauseOverBudget({ what, limit: limits[what] ?? 0, used: used[what], asked: amount[what] ?? 0 })
-      await this.pass(call)
-    }
-    this.account.reserve(amount)
-  }
-
-  #watchWallTime(): void {
-    const { leftMs } = this.account
-    if (!Number.isFinite(leftMs)) return
-    const timer = setTimeout(() => this.pauseIfOverBudget(), Math.min(Math.max(0, leftMs) + 1, 2_147_483_647))
-    void this.ended.then(() => clearTimeout(timer))
   }
 
   // ── stopping ─────────────────────────────────────────────────────────────
@@ -772,36 +715,9 @@ export class Execution {
 
   // ── inside ───────────────────────────────────────────────────────────────
 
-  /** Reads messages of others: requests to pause or cancel. Resolves when everything that is there by now was read. */
+  /** Reads messages of others: requests, signals, word of children. Resolves when everything that is there by now was read. */
   checkMail(): Promise<void> {
-    this.#hasNewMail = true
-    this.#mailCheck ??= this.#readMail().finally(() => {
-      this.#mailCheck = null
-    })
-    return this.#mailCheck
-  }
-
-  async #readMail(): Promise<void> {
-    // What comes while the inbox is being read may not be in the answer.
-    while (this.#hasNewMail && !this.#hasEnded) {
-      this.#hasNewMail = false
-      await this.#readInbox()
-    }
-  }
-
-  /**
-   * Somebody asked for something before this result was written: the function hears of it before it goes on, so that a pause
-   * holds here, however far away the store is. Results behind it wait too (E3).
-   */
-  async #readMailFirst(hasMail: boolean): Promise<void> {
-    if (hasMail) {
-      const check = this.checkMail()
-      this.#mailBeforeResults = check
-      void check.then(() => {
-        if (this.#mailBeforeResults === check) this.#mailBeforeResults = null
-      })
-    }
-    await this.#mailBeforeResults
+    return this.#mailCheck.now()
   }
 
   async #readInbox(): Promise<void> {
@@ -861,37 +777,9 @@ export class Execution {
     return never()
   }
 
-  /** Gives the lease up past the committer, which writes no more for it. A store out of reach is waited for: nobody died. */
-  async #giveLeaseUp(error: unknown): Promise<void> {
-    const { owner, id: runId, threadId, epoch } = this.claim.run
-    // An unknown outcome is the store's doing. A write that can't be made at all must count, or it would be tried for ever.
-    const isUnknown = codeOf(error) === 'outcome_unknown'
-    const chunks = this.streams.abandon()
-    const change: Change = {
-      ...{
-        owner,
-        threadId,
-        runId,
-        guard: { kind: 'lease', epoch, leaseId: this.claim.leaseId },
-        events: [],
-        isCheckpoint: false,
-      },
-      run: { status: 'pending', reason: null, due: { inMs: 0 }, ...(isUnknown && { uncountClaim: true }) },
-      ...(chunks.length > 0 && { chunks }),
-    }
-    for (let tries = 0; ; tries++) {
-      try {
-        // Written before or taken by somebody else, it is refused: either way it is given up.
-        return void (await this.store.commit([change]))
-      } catch (again) {
-        const mayHelp = isOutage(again) || codeOf(again) === 'outcome_unknown'
-        if (mayHelp && !this.#isForced) await backOff(tries)
-        else {
-          const message = 'a run could not be handed back; it will be taken up again when its lease is over'
-          return this.log.warn(message, { runId, error: again })
-        }
-      }
-    }
+  #giveLeaseUp(error: unknown): Promise<void> {
+    const { claim, store, log } = this
+    return giveLeaseUp(claim, { store, log, error, chunks: this.streams.abandon(), isForced: () => this.#isForced })
   }
 
   /** Takes from an answer what concerns the execution as a whole. */
@@ -1150,11 +1038,6 @@ function countSteps(tape: Tape): number {
   let count = 0
   for (const key of tape.calls.keys()) if (/^(?:step|effect|child):/.test(key)) count++
   return count
-}
-
-/** Waits before another try. */
-function backOff(tries: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, Math.min(1_000, 20 * 2 ** tries)))
 }
 
 /** How a call of a detached execution answers. */

@@ -199,7 +199,7 @@ export class RunContext implements Context<never> {
   usage(usage: Usage): void {
     const checked = checkUsage(usage)
     const call = this.#execution.enter('value', 'usage', true)
-    if (!this.#execution.tape.values.has(call.key)) this.#execution.recordUsage(call, checked)
+    if (!this.#execution.tape.values.has(call.key)) this.#execution.budget.book(call, checked)
   }
 
   reserve(amount: number | { readonly cost?: number; readonly tokens?: number }): Promise<void> {
@@ -211,7 +211,7 @@ export class RunContext implements Context<never> {
           'invalid_input',
           `ctx.reserve takes a cost, or { cost, tokens }, from 0; not ${JSON.stringify(amount)}.`,
         )
-      return this.#execution.reserve(call, asked)
+      return this.#execution.budget.reserve(call, asked)
     })
   }
 

@@ -80,7 +80,7 @@ class ScopeRunner<T> {
     const death = deathOf(execution, call)
     if (history?.isRunning !== true || death !== null) {
       if (!execution.isOpen) await execution.pass(call)
-      if (execution.account.isLimited && history === undefined) await execution.admit(call)
+      if (execution.account.isLimited && history === undefined) await execution.budget.admit(call)
       else if (history === undefined) execution.account.countStep()
       if (history?.retryAt !== undefined) await waitForRetry(execution, call, history.retryAt)
     }

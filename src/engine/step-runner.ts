@@ -27,12 +27,12 @@ export async function runStep<T>(execution: Execution, call: Call, body: Body<T>
   }
   const policy = policyOf(execution, options)
   // Refused before it waits for its turn: nothing of it is on the tape.
-  if (options.input !== undefined) execution.noticeRepeat(call, fingerprint(options.input))
+  if (options.input !== undefined) execution.budget.noticeRepeat(call, fingerprint(options.input))
   let failures = call.history?.failures ?? 0
   const reopened = call.history?.reopenedFailures ?? 0
 
   if (!execution.isOpen) await execution.pass(call)
-  if (execution.account.isLimited && call.history === undefined) await execution.admit(call)
+  if (execution.account.isLimited && call.history === undefined) await execution.budget.admit(call)
   else if (call.history === undefined) execution.account.countStep()
   if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
   if (call.history?.next === 'fallback') {
@@ -149,7 +149,7 @@ class Handle implements StepHandle<never> {
     this.attempt = attempt
     // Functions of its own, so that they can be taken apart: ({ update }) => update(…).
     this.update = (recipe) => void recipes.push(recipe as Recipe)
-    this.usage = (usage) => execution.recordUsage(call, checkUsage(usage), attempt)
+    this.usage = (usage) => execution.budget.book(call, checkUsage(usage), attempt)
     this.log = (message, data) => execution.log.info(message, { runId: execution.runId, step: call.path, attempt, ...data })
     this.#execution = execution
     this.#call = call

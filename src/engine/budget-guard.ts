@@ -1,0 +1,78 @@
+import type { Usage } from '../model/usage.ts'
+import { type Account, budgetExceeded, type OverBudget } from './account.ts'
+import type { Call } from './calls.ts'
+import type { Execution } from './execution.ts'
+
+/** Keeps a run within its budget: books what it uses, and pauses it at the next safe point once a limit is passed. */
+export class BudgetGuard {
+  readonly #execution: Execution
+  readonly #account: Account
+
+  constructor(execution: Execution, account: Account) {
+    this.#execution = execution
+    this.#account = account
+  }
+
+  /** Books a use. It is kept whatever becomes of the attempt: the money is spent. */
+  book(call: Call, usage: Usage, attempt = 0): void {
+    if (this.#execution.hasEnded) return
+    this.#execution.ride(this.#execution.event('usage_recorded', call, { attempt, data: { ...usage } }))
+    this.#account.add(usage)
+    this.check()
+  }
+
+  /** A call that is new, in a run that has a budget: counted, and held back where that is used up. */
+  async admit(call: Call): Promise<void> {
+    const { limits, used, left } = this.#account
+    if (left.steps !== 0) this.#account.countStep()
+    else this.#pause({ what: 'steps', limit: limits.steps ?? 0, used: used.steps })
+    this.check()
+    if (!this.#execution.isOpen) await this.#execution.pass(call)
+  }
+
+  /** Waits until the budget has room for so much more; the run is paused until then. */
+  async reserve(call: Call, amount: { tokens?: number; cost?: number }): Promise<void> {
+    const { playback } = this.#execution
+    // What comes after it on the tape was begun with the room that there was.
+    if (!playback.isLive && !playback.isConsumed) return
+    if (!this.#execution.isOpen) await this.#execution.pass(call)
+    if (this.#account.isLimited && this.#account.wouldExceed(amount)) {
+      const what = amount.cost === undefined ? 'tokens' : 'cost'
+      const { limits, used } = this.#account
+      this.#pause({ what, limit: limits[what] ?? 0, used: used[what], asked: amount[what] ?? 0 })
+      await this.#execution.pass(call)
+    }
+    this.#account.reserve(amount)
+  }
+
+  /** The same step with the same input, again and again: noticed, and held back past the limit. */
+  noticeRepeat(call: Call, inputFingerprint: string): void {
+    const repeat = this.#account.countRepeat(call.path, inputFingerprint)
+    if (repeat === null) return
+    const { count, isOver } = repeat
+    const { log, runId } = this.#execution
+    log.warn('a step was called with the same input again and again', { runId, step: call.path, count })
+    if (isOver) this.#pause({ what: 'repeats', limit: this.#account.limits.repeats ?? 0, used: count })
+  }
+
+  /** Pauses the run if a limit is passed, now and when its time in execution is over. */
+  watch(): void {
+    this.check()
+    const { leftMs } = this.#account
+    if (!Number.isFinite(leftMs)) return
+    const timer = setTimeout(() => this.check(), Math.min(Math.max(0, leftMs) + 1, 2_147_483_647))
+    void this.#execution.ended.then(() => clearTimeout(timer))
+  }
+
+  check(): void {
+    const over = this.#account.over()
+    if (over !== null) this.#pause(over)
+  }
+
+  #pause(over: OverBudget): void {
+    const execution = this.#execution
+    if (execution.isStopping || execution.hasEnded) return
+    execution.ride(execution.event('budget_exceeded', null, { data: { ...over } }))
+    execution.pauseBecause('budget', budgetExceeded(execution.runId, over))
+  }
+}
