@@ -35,7 +35,7 @@ async function openSqlite(folder: string): Promise<QueueStore> {
   db.pragma('synchronous = FULL')
   const insert = db.prepare(
     `INSERT INTO holdfast_runs (id, owner, run_id, thread, workflow, version, status, queue, priority, fingerprint, epoch, due_at, claim_at, ready,
-       claims_without_progress, input_seq, input_id, created_at, has_mail)
+       claims_without_progress, input_seq, input_id, created_at, last_message)
      VALUES (?, '', ?, ?, 'noop', 1, 'pending', 'default', 0, 'f', 0, ?, ?, 2, 0, 1, 1, ?, 0)`,
   )
   const claim = db.prepare(
@@ -73,10 +73,10 @@ async function openPostgres(): Promise<QueueStore> {
   const { rows } = await client.query("SELECT current_setting('server_version') AS version")
   await (await open(server.url, { worker: false })).close()
   await client.query('CREATE TABLE raw_runs (LIKE holdfast.runs INCLUDING ALL) WITH (fillfactor = 45)')
-  const insert = `INSERT INTO raw_runs (id, thread, epoch, wake_at, due_at, claims_without_progress, input_seq, created_at, version, priority, ready, is_next, has_mail,
+  const insert = `INSERT INTO raw_runs (id, thread, epoch, wake_at, due_at, claims_without_progress, input_seq, created_at, version, priority, ready, is_next, last_message,
       status, owner, run_id, workflow, queue, fingerprint)
     OVERRIDING SYSTEM VALUE
-    SELECT a, a, 0, $2, $2, 0, 1, $2, 1, 0, 2, true, false, 'pending', '', b, 'noop', 'default', 'f' FROM unnest($1::bigint[], $3::text[]) AS x(a, b)`
+    SELECT a, a, 0, $2, $2, 0, 1, $2, 1, 0, 2, true, 0, 'pending', '', b, 'noop', 'default', 'f' FROM unnest($1::bigint[], $3::text[]) AS x(a, b)`
   const claim = `UPDATE raw_runs r SET status = 'running', epoch = 1, lease_id = x.b, lease_holder = 'worker', wake_at = $2, ready = 0
     FROM unnest($1::bigint[], $3::text[]) AS x(a, b) WHERE r.id = x.a`
   const finish = `UPDATE raw_runs r SET status = 'completed', lease_id = NULL, lease_holder = NULL, wake_at = NULL, finished_at = $2, is_next = false

@@ -1,5 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { internalQueue } from '../model/internal.ts'
 import { checkSettings, defaultSettings, noCounts, type Queue, type QueueCounts, type QueueSettings } from '../model/queue.ts'
 import type { Core } from './core.ts'
 
@@ -23,6 +24,11 @@ export class Queues {
 
   /** Changes settings. What is not named stays as it is; null lifts a limit. */
   async set(name: string, settings: Partial<QueueSettings>): Promise<void> {
+    if (name === internalQueue)
+      throw new HoldfastError(
+        'invalid_input',
+        `Queue "${name}" is for Holdfast's own runs and has no settings. Nothing was changed.`,
+      )
     const change = { ...settings, name: checkId('queue name', name) }
     checkSettings(change)
     await this.#core.store.setQueue(change)
@@ -45,9 +51,9 @@ export class Queues {
     return queue ?? { name, ...defaultSettings, counts: noCounts }
   }
 
-  /** Every queue that has settings or unfinished runs, by name. Counts are over all owners. */
+  /** Every queue that has settings or unfinished runs, by name, that of Holdfast's own runs aside. Counts are over all owners. */
   async list(): Promise<readonly Queue[]> {
-    return this.#core.store.listQueues({})
+    return (await this.#core.store.listQueues({})).filter(({ name }) => name !== internalQueue)
   }
 
   /**

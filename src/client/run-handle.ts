@@ -1,5 +1,5 @@
 import { isOutage } from '../engine/committer.ts'
-import { HoldfastError } from '../model/errors.ts'
+import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
@@ -262,9 +262,17 @@ async function progressOf(core: Core, run: Run, reportedAt: number | undefined):
 /** What the run has booked in its log. */
 async function readUsage(core: Core, run: Run, steps: number): Promise<UsageTotal> {
   const { owner, threadId, id: runId, inputSeq } = run
-  const records = await core.store.readLog({
-    ...{ owner, threadId, runId, afterSeq: inputSeq - 1 },
-    types: ['usage_recorded', 'child_completed', 'run_started'],
+  const query = {
+    owner,
+    threadId,
+    runId,
+    afterSeq: inputSeq - 1,
+    types: ['usage_recorded', 'child_completed', 'run_started'] as const,
+  }
+  const records = await core.store.readLog(query).catch((error: unknown) => {
+    // What is known of a run whose log is damaged should still be told.
+    if (codeOf(error) !== 'corrupt_record') throw error
+    return []
   })
   return records.reduce(
     (total, { type, payload }) => {

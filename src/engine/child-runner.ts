@@ -159,10 +159,11 @@ async function pause(execution: Execution, call: Call, ms: number): Promise<void
 }
 
 async function read(execution: Execution, key: { owner: string; runId: string }): Promise<Run | null | 'unknown'> {
-  return execution.store.readRun(key).catch((error: unknown) => {
+  const reading = execution.store.readRun(key).catch((error: unknown) => {
     if (!isOutage(error)) throw error
-    return 'unknown'
+    return 'unknown' as const
   })
+  return execution.working(reading)
 }
 
 /** Writes how the child ended: its output is the result of the call, its failure the failure. */
@@ -173,7 +174,7 @@ async function record(
   run: Run | null,
   letterId: number | undefined,
 ): Promise<unknown> {
-  const { output, error, usage } = run === null ? {} : await readEnd(execution, run)
+  const { output, error, usage } = run === null ? {} : await execution.working(readEnd(execution, run))
   const failure = run?.status === 'completed' ? null : failureOf(child, run, error)
   const data = {
     runId: child.runId,

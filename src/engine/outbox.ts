@@ -3,7 +3,7 @@ import { actionsForFailedRun, actionsForPausedRun, actionsForQuestion, actionsFo
 import type { Codec } from '../model/codec.ts'
 import { codeOf, type HoldfastError } from '../model/errors.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
-import { internalPrefix, internalQueue, isInternal } from '../model/internal.ts'
+import { isInternal, notifyQueue } from '../model/internal.ts'
 import type { Notification, NotificationKind } from '../model/notification.ts'
 import type { PauseReason } from '../model/run.ts'
 import type { NewRun } from '../store/change.ts'
@@ -18,7 +18,7 @@ const maxQuestionLength = 32 * 1024
 
 /** The workflow that delivers to a target: only processes that have the target claim its messages. */
 export function notifyWorkflowName(target: string): string {
-  return `${internalPrefix}notify/${target}`
+  return `${notifyQueue}/${target}`
 }
 
 /** Whom to tell, and of what. */
@@ -115,7 +115,7 @@ export class Outbox {
         input,
         {},
         {
-          ...{ owner: message.owner, id, threadId: id, workflow, version: 1, queue: internalQueue, priority: notifyPriority },
+          ...{ owner: message.owner, id, threadId: id, workflow, version: 1, queue: notifyQueue, priority: notifyPriority },
           ...{ due: { inMs: 0 }, ifBusy: 'queue', at: message.at },
         },
       )

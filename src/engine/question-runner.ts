@@ -122,11 +122,12 @@ class Question<T> {
 
   async #read(): Promise<Operation | null> {
     const { store, owner } = this.#execution
-    return store.readOperation({ owner, key: this.#key }).catch((error: unknown) => {
+    const reading = store.readOperation({ owner, key: this.#key }).catch((error: unknown) => {
       if (!isOutage(error)) throw error
       // Out of reach for now: it is looked at again.
       return null
     })
+    return this.#execution.working(reading)
   }
 
   /** The answer, recorded; null when it does not fit and the question was put again. */

@@ -8,3 +8,6 @@ export function isInternal(workflowName: string): boolean {
 
 /** Where their runs are queued: every worker takes from it, also one for some queues only. */
 export const internalQueue = 'holdfast'
+
+/** Where runs that deliver messages are queued: apart, because a receiver may take its time, and nothing else should wait for it. */
+export const notifyQueue = 'holdfast.notify'

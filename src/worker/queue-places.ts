@@ -1,6 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
-import { internalQueue } from '../model/internal.ts'
+import { internalQueue, notifyQueue } from '../model/internal.ts'
 import type { ClaimRequest } from '../store/store.ts'
 
 /** Which queues a worker takes, and how many runs of each it may still take. */
@@ -8,11 +8,13 @@ export class QueuePlaces {
   readonly #queues: readonly string[] | undefined
   readonly #free = new Map<string, number>()
 
-  constructor(queues: readonly string[] | Readonly<Record<string, number>> | undefined) {
+  /** `deliveries`: so many messages about runs at a time; 0 where this process has nobody to tell. */
+  constructor(queues: readonly string[] | Readonly<Record<string, number>> | undefined, deliveries: number) {
+    if (deliveries > 0) this.#free.set(notifyQueue, deliveries)
     if (queues === undefined) return
     const names: readonly string[] = Array.isArray(queues) ? queues : Object.keys(queues)
     // Holdfast's own runs are everybody's business.
-    this.#queues = [...names.map((name) => checkId('queue name', name)), internalQueue]
+    this.#queues = [...names.map((name) => checkId('queue name', name)), internalQueue, notifyQueue]
     if (Array.isArray(queues)) return
     for (const [name, places] of Object.entries(queues as Readonly<Record<string, number>>)) {
       if (!Number.isSafeInteger(places) || places < 1) {
@@ -26,9 +28,10 @@ export class QueuePlaces {
   }
 
   request(): Pick<ClaimRequest, 'queues' | 'queueLimits'> {
-    if (this.#queues === undefined) return {}
-    if (this.#free.size === 0) return { queues: this.#queues }
-    return { queues: this.#queues, queueLimits: [...this.#free].map(([queue, limit]) => ({ queue, limit })) }
+    return {
+      ...(this.#queues !== undefined && { queues: this.#queues }),
+      ...(this.#free.size > 0 && { queueLimits: [...this.#free].map(([queue, limit]) => ({ queue, limit })) }),
+    }
   }
 
   take(queue: string): void {

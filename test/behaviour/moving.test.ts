@@ -175,6 +175,7 @@ describe('copyStore', () => {
     }
     await hf.thread('gone').run(chat, { say: 'forget me' })
     await hf.thread('gone').delete()
+    await hf.queues.set('mails', { concurrency: 3, isPaused: true })
     const run = await hf.start(trip, undefined, { id: 'trip' })
     await becomes(run, 'running')
     while (done.length < 2) await new Promise((resolve) => setTimeout(resolve, 5))
@@ -197,6 +198,7 @@ describe('copyStore', () => {
         const hf = await open(target, { workflows: [chat, trip] })
         expect(await (await hf.runs.get('trip')).result()).toMatchObject({ seat: 7 })
         expect([done, doneThere]).toEqual([['booked', 'paid'], ['left']])
+        expect(await hf.queues.get('mails')).toMatchObject({ concurrency: 3, isPaused: true, maxQueued: null })
         expect(await hf.as('ann').thread('alice').run(chat, { say: 'again' })).toContain('my name is Alice')
         expect((await hf.runs.list()).items.map(({ id }) => id)).toContain('trip')
         await hf.close()

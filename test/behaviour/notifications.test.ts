@@ -386,6 +386,18 @@ onEveryStore('a webhook', ({ open }) => {
     expect(received).toHaveLength(2)
   })
 
+  it('that does not answer holds up neither runs nor schedules, however many messages there are for it', async () => {
+    const { url, received } = await startReceiver(0)
+    const notify = target({ url, timeoutMs: 600_000 })
+    const hf = await open({ notify, worker: { concurrency: 10, closeGraceMs: 0 } })
+    await Promise.all(Array.from({ length: 30 }, () => hf.run(greet, 'ann')))
+    await vi.waitUntil(() => received.length > 0)
+    expect(await hf.run(greet, 'bob', { id: 'r' })).toBe('hello bob in r')
+    await hf.schedules.set('often', { everyMs: 1_000, workflow: greet, input: 'eve' })
+    await vi.waitUntil(async () => (await hf.schedules.get('often')).last !== undefined, { timeout: 15_000 })
+    expect(received.length).toBeLessThan(10)
+  })
+
   it('leaves neither its URL nor its secret in the store', async () => {
     const { url } = await startReceiver(500)
     const gone = 'http://127.0.0.1:9/hook?token=hush'

@@ -154,6 +154,7 @@ onEveryStore('queues', ({ open, advance }) => {
         'invalid_input',
       )
     expect(await codeOfRejection(hf.queues.set('', {}))).toBe('invalid_id')
+    expect(await codeOfRejection(hf.queues.pause('holdfast'))).toBe('invalid_input')
     expect(await codeOfRejection(hf.queues.drain('mails', { timeoutMs: Number.NaN }))).toBe('invalid_input')
   })
 })

@@ -80,7 +80,7 @@ describe('sqlite', () => {
       const clock = createTestClock()
       const candidate = await openSqliteStore({ file: join(folder, `seed-${seed}.db`), durability: 'relaxed', ...clock })
       await candidate.migrate()
-      await compareStores(keepingLeases(createMemoryStore(clock)), keepingLeases(candidate), { seed, operations: 1_500, clock })
+      await compareStores(keepingLeases(createMemoryStore(clock)), keepingLeases(candidate), { seed, operations: 1_500, clock, checkEvery: 500 })
       await candidate.close()
     }
   })

@@ -174,8 +174,9 @@ BEGIN
             UNION ALL
             (SELECT r.owner, true FROM holdfast.runs r WHERE NOT o.is_round AND ${inLane} ORDER BY r.owner LIMIT 1)
             LIMIT 1) y(owner, is_round)
-          CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
-            WHERE ${inLane} AND r.owner = y.owner AND ${isDue})) x(is_due)
+          -- Not EXISTS: that may be planned as a hash of the whole lane.
+          CROSS JOIN LATERAL (SELECT count(*) > 0 FROM (SELECT FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
+            WHERE ${inLane} AND r.owner = y.owner AND ${isDue} LIMIT 1) x) x(is_due)
           WHERE o.n < v_size AND (NOT y.is_round OR v_last IS NULL OR y.owner <= v_last)
       ) SELECT array_agg(o.owner) INTO v_owners FROM o WHERE o.is_due;
       CONTINUE WHEN v_owners IS NULL;

@@ -58,12 +58,17 @@ export function prepareCommit(db: Database) {
   /** A new run on a new thread, the usual start: nothing is there that could be in its way. Null where something is. */
   function start(create: NewRun, now: number, hints: Hint[]): Committed | null {
     const { owner, id: runId, threadId } = create
-    if (runs.find(owner, runId) !== undefined || threads.find(owner, threadId) !== undefined) return null
-    if ((spaceIn(create.queue) ?? 1) < 1) return { ok: false, refusal: 'queue_full' }
+    // A full queue still answers to an id that it has.
+    if ((spaceIn(create.queue) ?? 1) < 1) return null
     const logId = log.nextId()
     const thread = threads.begin({ owner, threadId, headId: logId }, now)
+    if (thread === null) return null
     const row = newRunRow(create, { thread: { id: thread, epoch_floor: 0 }, seq: 1, logId, now })
-    const run = runs.insert({ ...row, claim_at: row.due_at, ready: readyOf(row, now) })
+    const run = runs.insertNew({ ...row, claim_at: row.due_at, ready: readyOf(row, now) })
+    if (run === null) {
+      threads.remove(thread)
+      return null
+    }
     const place = { id: thread, owner, thread_id: threadId, head_seq: 0, head_id: null }
     log.insertRecords(place, { run, runId, events: [create.queued], isCheckpoint: true })
     hints.push({ owner, threadId, runId, isClaimable: true })
@@ -413,10 +418,9 @@ function prepareRuns(db: Database) {
     'SELECT 1 FROM holdfast_runs INDEXED BY holdfast_runs_in_line WHERE thread = ? AND finished_at IS NULL AND run_id IS NOT ? LIMIT 1',
   )
   const newColumns = runColumns.filter((column) => column !== 'id')
-  const insert = prepare(
-    db,
-    `INSERT INTO holdfast_runs (${newColumns.join(', ')}) VALUES (${newColumns.map(() => '?').join(', ')})`,
-  )
+  const insertSql = `INSERT INTO holdfast_runs (${newColumns.join(', ')}) VALUES (${newColumns.map(() => '?').join(', ')})`
+  const insert = prepare(db, insertSql)
+  const insertNew = prepare(db, `${insertSql} ON CONFLICT DO NOTHING`)
   const progressColumns = [
     'reason',
     'current_step',
@@ -439,6 +443,11 @@ function prepareRuns(db: Database) {
     hasHolder: (thread: number) => holder.get(thread) !== undefined,
     holdsLine: (thread: number, exceptRunId: string | null) => inLine.get(thread, exceptRunId) !== undefined,
     insert: (row: RunRow) => Number(insert.run(newColumns.map((column) => row[column])).lastInsertRowid),
+    /** Null where its id is taken. */
+    insertNew(row: RunRow): number | null {
+      const { changes, lastInsertRowid } = insertNew.run(newColumns.map((column) => row[column]))
+      return changes === 0 ? null : Number(lastInsertRowid)
+    },
     saveProgress: (row: RunRow) => saveProgress.run([...progressColumns.map((column) => row[column]), row.id]),
     saveAll: (row: RunRow) => saveAll.run([...allColumns.map((column) => row[column]), row.id]),
   }
@@ -474,8 +483,9 @@ function prepareThreads(db: Database) {
   const insertWithHead = prepare(
     db,
     `INSERT INTO holdfast_threads (owner, thread_id, head_seq, head_id, state_version, incarnation, base_seq, epoch_floor, created_at)
-     VALUES (?, ?, 1, ?, 0, 1, 0, 0, ?)`,
+     VALUES (?, ?, 1, ?, 0, 1, 0, 0, ?) ON CONFLICT DO NOTHING`,
   )
+  const remove = prepare(db, 'DELETE FROM holdfast_threads WHERE id = ?')
   const revive = prepare(
     db,
     'UPDATE holdfast_threads SET incarnation = incarnation + 1, base_seq = head_seq, deleted_at = NULL WHERE id = ? RETURNING *',
@@ -494,9 +504,12 @@ function prepareThreads(db: Database) {
       if (found === undefined) return insert.get(owner, threadId, now) as ThreadRow
       return found.deleted_at === null ? found : (revive.get(found.id) as ThreadRow)
     },
-    /** A new one whose log begins with the record `headId`. Returns its number. */
-    begin: ({ owner, threadId, headId }: { owner: string; threadId: string; headId: number }, now: number): number =>
-      Number(insertWithHead.run(owner, threadId, headId, now).lastInsertRowid),
+    /** A new one whose log begins with the record `headId`. Returns its number, or null where there is or was one. */
+    begin({ owner, threadId, headId }: { owner: string; threadId: string; headId: number }, now: number): number | null {
+      const { changes, lastInsertRowid } = insertWithHead.run(owner, threadId, headId, now)
+      return changes === 0 ? null : Number(lastInsertRowid)
+    },
+    remove: (id: number) => remove.run(id),
     setStateVersion: (id: number, stateVersion: number) => setStateVersion.run(stateVersion, id),
     saveSnapshot(thread: ThreadRow, snapshot: { seq: number; state: string | Uint8Array; stateVersion: number }): void {
       const { seq, state, stateVersion } = snapshot
