@@ -401,4 +401,60 @@ export const mutants: readonly Mutant[] = [
     ],
     test: { file: 'test/behaviour/schedules.test.ts', name: 'on memory > can be paused, changed and looked at' },
   },
+  {
+    name: 'scope-entered-again',
+    wrong: 'what was recorded in a scope that has a result is still to be asked for',
+    edits: [
+      {
+        file: 'engine/scopes-on-tape.ts',
+        find: "if (!area.isEntered) return 'unasked'",
+        put: "if (!area.isEntered) return 'strict'",
+      },
+    ],
+    test: { file: 'test/behaviour/scopes.test.ts', name: 'on memory > is recorded as a whole' },
+  },
+  {
+    name: 'attempt-bound-to-the-last',
+    wrong: 'another attempt of a scope has to ask for what earlier ones did',
+    edits: [{ file: 'engine/scopes-on-tape.ts', find: "if (seq < area.since) found = 'loose'", put: '' }],
+    test: { file: 'test/behaviour/scopes.test.ts', name: 'on memory > may take another way on another attempt' },
+  },
+  {
+    name: 'inner-failure-kept',
+    wrong: 'another attempt of a scope meets the failures that failed the last one',
+    edits: [{ file: 'engine/tape.ts', find: 'for (const key of failed) reopen(key)', put: '' }],
+    test: { file: 'test/behaviour/scopes.test.ts', name: 'on memory > that is tried again keeps inner successes' },
+  },
+  {
+    name: 'undo-of-a-scope-forgotten',
+    wrong: 'what was done in a scope that was not entered again is not undone',
+    edits: [{ file: 'engine/execution.ts', find: '        await next[1]()\n', put: '' }],
+    test: { file: 'test/behaviour/scopes.test.ts', name: 'on memory > that was not entered again is undone' },
+  },
+  {
+    name: 'death-of-a-scope-uncounted',
+    wrong: 'a scope that brings its worker down is entered again without a record of the death before',
+    edits: [
+      { file: 'engine/execute-run.ts', find: 'execution.mustRecordStarts && hasRunningScope', put: 'false && hasRunningScope' },
+    ],
+    test: { file: 'test/behaviour/scopes.test.ts', name: 'on memory > whose own function brings its worker down' },
+  },
+  {
+    name: 'waiting-for-nothing',
+    wrong: 'a run whose last results set nothing off holds its worker while it sleeps',
+    edits: [
+      {
+        file: 'engine/execution.ts',
+        find: 'if (!this.#handOut.isEmpty) return this.#considerStopping()',
+        put: 'if (!this.#handOut.isEmpty) return',
+      },
+    ],
+    test: { file: 'test/behaviour/replay.test.ts', name: 'on memory > frees its worker' },
+  },
+  {
+    name: 'progress-held-for-ever',
+    wrong: 'a report that came too soon is not written before the result',
+    edits: [{ file: 'engine/execution.ts', find: '    this.progress.rideIfDue()\n', put: '' }],
+    test: { file: 'test/behaviour/progress.test.ts', name: 'on memory > comes while a step still runs' },
+  },
 ]
