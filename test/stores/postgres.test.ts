@@ -14,7 +14,12 @@ describe('compareStores', () => {
       const clock = createTestClock()
       const store = await schema.open(clock.clockOffsetMs)
       await store.migrate()
-      const { operations } = await compareStores(createMemoryStore(clock), store, { seed, operations: 500, clock, checkEvery: 250 })
+      const { operations } = await compareStores(createMemoryStore(clock), store, {
+        seed,
+        operations: 500,
+        clock,
+        checkEvery: 250,
+      })
       expect(operations).toBe(500)
       await store.close()
       await schema.empty()

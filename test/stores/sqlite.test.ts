@@ -80,7 +80,12 @@ describe('sqlite', () => {
       const clock = createTestClock()
       const candidate = await openSqliteStore({ file: join(folder, `seed-${seed}.db`), durability: 'relaxed', ...clock })
       await candidate.migrate()
-      await compareStores(keepingLeases(createMemoryStore(clock)), keepingLeases(candidate), { seed, operations: 1_500, clock, checkEvery: 500 })
+      await compareStores(keepingLeases(createMemoryStore(clock)), keepingLeases(candidate), {
+        seed,
+        operations: 1_500,
+        clock,
+        checkEvery: 500,
+      })
       await candidate.close()
     }
   })
