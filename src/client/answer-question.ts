@@ -49,6 +49,7 @@ export async function answerQuestion(
       ...{ kind: 'resolve', key: asked.key, hasHappened: true, by: by ?? null },
       result: core.codec.encode({ value: checked, at: await core.now(), ...(by !== undefined && { by }) }),
     },
+    delivers: [{ ...key, kind: 'answer', name: asked.key, payload: null }],
   })
   if (!answer.ok) throw alreadyAnswered(run.id, name, answer.operation ?? null)
   core.wakeWorker()

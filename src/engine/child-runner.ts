@@ -138,7 +138,7 @@ async function awaitChild(execution: Execution, call: Call, child: ChildData): P
   // It failed this run once, and this run was retried: so is the child.
   let isReopened = call.history?.wasReopened === true
   for (;;) {
-    const letter = execution.mailbox.take('child', child.runId)
+    const { nudgeCount } = execution.mailbox
     const run = await read(execution, key)
     if (run === 'unknown') await pause(execution, call, 1_000)
     else if (run !== null && run.status === 'failed' && isReopened) {
@@ -146,9 +146,9 @@ async function awaitChild(execution: Execution, call: Call, child: ChildData): P
       isReopened = false
     } else if (run === null || isTerminal(run.status)) {
       execution.dependants.settled(call.key)
-      if (letter === undefined) execution.mailbox.ignore('child', child.runId)
-      return record(execution, call, child, run, letter?.id)
-    } else await pause(execution, call, child.isOther === true ? lookAtOthersMs : lookAgainMs)
+      return record(execution, call, child, run)
+    } else if (execution.mailbox.nudgeCount === nudgeCount)
+      await pause(execution, call, child.isOther === true ? lookAtOthersMs : lookAgainMs)
   }
 }
 
@@ -167,13 +167,7 @@ async function read(execution: Execution, key: { owner: string; runId: string })
 }
 
 /** Writes how the child ended: its output is the result of the call, its failure the failure. */
-async function record(
-  execution: Execution,
-  call: Call,
-  child: ChildData,
-  run: Run | null,
-  letterId: number | undefined,
-): Promise<unknown> {
+async function record(execution: Execution, call: Call, child: ChildData, run: Run | null): Promise<unknown> {
   const { output, error, usage } = run === null ? {} : await execution.working(readEnd(execution, run))
   const failure = run?.status === 'completed' ? null : failureOf(child, run, error)
   const data = {
@@ -183,10 +177,7 @@ async function record(
   }
   const event = execution.event('child_completed', call, { data })
   if (usage !== undefined) execution.account.add(usage)
-  await execution.commitResult([event], {
-    ...(failure !== null && { failureOf: call.key }),
-    ...(letterId !== undefined && { reads: [letterId] }),
-  })
+  await execution.commitResult([event], failure === null ? {} : { failureOf: call.key })
   execution.budget.check()
   if (failure !== null) throw blame(failure, [call.key])
   return event.payload === null ? undefined : (execution.codec.decode(event.payload) as { result?: unknown }).result

@@ -2,11 +2,11 @@ import type { RunStatus } from '../model/run.ts'
 import type { Change } from '../store/change.ts'
 import type { Message } from '../store/store.ts'
 
-/** A message that a call of the function waits for: a signal, the end of a child. */
+/** A message that is kept until the function asks for it. */
 export type Letter = Message
 
-/** Kinds of messages that are kept until the function asks for them; the others are requests to the execution itself. */
-const letterKinds: ReadonlySet<string> = new Set(['signal', 'child'])
+/** Word that something else has changed, a child or a question: who waits for it looks there, so the message itself is done with. */
+const nudges: ReadonlySet<string> = new Set(['child', 'answer'])
 
 /**
  * What others sent to a run that is executed here. A message stays in the store's inbox until a change has dealt with it, so
@@ -19,7 +19,8 @@ export class Mailbox {
   /** Messages that the next change takes out of the inbox. */
   #done: number[] = []
   #seen = 0
-  readonly #ignored = new Set<string>()
+  /** How many nudges have come: who looked before the last of them has to look again. */
+  nudgeCount = 0
 
   /** Takes in what is in the inbox. Returns the requests that were not there before. */
   takeIn(messages: readonly Message[]): readonly Message[] {
@@ -28,8 +29,10 @@ export class Mailbox {
     this.#seen = added.at(-1)?.id ?? this.#seen
     const requests: Message[] = []
     for (const message of added) {
-      if (this.#ignored.has(`${message.kind} ${message.name}`)) this.#done.push(message.id)
-      else if (letterKinds.has(message.kind)) this.#letters.push(message)
+      if (nudges.has(message.kind)) {
+        this.nudgeCount++
+        this.#done.push(message.id)
+      } else if (message.kind === 'signal') this.#letters.push(message)
       else {
         this.#requests.set(message.id, message.kind)
         requests.push(message)
@@ -38,16 +41,11 @@ export class Mailbox {
     return requests
   }
 
-  /** The oldest letter of a kind and name. The change that records it has to name it in `reads`. */
-  take(kind: string, name: string): Letter | undefined {
-    const letter = this.#letters.find((one) => one.kind === kind && one.name === name)
+  /** The oldest signal of a name. The change that records it has to name it in `reads`. */
+  takeSignal(name: string): Letter | undefined {
+    const letter = this.#letters.find((one) => one.name === name)
     if (letter !== undefined) this.#letters = this.#letters.filter((one) => one !== letter)
     return letter
-  }
-
-  /** What it would say is known already: when it comes it is put away. */
-  ignore(kind: string, name: string): void {
-    this.#ignored.add(`${kind} ${name}`)
   }
 
   /** Nothing is left to do about pauses that were read: the next change takes them out of the inbox. */

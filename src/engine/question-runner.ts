@@ -11,8 +11,8 @@ import { type Execution, never } from './execution.ts'
 import { resultOf } from './step-runner.ts'
 import { timeLimit } from './time-limit.ts'
 
-/** How often a run in memory looks whether it was answered. */
-const lookAgainMs = 500
+/** How often a run in memory looks whether it was answered, besides being told. */
+const lookAgainMs = 5_000
 
 /** What question_asked says. */
 export interface QuestionData {
@@ -81,6 +81,7 @@ class Question<T> {
     if (schema !== undefined) execution.questions.add(execution.owner, this.#key, schema)
     const fireAt = await timeLimit(execution, this.#call, timeoutMs)
     for (;;) {
+      const { nudgeCount } = execution.mailbox
       const operation = await this.#read()
       if (operation?.status === 'intended') await execution.tryOperation({ kind: 'doubt', key: this.#key })
       else if (operation !== null && !isOpen(operation.status)) {
@@ -90,11 +91,14 @@ class Question<T> {
       } else if (operation !== null && fireAt <= execution.now()) {
         if (await this.#giveUp()) continue
       }
+      // Answered while this looked: it looks again.
+      if (execution.mailbox.nudgeCount !== nudgeCount) continue
+      const lookAgainAt = execution.now() + lookAgainMs
       await execution.park({
-        dueAt: Math.min(fireAt, execution.now() + lookAgainMs),
-        rowDueAt: fireAt,
+        dueAt: Math.min(fireAt, lookAgainAt),
+        rowDueAt: operation === null ? Math.min(fireAt, lookAgainAt) : fireAt,
         reason: 'person',
-        waitKey: this.#key,
+        wakesOnMail: true,
       })
       if (!execution.isOpen) await execution.pass(this.#call)
     }

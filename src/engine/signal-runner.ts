@@ -17,7 +17,7 @@ export async function waitForSignal<T>(execution: Execution, call: Call, name: s
   if (!execution.isOpen) await execution.pass(call)
   const fireAt = await timeLimit(execution, call, options.timeoutMs)
   for (let isMailRead = false; ; ) {
-    const letter = execution.mailbox.take('signal', name)
+    const letter = execution.mailbox.takeSignal(name)
     if (letter !== undefined) {
       const { value: result, ...rest } = (letter.payload === null ? {} : execution.codec.decode(letter.payload)) as { value?: T }
       const data = { ...rest, ...(result !== undefined && { result }), sentAt: letter.at }

@@ -1,4 +1,5 @@
 import { type HoldfastError, workflow } from 'holdfast'
+import { wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
 import { z } from 'zod'
 import { becomes, codeOfRejection, eventTypes, failureOf } from './runs.ts'
@@ -6,7 +7,7 @@ import { onEveryStore } from './stores.ts'
 
 const minute = 60_000
 
-onEveryStore('a question', ({ open, openMortal, advance }) => {
+onEveryStore('a question', ({ open, openMortal, openWrapped, advance }) => {
   const approve = workflow('approve', async (ctx, amount: number) => {
     const answer = await ctx.ask('approve', { question: { text: 'Pay this?', amount }, to: 'finance', schema: z.boolean() })
     return ctx.step('paid', () => answer)
@@ -135,6 +136,28 @@ onEveryStore('a question', ({ open, openMortal, advance }) => {
       expect(await eventTypes(run, 'question')).toEqual(['question_asked', 'question_answered'])
       await hf.close()
     }
+  })
+
+  it('may be one of several at once, to several people, answered in any order, with nobody looking meanwhile', async () => {
+    const board = workflow('board', (ctx) =>
+      Promise.all(['ann', 'bob', 'cleo'].map((name) => ctx.ask<string>(name, { question: 'Agreed?', to: name }))),
+    )
+    let claims = 0
+    const hf = await openWrapped((store) =>
+      wrapStore(store, {
+        after: (act, _, __, answer) => {
+          if (act === 'claim') claims += (answer as readonly unknown[]).length
+        },
+      }),
+    )
+    const run = await hf.start(board)
+    await becomes(run, 'waiting')
+    const before = claims
+    advance(60_000)
+    await new Promise((resolve) => setTimeout(resolve, 300))
+    expect(claims).toBe(before)
+    for (const name of ['cleo', 'ann', 'bob']) await hf.answer(run.id, name, `yes, says ${name}`)
+    expect(await run.result()).toEqual(['yes, says ann', 'yes, says bob', 'yes, says cleo'])
   })
 
   it('that nobody asked is invalid_input; of a run that is not there run_not_found', async () => {
