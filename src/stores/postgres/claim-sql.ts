@@ -22,6 +22,23 @@ const inLane = `r.is_next AND r.wake_at IS NOT NULL AND r.ready > 0 AND r.ready 
   AND r.version = p_versions[v_lane.n] AND r.queue = v_lane.queue AND r.priority = v_lane.priority`
 /** Those of it that are due and that the worker understands, for a joined thread. */
 const isDue = `r.wake_at <= v_now AND (p_state_versions[v_lane.n] IS NULL OR t.state_version <= p_state_versions[v_lane.n])`
+/** Lanes of runs that are ready. */
+const findReadyLanes = `WITH RECURSIVE lane AS (
+    SELECT w.n, x.queue, x.priority, x.ready FROM unnest(p_workflows, p_versions) WITH ORDINALITY AS w(name, version, n)
+      CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.ready FROM holdfast.runs r
+        WHERE r.is_next AND r.wake_at IS NOT NULL AND r.ready > 0 AND r.workflow = w.name AND r.version = w.version
+        ORDER BY r.queue, r.priority, r.ready LIMIT 1) x
+    UNION ALL
+    SELECT l.n, x.queue, x.priority, x.ready FROM lane l
+      CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.ready FROM holdfast.runs r
+        WHERE r.is_next AND r.wake_at IS NOT NULL AND r.ready > 0 AND r.workflow = p_workflows[l.n] AND r.version = p_versions[l.n]
+          AND (r.queue, r.priority, r.ready) > (l.queue, l.priority, l.ready)
+        ORDER BY r.queue, r.priority, r.ready LIMIT 1) x
+  )
+  SELECT array_agg(l.n), array_agg(l.queue), array_agg(l.priority), array_agg(l.ready)
+    INTO r_n, r_queue, r_priority, r_ready FROM lane l
+    WHERE (p_queues IS NULL OR l.queue = ANY (p_queues))
+      AND NOT EXISTS (SELECT FROM holdfast.queues q WHERE q.name = l.queue AND q.is_paused);`
 /** Whether a queue has room for one more run. */
 const hasRoom = (isHeld: string, isNew: string) =>
   `v_takes[v_at] > 0 AND (${isHeld} OR v_places[v_at] > 0) AND (NOT ${isNew} OR v_starts[v_at] > 0)`
@@ -53,7 +70,7 @@ AS $$
 DECLARE
   v_now bigint := ${nowSql};
   v_runs bigint[] := '{}'; v_leases text[]; v_holders text[] := '{}'; v_untils bigint[] := '{}';
-  v_left int := p_limit; v_suspects int := p_suspects; v_size int; v_turns int; v_found record; v_priority bigint;
+  v_left int := p_limit; v_suspects int := p_suspects; v_size int; v_turns int; v_found record; v_priority bigint; v_is_woken boolean := false;
   -- Lanes in order of time, and lanes that are ready.
   v_lane record; t_n int[]; t_queue text[]; t_priority bigint[]; t_suspect boolean[]; t_held boolean[];
   r_n int[]; r_queue text[]; r_priority bigint[]; r_ready int[];
@@ -79,33 +96,7 @@ BEGIN
     WHERE l.wake_at <= v_now AND (p_queues IS NULL OR l.queue = ANY (p_queues))
       AND NOT EXISTS (SELECT FROM holdfast.queues q WHERE q.name = l.queue AND q.is_paused);
 
-  -- What has slept until now gets ready.
-  FOR v_lane IN SELECT * FROM unnest(t_n, t_queue, t_priority, t_suspect, t_held) AS l(n, queue, priority, is_suspect, is_held)
-      WHERE NOT l.is_suspect AND NOT l.is_held LOOP
-    UPDATE holdfast.runs x SET ready = CASE WHEN x.epoch = t.epoch_floor THEN 2 ELSE 1 END
-      FROM (SELECT r.id, r.thread FROM holdfast.runs r
-          WHERE r.is_next AND r.wake_at <= v_now AND r.ready = 0 AND r.workflow = p_workflows[v_lane.n] AND r.version = p_versions[v_lane.n]
-            AND r.queue = v_lane.queue AND r.priority = v_lane.priority AND NOT r.is_suspect AND NOT r.is_held
-          ORDER BY r.wake_at, r.id FOR NO KEY UPDATE OF r SKIP LOCKED) a
-        JOIN holdfast.threads t ON t.id = a.thread WHERE x.id = a.id;
-  END LOOP;
-
-  WITH RECURSIVE lane AS (
-    SELECT w.n, x.queue, x.priority, x.ready FROM unnest(p_workflows, p_versions) WITH ORDINALITY AS w(name, version, n)
-      CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.ready FROM holdfast.runs r
-        WHERE r.is_next AND r.wake_at IS NOT NULL AND r.ready > 0 AND r.workflow = w.name AND r.version = w.version
-        ORDER BY r.queue, r.priority, r.ready LIMIT 1) x
-    UNION ALL
-    SELECT l.n, x.queue, x.priority, x.ready FROM lane l
-      CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.ready FROM holdfast.runs r
-        WHERE r.is_next AND r.wake_at IS NOT NULL AND r.ready > 0 AND r.workflow = p_workflows[l.n] AND r.version = p_versions[l.n]
-          AND (r.queue, r.priority, r.ready) > (l.queue, l.priority, l.ready)
-        ORDER BY r.queue, r.priority, r.ready LIMIT 1) x
-  )
-  SELECT array_agg(l.n), array_agg(l.queue), array_agg(l.priority), array_agg(l.ready)
-    INTO r_n, r_queue, r_priority, r_ready FROM lane l
-    WHERE (p_queues IS NULL OR l.queue = ANY (p_queues))
-      AND NOT EXISTS (SELECT FROM holdfast.queues q WHERE q.name = l.queue AND q.is_paused);
+  ${findReadyLanes}
   IF t_n IS NULL AND r_n IS NULL THEN RETURN; END IF;
 
   -- Once without the lock, so that a full queue costs a look and no more.
@@ -130,6 +121,21 @@ BEGIN
     PERFORM FROM holdfast.queues q WHERE q.name = ANY (v_names) ORDER BY q.name FOR NO KEY UPDATE;
     v_now := ${nowSql};
   END LOOP;
+
+  -- What has slept until now gets ready: after the locks of queues, which are waited for.
+  FOR v_lane IN SELECT * FROM unnest(t_n, t_queue, t_priority, t_suspect, t_held) AS l(n, queue, priority, is_suspect, is_held)
+      WHERE NOT l.is_suspect AND NOT l.is_held LOOP
+    UPDATE holdfast.runs x SET ready = CASE WHEN x.epoch = t.epoch_floor THEN 2 ELSE 1 END
+      FROM (SELECT r.id, r.thread FROM holdfast.runs r
+          WHERE r.is_next AND r.wake_at <= v_now AND r.ready = 0 AND r.workflow = p_workflows[v_lane.n] AND r.version = p_versions[v_lane.n]
+            AND r.queue = v_lane.queue AND r.priority = v_lane.priority AND NOT r.is_suspect AND NOT r.is_held
+          ORDER BY r.wake_at, r.id FOR NO KEY UPDATE OF r SKIP LOCKED) a
+        JOIN holdfast.threads t ON t.id = a.thread WHERE x.id = a.id;
+    v_is_woken := true;
+  END LOOP;
+  IF v_is_woken THEN
+  ${findReadyLanes}
+  END IF;
 
   FOR v_priority IN SELECT DISTINCT x FROM unnest(t_priority || r_priority) x ORDER BY x DESC LOOP
     -- Abandoned runs and suspects.
