@@ -61,13 +61,22 @@ export class CrashHarness {
     )
   }
 
-  /** The store fails once at each of its writes: nothing was written, or all was and nobody knows. The process lives on. */
-  failOnce(strike: 'outcome_unknown' | 'store_unavailable', onScene?: () => void): Promise<CrashResult> {
+  /**
+   * The store fails once at each of its writes, or at every n-th by turns: nothing was written, or all was and nobody knows. The
+   * process lives on.
+   */
+  failOnce(
+    strike: 'outcome_unknown' | 'store_unavailable',
+    { every = 1, seed = 0, onScene }: { every?: number; seed?: number; onScene?: () => void } = {},
+  ): Promise<CrashResult> {
     // A claim whose answer is lost is taken up again when its lease is over: that is another test.
     const isRight = (fault: Fault) =>
       fault.at === 'act' && fault.act !== 'claim' && (strike === 'outcome_unknown' || fault.when === 'before')
     return this.#playAll(
-      this.boundaries.filter(isRight).map((fault) => ({ runs: this.#runs, strike, nextFault: () => fault })),
+      this.boundaries
+        .filter(isRight)
+        .filter((_, index) => index % every === seed % every)
+        .map((fault) => ({ runs: this.#runs, strike, nextFault: () => fault })),
       onScene,
     )
   }
