@@ -260,7 +260,7 @@ describe('redis', () => {
     await store.close()
   })
 
-  it('cuts a batch of enormous values, and answers for all of it', async () => {
+  it('cuts a batch of enormous values, and answers for all of it', { timeout: 120_000 }, async () => {
     const store = await openStore({ url: cluster.url, durability: 'relaxed' })
     const claim = await createAndClaim(store, 'r')
     const payload = `"${'x'.repeat(18_000_000)}"`
