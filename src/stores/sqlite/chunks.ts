@@ -31,7 +31,7 @@ export function prepareChunks(db: Database) {
 
 export type Chunks = ReturnType<typeof prepareChunks>
 
-interface RunNumber {
+export interface RunNumber {
   readonly id: number
   readonly owner: string
   readonly run_id: string
