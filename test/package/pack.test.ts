@@ -15,7 +15,7 @@ let tarball: string
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'holdfast-pack-'))
   tarball = await buildAndPack(join(folder, 'package'))
-}, 60_000)
+}, 180_000)
 
 afterAll(() => rm(folder, { recursive: true, force: true }))
 
@@ -61,7 +61,7 @@ test("README's first snippet compiles strictly and runs in an empty project that
   await run('npm', ['install', tarball, ...tools, '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'], project)
   await run(join(project, 'node_modules/.bin/tsc'), [], project)
   await run(process.execPath, ['out/snippet.js'], project)
-}, 60_000)
+}, 180_000)
 
 async function buildAndPack(target: string): Promise<string> {
   await mkdir(target)
