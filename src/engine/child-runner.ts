@@ -31,7 +31,7 @@ interface ChildData {
 }
 
 export interface ChildOptions extends CallOptions {
-  readonly isDetached?: boolean
+  readonly detached?: boolean
   /** For a bare name: which version is meant. Default: the highest registered here, else 1. */
   readonly version?: number
   /** The tick of a schedule. Its input was checked when the schedule was set. */
@@ -60,7 +60,7 @@ export async function callChild(
       : await validate(workflow.options.input, input, `The input of workflow "${workflow.name}"`)
   if (call.history?.outcome !== undefined) {
     const outcome = await execution.recorded(call)
-    if (options.isDetached !== true) return resultOf(execution, call, outcome)
+    if (options.detached !== true) return resultOf(execution, call, outcome)
     const { runId: id, threadId } = execution.codec.decode(outcome.payload as Payload) as ChildData
     return { id, threadId }
   }
@@ -70,7 +70,7 @@ export async function callChild(
   if (!execution.isOpen) await execution.pass(call)
   const child =
     begun === undefined ? await start(execution, call, workflow, checked, options) : (begun.data as unknown as ChildData)
-  if (options.isDetached === true) return { id: child.runId, threadId: child.threadId }
+  if (options.detached === true) return { id: child.runId, threadId: child.threadId }
   if (begun === undefined) execution.dependants.child(call.key, child.runId, Number.MAX_SAFE_INTEGER)
   return awaitChild(execution, call, child)
 }
@@ -98,7 +98,7 @@ async function start(
   const { owner, runId } = execution
   const id = options.id === undefined ? execution.calls.defaultKey(call) : checkId('run id', options.id)
   const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
-  const isDetached = options.isDetached === true
+  const isDetached = options.detached === true
   if (execution.account.isLimited) await execution.budget.admit(call)
   else execution.account.countStep()
   const { scheduledAt } = options

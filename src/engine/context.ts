@@ -47,24 +47,24 @@ export interface Context<State = Record<string, unknown>> {
   call<Input, Output, ChildState>(
     workflow: Workflow<Input, Output, ChildState>,
     input: Input,
-    options?: CallOptions & { readonly isDetached?: false },
+    options?: CallOptions & { readonly detached?: false },
   ): Promise<Output>
   /** Starts it and does not wait: it lives on its own. */
   call<Input, Output, ChildState>(
     workflow: Workflow<Input, Output, ChildState>,
     input: Input,
-    options: CallOptions & { readonly isDetached: true },
+    options: CallOptions & { readonly detached: true },
   ): Promise<{ readonly id: string; readonly threadId: string }>
   /** By name: a workflow that only other processes need to have. */
   call<Output = unknown>(
     workflow: string,
     input?: unknown,
-    options?: CallOptions & { readonly isDetached?: false; readonly version?: number },
+    options?: CallOptions & { readonly detached?: false; readonly version?: number },
   ): Promise<Output>
   call(
     workflow: string,
     input: unknown,
-    options: CallOptions & { readonly isDetached: true; readonly version?: number },
+    options: CallOptions & { readonly detached: true; readonly version?: number },
   ): Promise<{ readonly id: string; readonly threadId: string }>
   /** Books what a model or a paid service took on the run's account. Past its budget the run pauses at the next safe point. */
   usage(usage: Usage): void

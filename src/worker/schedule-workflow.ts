@@ -43,7 +43,7 @@ async function nextChange(ctx: Context, wakeAt: number | null): Promise<Schedule
 
 async function startRun(ctx: Context, { name, settings }: Schedule, tick: number): Promise<void> {
   const { workflow, version, queue, priority, input } = settings
-  const options = { id: tickRunId(name, tick), isDetached: true, scheduledAt: tick, version, queue, priority } as const
+  const options = { id: tickRunId(name, tick), detached: true, scheduledAt: tick, version, queue, priority } as const
   try {
     await ctx.call(workflow, input, options)
   } catch (error) {

@@ -207,7 +207,7 @@ onEveryStore('a child', ({ open, openMortal, advance }) => {
 
   it('can be called by name, in a process that does not have it', async () => {
     const parent = workflow('parent', async (ctx, n: number) => {
-      const { id } = await ctx.call('double', n, { isDetached: true, version: 1, queue: 'far', priority: 2 })
+      const { id } = await ctx.call('double', n, { detached: true, version: 1, queue: 'far', priority: 2 })
       return [id, await ctx.call<number>('double', n, { queue: 'far' })]
     })
     const hf = await open({ workflows: [parent] })
@@ -277,7 +277,7 @@ onEveryStore('a child', ({ open, openMortal, advance }) => {
   it('is cancelled with its parent; a detached one lives on', async () => {
     const child = workflow('child', (ctx) => ctx.waitFor('go'))
     const parent = workflow('parent', async (ctx) => {
-      const { id } = await ctx.call(child, undefined, { isDetached: true })
+      const { id } = await ctx.call(child, undefined, { detached: true })
       await ctx.step('note', () => id)
       await ctx.call(child, undefined)
     })
