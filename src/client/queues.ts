@@ -51,6 +51,11 @@ export class Queues {
     return queue ?? { name, ...defaultSettings, counts: noCounts }
   }
 
+  /** Its unfinished runs by status, over all owners. */
+  async count(name: string): Promise<QueueCounts> {
+    return (await this.get(name)).counts
+  }
+
   /** Every queue that has settings or unfinished runs, by name, that of Holdfast's own runs aside. Counts are over all owners. */
   async list(): Promise<readonly Queue[]> {
     return (await this.#core.store.listQueues({})).filter(({ name }) => name !== internalQueue)

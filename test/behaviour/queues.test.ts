@@ -95,7 +95,7 @@ onEveryStore('queues', ({ open, advance }) => {
     for (const expected of [2, 4]) {
       await vi.waitFor(async () => expect(await finished()).toBe(expected))
       await hf.run(quick, 0)
-      expect((await hf.queues.get('mails')).counts.pending).toBe(5 - expected)
+      expect((await hf.queues.count('mails')).pending).toBe(5 - expected)
       advance(61_000)
     }
     await Promise.all(runs.map((run) => run.result()))
