@@ -6,7 +6,7 @@ import { killAtSystemCalls } from './syscalls.ts'
 // Real processes, real SIGKILLs, real stores. What must hold is in rules.ts; npm run torture does the same for longer.
 
 const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
-const limitMs = 240_000
+const limitMs = 480_000
 
 onEveryDurableStore((on) => {
   let harness: CrashHarness
@@ -33,7 +33,7 @@ onEveryDurableStore((on) => {
     expect(kills).toBeGreaterThan(waiting.boundaries.length * 0.8)
   })
 
-  test('what others are told of a run survives a kill before and after every write: nothing is lost, nothing has two ids', {
+  test('what others are told and hear of a run survives a kill before and after every write: nothing is lost or doubled, nothing has two ids', {
     timeout: limitMs,
   }, async () => {
     const telling = await CrashHarness.prepare(on.stage, { cast: 'herald' })

@@ -5,8 +5,12 @@ import type { Holdfast } from 'holdfast'
  * happened and does what is missing, so that it can be killed and begin again at any point.
  */
 export async function serveEnvoy(hf: Holdfast, runId: string): Promise<void> {
+  // One read while there is nothing to do: it is asked for again and again.
+  const { items } = await hf.runs.list({ status: ['waiting', 'paused'] })
+  const found = items.find(({ id }) => id === runId)
+  if (found === undefined) return
+  const { status, reason } = found
   const run = await hf.runs.get(runId)
-  const { status, reason } = await run.info()
   const types = (await run.events()).map(({ type }) => type)
   const isRolledBack = types.includes('run_rolled_back')
   if (status === 'paused' && isRolledBack) await run.resume()

@@ -7,7 +7,7 @@ import { type Fault, isFaultAt } from './fault.ts'
 import { Journal } from './journal.ts'
 import { ProviderClient } from './provider.ts'
 import { openStoreAt, type StoreAddress } from './store-address.ts'
-import { workflowsOf } from './workflows.ts'
+import { speech, workflowsOf } from './workflows.ts'
 import { World } from './world.ts'
 
 /** One life of a process in a scene. */
@@ -47,6 +47,8 @@ export interface Report {
   readonly acts: Record<string, number>
   readonly outputs: Record<string, unknown>
   readonly states: Record<string, unknown>
+  /** What there is to hear of each herald, without what is void. */
+  readonly heard: Record<string, unknown>
   readonly tookMs: number
 }
 
@@ -100,9 +102,11 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
       isOver = true
     })
   const envoys = life.runs.filter(({ workflow }) => workflow === 'envoy' || workflow === 'herald')
+  // Those who wait for others have no effects.
+  const hasDecisions = life.decides !== false && envoys.length < life.runs.length
   const [results] = await Promise.all([
     ends,
-    life.decides === false ? undefined : decideUnsureEffects(),
+    hasDecisions ? decideUnsureEffects() : undefined,
     ...envoys.map(({ id }) => serve(id)),
   ])
 
@@ -112,10 +116,12 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
   const states: Record<string, unknown> = {}
   if (results !== undefined)
     for (const { threadId } of life.runs) states[threadId] = await patiently(() => hf.thread(threadId).state())
+  const heard: Record<string, unknown> = {}
+  for (const { id, workflow } of life.runs) if (workflow === 'herald') heard[id] = await patiently(() => listenTo(id))
   await hf.close()
   await inner.close()
   journal.close()
-  return { acts, outputs, states, tookMs: Math.round(performance.now() - startedAt) }
+  return { acts, outputs, states, heard, tookMs: Math.round(performance.now() - startedAt) }
 
   /** Ends, stops or blocks this process, or fails the call, now; once. */
   function strike(written: readonly string[] = []): void {
@@ -136,6 +142,12 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
   /** The provider hears of the runs. */
   async function tell(message: Notification): Promise<void> {
     await world.send({ name: 'tell', key: message.id, body: message, dedupes: true })
+  }
+
+  async function listenTo(id: string): Promise<unknown[]> {
+    const heard: unknown[] = []
+    for await (const { chunk, isAborted } of (await hf.runs.get(id)).stream(speech.name)) if (!isAborted) heard.push(chunk)
+    return heard
   }
 
   async function untilTold(): Promise<void> {

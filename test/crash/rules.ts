@@ -4,7 +4,7 @@ import { isTerminal } from '../../src/model/run.ts'
 import { describeFault } from './fault.ts'
 import type { PlayedLife, PlayedScene } from './stage.ts'
 import type { DumpedRecord, StoreDump } from './store-dump.ts'
-import type { Diary, EverythingOutput } from './workflows.ts'
+import { type Diary, type EverythingOutput, speech } from './workflows.ts'
 
 /** The classes of the effects in the workflows, by name. */
 const classOf: Readonly<Record<string, 'idempotent' | 'check' | 'neither'>> = {
@@ -35,6 +35,7 @@ export function brokenAnywhere(scene: PlayedScene): string[] {
     ...brokenBodies(scene),
     ...brokenRecoveries(scene),
     ...brokenEffects(scene),
+    ...brokenSpeeches(scene),
   ]
 }
 
@@ -204,6 +205,29 @@ function brokenEffects({ account, lives, journal }: PlayedScene): string[] {
   return broken
 }
 
+/** What is valid of a stream is a beginning of what was to be said, in order and once; all of it where a result was recorded. */
+function brokenSpeeches({ lives }: PlayedScene): string[] {
+  return lives.flatMap(({ dump, number }) =>
+    dump.speeches.flatMap(({ runId, records }) => {
+      const broken: string[] = []
+      const { results } = settledIn(dump)
+      const hasEnded = recordsOf(dump, runId).some(({ type }) => type === 'run_completed')
+      for (const part of Map.groupBy(records, ({ step, attempt }) => `${step} attempt ${attempt}`).values()) {
+        const [step, attempt] = [part[0]?.step ?? null, part[0]?.attempt]
+        const valid = part.slice(part.findLastIndex(({ chunks }) => chunks === null) + 1).flatMap(({ chunks }) => chunks ?? [])
+        const meant: readonly unknown[] = step === null ? speech.ofFunction : speech.ofStep
+        const isRecorded = step === null ? hasEnded : attempt === 2 && results.has(callOf({ run: runId, tape: 1, path: step }))
+        const expected = isRecorded ? meant : meant.slice(0, valid.length)
+        if (!isDeepStrictEqual(valid, expected))
+          broken.push(`after life ${number} ${step ?? 'the function'} of ${runId} has said ${valid}, should have ${expected}`)
+        if (hasEnded && attempt === 1 && valid.length > 0)
+          broken.push(`the attempt of ${runId} that failed has said ${valid}, which is not void`)
+      }
+      return broken
+    }),
+  )
+}
+
 function brokenAtTheEnd(scene: PlayedScene, undisturbed: PlayedScene): string[] {
   const [last, model] = [scene.lives.at(-1), undisturbed.lives.at(-1)]
   if (last?.report == null || model?.report == null) return []
@@ -221,6 +245,8 @@ function brokenAtTheEnd(scene: PlayedScene, undisturbed: PlayedScene): string[] 
     const [found = 0, expected = 0] = [results.get(key), expectedResults.get(key)]
     if (found !== expected) broken.push(`${key} is in the log ${found} times, should be ${expected}`)
   }
+  if (!isDeepStrictEqual(last.report.heard, model.report.heard))
+    broken.push(`${JSON.stringify(last.report.heard)} was heard, should be ${JSON.stringify(model.report.heard)}`)
   const [told, expectedTold] = [scene, undisturbed].map(kindsTold)
   if (!isDeepStrictEqual(told, expectedTold)) broken.push(`others heard of ${told}, should have of ${expectedTold}`)
   const recoveryMs = scene.lives.length > 1 ? last.report.tookMs : 0
@@ -265,7 +291,14 @@ function brokenOrder({ runs, account }: PlayedScene, { report, dump }: PlayedLif
 
 /** What every run leaves in the log exactly once. Starts, intents and recoveries may be there more often. */
 function resultsOf(dump: StoreDump): Map<string, number> {
-  const repeatable = new Set(['run_recovered', 'step_started', 'effect_intended', 'effect_unsure', 'effect_resolved'])
+  const repeatable = new Set([
+    'run_recovered',
+    'step_started',
+    'stream_opened',
+    'effect_intended',
+    'effect_unsure',
+    'effect_resolved',
+  ])
   const results = dump.threads
     .flatMap(({ log }) => log)
     .filter(({ type, data }) => !repeatable.has(type) && data['counts'] !== false)

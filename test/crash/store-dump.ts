@@ -2,14 +2,21 @@ import { createCodec } from '../../src/model/codec.ts'
 import type { LogRecord } from '../../src/model/event.ts'
 import type { Operation } from '../../src/model/operation.ts'
 import type { Run } from '../../src/model/run.ts'
+import type { ChunkRecord } from '../../src/model/stream.ts'
 import type { Snapshot, Store, Thread } from '../../src/store/store.ts'
-import { listAllRuns, listAllThreads } from '../../src/testing/store-contents.ts'
+import { listAllRuns, listAllThreads, readAllChunks } from '../../src/testing/store-contents.ts'
+import { speech } from './workflows.ts'
 
 /** A record of the log, with its data decoded and the tape it belongs to. */
 export interface DumpedRecord extends LogRecord {
   readonly data: Readonly<Record<string, unknown>>
   /** Which continuation of its run wrote it, from 1; 0 before the first. */
   readonly tape: number
+}
+
+/** Chunks of a stream, decoded; null: a mark that what this writer wrote before is void. */
+export interface DumpedChunks extends ChunkRecord {
+  readonly chunks: readonly unknown[] | null
 }
 
 /** Everything in a store at one moment. All checksums were verified while reading it. */
@@ -21,13 +28,15 @@ export interface StoreDump {
     readonly snapshot: Snapshot | null
   }[]
   readonly operations: readonly Operation[]
+  /** The streams of heralds. */
+  readonly speeches: readonly { readonly runId: string; readonly records: readonly DumpedChunks[] }[]
   /** The user's own table, where there is one. */
   readonly orders: readonly { readonly run: string; readonly round: number }[]
 }
 
 const codec = createCodec()
 
-export const emptyDump: StoreDump = { runs: [], threads: [], operations: [], orders: [] }
+export const emptyDump: StoreDump = { runs: [], threads: [], operations: [], speeches: [], orders: [] }
 
 /** Everything that a store shows of the owner of the crash tests. */
 export async function readStore(store: Store): Promise<Omit<StoreDump, 'orders'>> {
@@ -45,7 +54,19 @@ export async function readStore(store: Store): Promise<Omit<StoreDump, 'orders'>
   const keys = new Set(intents.map(({ data }) => data['key'] as string))
   const found = await Promise.all([...keys].map((key) => store.readOperation({ owner, key })))
   const operations = found.filter((operation) => operation !== null)
-  return { runs, threads, operations }
+  const heralds = runs.filter(({ workflow }) => workflow === 'herald')
+  const speeches = await Promise.all(
+    heralds.map(async ({ id: runId }) => ({ runId, records: await readSpeech(store, owner, runId) })),
+  )
+  return { runs, threads, operations, speeches }
+}
+
+async function readSpeech(store: Store, owner: string, runId: string): Promise<DumpedChunks[]> {
+  const records = await readAllChunks(store, { owner, runId, stream: speech.name })
+  return records.map((record) => ({
+    ...record,
+    chunks: record.payload === null ? null : (codec.decode(record.payload) as unknown[]),
+  }))
 }
 
 function annotate(log: readonly LogRecord[]): DumpedRecord[] {

@@ -438,11 +438,26 @@ function envoyWorkflows({ on }: Tools): AnyWorkflow[] {
   return [clerk, envoy]
 }
 
-/** Others hear of it twice: when it asks, and when it is over. */
+/** What a herald says aloud, by who says it: the function itself, and its step. */
+export const speech = { name: 'speech', ofFunction: ['hear', 'heard'], ofStep: ['the', 'king', 'is', 'well'] } as const
+
+/** Others hear of it twice: when it asks, and when it is over. Who listens hears its speech. */
 function herald({ on }: Tools): AnyWorkflow {
   return workflow<undefined, unknown, Diary>({ name: 'herald', state: diary }, async (ctx) => {
-    const word = await on(ctx).step('write', () => 'hear')
-    return { word, name: await ctx.ask('name', { question: 'Who speaks?' }) }
+    const [first, last] = speech.ofFunction
+    await ctx.stream(speech.name).write(first)
+    const speak = async (handle: StepHandle<Diary>) => {
+      for (const [index, word] of speech.ofStep.entries()) {
+        await handle.stream(speech.name).write(word)
+        // Longer than chunks are gathered: some are there before the result, or before the failure.
+        if (index === 1) await wait(60)
+        if (index === 2 && handle.attempt === 1) throw new Error('lost for words')
+      }
+      return speech.ofStep.length
+    }
+    const words = await on(ctx).step('speak', speak, { retry: { attempts: 3, minMs: 1, maxMs: 2 } })
+    await ctx.stream(speech.name).write(last)
+    return { words, name: await ctx.ask('name', { question: 'Who speaks?' }) }
   })
 }
 
