@@ -67,6 +67,27 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
     return queries.map((query, at) => () => readRecords([found.get(at + 1) ?? []].filter(hasColumns), query, 1))
   })
 
+  /** Tapes of runs that were claimed together. A long one, which would hold its neighbours up, is null: it is read by itself. */
+  const tapes = new Gathering<TapeQuery, (() => LogRecord[]) | null>(async (queries) => {
+    const rows = await read(tapesSql, [
+      textArray(queries.map(({ owner }) => owner)),
+      textArray(queries.map(({ threadId }) => threadId)),
+      textArray(queries.map(({ runId }) => runId)),
+      bigintArray(queries.map(({ afterSeq }) => position(afterSeq ?? 0))),
+    ])
+    const found = Map.groupBy(rows, ([n]) => Number(n))
+    return queries.map((query, at) => {
+      const own = found.get(at + 1) ?? []
+      if (own.length > longTape) return null
+      return () =>
+        readRecords(
+          own.map((row) => row.slice(1)),
+          query,
+          Number.POSITIVE_INFINITY,
+        )
+    })
+  }, 50)
+
   return {
     async now(offset: number): Promise<number> {
       const [row] = await read('SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1::bigint', [offset])
@@ -103,6 +124,8 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
       const limit = query.limit === undefined ? null : atLeastZero(query.limit)
       if (limit === 0) return []
       if (isSingle(query)) return (await singles.read(query))()
+      const tape = isTape(query) ? await tapes.read(query) : null
+      if (tape !== null) return tape()
       const { owner, threadId, runId, types } = query
       const rows = await read(logSql(query), [
         ...[owner, threadId, position(query.afterSeq ?? 0), query.toSeq === undefined ? null : position(query.toSeq)],
@@ -192,6 +215,31 @@ const singlesSql = `
       FROM holdfast.threads t WHERE t.owner = a.owner AND t.thread_id = a.thread LIMIT 1) t
     LEFT JOIN LATERAL (SELECT * FROM holdfast.log l WHERE l.thread = t.id AND l.seq BETWEEN t.first AND t.last LIMIT 1) l ON true
     LEFT JOIN LATERAL (SELECT r.run_id FROM holdfast.runs r WHERE r.id = l.run LIMIT 1) r ON true`
+
+/** Records of a tape that is read together with others at most. */
+const longTape = 200
+
+const tapesSql = `
+  SELECT a.n, t.first, t.last, l.n, r.run_id, ${selectRecordColumns}
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS a(owner, thread, run, after, n)
+    CROSS JOIN LATERAL (
+      SELECT t.id, greatest(a.after, t.base_seq) + 1 AS first, CASE WHEN t.deleted_at IS NULL THEN t.head_seq ELSE 0 END AS last,
+        (SELECT r.id FROM holdfast.runs r WHERE r.owner = a.owner AND r.run_id = a.run) AS run
+      FROM holdfast.threads t WHERE t.owner = a.owner AND t.thread_id = a.thread LIMIT 1) t
+    LEFT JOIN LATERAL (
+      SELECT * FROM (SELECT *, row_number() OVER (ORDER BY l.seq) AS n FROM holdfast.log l WHERE l.thread = t.id AND l.seq BETWEEN t.first AND t.last) l
+      WHERE l.run = t.run OR l.patch IS NOT NULL OR l.patch_bytes IS NOT NULL OR l.seq = t.last ORDER BY l.seq LIMIT ${longTape + 1}) l ON true
+    LEFT JOIN LATERAL (SELECT r.run_id FROM holdfast.runs r WHERE r.id = l.run LIMIT 1) r ON true
+  ORDER BY a.n, l.seq`
+
+type TapeQuery = LogQuery & { readonly runId: string }
+
+/** Asks for what a run has done, with the edits of others, up to the end. */
+function isTape(query: LogQuery): query is TapeQuery {
+  const { runId, withEdits, toSeq, limit, types, patchesOnly, bare } = query
+  if (runId === undefined || withEdits !== true || toSeq !== undefined || limit !== undefined) return false
+  return types === undefined && patchesOnly !== true && bare !== true
+}
 
 type SingleQuery = LogQuery & { readonly toSeq: number }
 

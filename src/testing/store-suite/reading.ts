@@ -65,6 +65,29 @@ export function testReading(test: StoreTest): void {
     })
   }
 
+  test('what many runs have done can be asked for at once, of short and of long ones: each gets its own, whole and in order', async (scene) => {
+    await history(scene)
+    const sizes = Object.entries({ short: 3, long: 450, empty: 0 })
+    for (const [id, size] of sizes) {
+      const claim = await scene.createAndClaim({ id })
+      const events = Array.from({ length: size }, (_, index) => stepCompleted(`${id} ${index}`, String(index)))
+      if (size > 0) await scene.write(claim, { events })
+    }
+    const tapeOf = (threadId: string, runId: string, afterSeq: number) =>
+      scene.store.readLog({ owner: '', threadId, runId, afterSeq, withEdits: true })
+    const [edits, nobody, nowhere, ...tapes] = await Promise.all([
+      tapeOf('t', 'b', 5),
+      tapeOf('t', 'c', 6),
+      tapeOf('nothing', 'short', 0),
+      ...sizes.map(([id]) => tapeOf(id, id, 1)),
+    ])
+    expect(edits?.map(({ seq }) => seq)).toEqual([6, 7, 8])
+    expect(nobody?.map(({ seq }) => seq)).toEqual([8])
+    expect(nowhere).toEqual([])
+    for (const [index, [id, size]] of sizes.entries())
+      expect(tapes[index]?.map(({ step }) => step)).toEqual(Array.from({ length: size }, (_, n) => `${id} ${n}`))
+  })
+
   test('a record comes back with all its fields', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'r' })
     const full = event('step_failed', {
