@@ -19,6 +19,8 @@ import type { AnyWorkflow } from './workflow.ts'
 const lookAgainMs = 600_000
 /** A run that was there before, and does not know of this one, is looked at more often. */
 const lookAtOthersMs = 5_000
+/** After an outage of the store. */
+const askAgainMs = 1_000
 
 /** What child_started says. */
 interface ChildData {
@@ -112,7 +114,8 @@ async function start(
     priority: options.priority ?? workflow.options.priority ?? 0,
     ...{ due: { inMs: 0 }, ifBusy: 'queue', at: execution.now() },
   })
-  const known = options.id === undefined ? null : await execution.store.readRun({ owner, runId: id })
+  const known =
+    options.id === undefined ? null : await patiently(execution, call, () => execution.store.readRun({ owner, runId: id }))
   if (known !== null && known.fingerprint !== run.fingerprint) return failStart(execution, call, known)
   const data = {
     ...{ runId: id, threadId, workflow: workflow.name },
@@ -139,10 +142,9 @@ async function awaitChild(execution: Execution, call: Call, child: ChildData): P
   let isReopened = call.history?.wasReopened === true
   for (;;) {
     const { nudgeCount } = execution.mailbox
-    const run = await read(execution, key)
-    if (run === 'unknown') await pause(execution, call, 1_000)
-    else if (run !== null && run.status === 'failed' && isReopened) {
-      await execution.steering.retry(key)
+    const run = await patiently(execution, call, () => execution.store.readRun(key))
+    if (run !== null && run.status === 'failed' && isReopened) {
+      await patiently(execution, call, () => execution.steering.retry(key))
       isReopened = false
     } else if (run === null || isTerminal(run.status)) {
       execution.dependants.settled(call.key)
@@ -158,17 +160,25 @@ async function pause(execution: Execution, call: Call, ms: number): Promise<void
   if (!execution.isOpen) await execution.pass(call)
 }
 
-async function read(execution: Execution, key: { owner: string; runId: string }): Promise<Run | null | 'unknown'> {
-  const reading = execution.store.readRun(key).catch((error: unknown) => {
-    if (!isOutage(error)) throw error
-    return 'unknown' as const
-  })
-  return execution.working(reading)
+/** A store out of reach is waited for: it is no failure of the call. */
+async function patiently<Answer>(execution: Execution, call: Call, ask: () => Promise<Answer>): Promise<Answer> {
+  for (;;) {
+    const asking = ask().then(
+      (answer) => ({ answer }),
+      (error: unknown) => {
+        if (!isOutage(error)) throw error
+        return null
+      },
+    )
+    const answered = await execution.working(asking)
+    if (answered !== null) return answered.answer
+    await pause(execution, call, askAgainMs)
+  }
 }
 
 /** Writes how the child ended: its output is the result of the call, its failure the failure. */
 async function record(execution: Execution, call: Call, child: ChildData, run: Run | null): Promise<unknown> {
-  const { output, error, usage } = run === null ? {} : await execution.working(readEnd(execution, run))
+  const { output, error, usage } = run === null ? {} : await patiently(execution, call, () => readEnd(execution, run))
   const failure = run?.status === 'completed' ? null : failureOf(child, run, error)
   const data = {
     runId: child.runId,

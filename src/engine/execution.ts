@@ -36,6 +36,8 @@ import { Undos } from './undos.ts'
 import { longWaitMs, type Wait, Waits } from './waits.ts'
 import type { AnyWorkflow, Registry } from './workflow.ts'
 
+/** When a run that could not be stopped is tried again. */
+const stopAgainMs = 1_000
 /** How long a cancelled function may take to come to its end. */
 const cancelGraceMs = 5_000
 /** How far the store's clock may be ahead before this execution follows it. */
@@ -816,7 +818,7 @@ export class Execution {
   #considerStopping(): void {
     if (this.#busy > 0 || this.#waits.size === 0 || this.#hasEnded) return
     // What the last result set off runs first; only then is it known that nothing is at work.
-    setImmediate(() => setImmediate(() => void this.#stopIfIdle()))
+    setImmediate(() => setImmediate(() => void this.#stopIfIdle().catch((error: unknown) => this.#couldNotStop(error))))
   }
 
   async #stopIfIdle(): Promise<void> {
@@ -841,6 +843,12 @@ export class Execution {
     // A run waits for one operation as a row; for several it looks again now and then.
     if (wait.waitKeys.length > 1) run.due = { inMs: longWaitMs }
     await this.#endWith([], run, { kind: 'waiting' })
+  }
+
+  /** What a rollback has to read or to end was out of reach: the next holder is told to roll back, too. */
+  async #couldNotStop(error: unknown): Promise<void> {
+    this.log.error('a run could not be stopped; it is handed back', { runId: this.runId, error })
+    await this.handBack(stopAgainMs, { isCounted: !isOutage(error) })
   }
 
   #requestStop(stop: Stop): void {

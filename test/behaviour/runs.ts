@@ -1,4 +1,4 @@
-import type { EventType, RunHandle, RunStatus } from 'holdfast'
+import { type EventType, HoldfastError, type RunHandle, type RunStatus } from 'holdfast'
 import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { vi } from 'vitest'
 import type { Store } from '../../src/store/store.ts'
@@ -44,6 +44,20 @@ export async function failureOf(run: RunHandle): Promise<Error & { code?: string
     },
     (error: Error) => (error.cause ?? error) as Error & { code?: string },
   )
+}
+
+/** For `openWrapped`: the store is out of reach for calls of an act, the first `times` that are meant. */
+export function failing(
+  act: StoreAct,
+  { times, isMeant = () => true }: { times: number; isMeant?: (query: Record<string, unknown>) => boolean },
+): (store: Store) => Store {
+  let left = times
+  const before = (name: StoreAct, _nth: number, [query]: readonly unknown[]) => {
+    if (name !== act || left === 0 || !isMeant(query as Record<string, unknown>)) return
+    left--
+    throw new HoldfastError('store_unavailable', 'The store is out of reach for a moment.')
+  }
+  return (store) => wrapStore(store, { before })
 }
 
 /** For `openWrapped`: tells when an act of the client has been done. */

@@ -1,6 +1,6 @@
 import { NotHappened, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
-import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
+import { becomes, codeOfRejection, eventTypes, failing, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 /** A trip of two steps and an effect, each of which can be taken back. */
@@ -152,7 +152,7 @@ onEveryStore('a run that fails with undoOnFailure', ({ open }) => {
   })
 })
 
-onEveryStore('a rollback', ({ open, openMortal, advance }) => {
+onEveryStore('a rollback', ({ open, openMortal, openWrapped, advance }) => {
   it('undoes what came after the checkpoint, brings the state back and leaves the run paused there', async () => {
     const journal: string[] = []
     const hf = await open()
@@ -171,6 +171,17 @@ onEveryStore('a rollback', ({ open, openMortal, advance }) => {
     expect(await hf.thread(run.threadId).state()).toEqual({ stage: 'booked' })
     await hf.signal(run.id, 'go')
     expect(await run.result()).toBe(7)
+  })
+
+  it('that can’t read the state for a moment is carried out all the same, and undoes nothing twice', async () => {
+    const journal: string[] = []
+    const hf = await openWrapped(failing('readSnapshot', { times: 2 }))
+    const run = await hf.start(trip(journal))
+    await becomes(run, 'waiting')
+    await run.rollback('after-flight')
+    expect(await run.info()).toMatchObject({ status: 'paused', reason: 'asked' })
+    expect(journal.slice(3)).toEqual(['undo car', 'undo hotel 7'])
+    expect(await hf.thread(run.threadId).state()).toEqual({ stage: 'begun' })
   })
 
   it('of a run that failed or completed takes it up again from the checkpoint', async () => {

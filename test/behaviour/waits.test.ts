@@ -2,7 +2,7 @@ import { workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import type { RenewRequest, Store } from '../../src/store/store.ts'
-import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
+import { becomes, codeOfRejection, eventTypes, failing, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 const day = 86_400_000
@@ -191,7 +191,7 @@ onEveryStore('a sleep', ({ open, advance }) => {
   })
 })
 
-onEveryStore('a child', ({ open, openMortal, advance }) => {
+onEveryStore('a child', ({ open, openMortal, openWrapped, advance }) => {
   const double = workflow('double', (ctx, n: number) => ctx.step('double', () => n * 2))
 
   it('runs on a thread of its own, and its output is the result of the call', async () => {
@@ -245,6 +245,13 @@ onEveryStore('a child', ({ open, openMortal, advance }) => {
     isDown = false
     await run.retry()
     expect(await run.result()).toBe('up')
+  })
+
+  it('whose end is out of reach for a moment is asked for again: its parent does not fail', async () => {
+    const parent = workflow('parent', (ctx) => ctx.call(double, 21))
+    const isMeant = ({ threadId }: Record<string, unknown>) => threadId === 'p/double#1'
+    const hf = await openWrapped(failing('readLog', { times: 2, isMeant }), { workflows: [double] })
+    expect(await hf.run(parent, undefined, { id: 'p' })).toBe(42)
   })
 
   it('is started once and ends once although its parent’s worker dies at every boundary', async () => {
