@@ -2,9 +2,10 @@ import type { Holdfast } from 'holdfast'
 
 /**
  * What an envoy waits for: sends its signals, answers its question, rolls it back once and lets it go on. Looks at what has
- * happened and does what is missing, so that it can be killed and begin again at any point.
+ * happened and does what is missing, so that it can be killed and begin again at any point. What was accepted once is not given
+ * again: should it get lost, the envoy waits for ever.
  */
-export async function serveEnvoy(hf: Holdfast, runId: string): Promise<void> {
+export async function serveEnvoy(hf: Holdfast, runId: string, given: Given): Promise<void> {
   // One read while there is nothing to do: it is asked for again and again.
   const { items } = await hf.runs.list({ status: ['waiting', 'paused'] })
   const found = items.find(({ id }) => id === runId)
@@ -15,11 +16,22 @@ export async function serveEnvoy(hf: Holdfast, runId: string): Promise<void> {
   const isRolledBack = types.includes('run_rolled_back')
   if (status === 'paused' && isRolledBack) await run.resume()
   if (status !== 'waiting') return
-  if (reason === 'person') await hf.answer(runId, 'name', 'Ann', { by: 'guard' }).catch(ignoreAnswered)
+  const give = async (name: string, act: () => Promise<void>) => {
+    if (given.has(name)) return
+    await act()
+    given.note(name)
+  }
+  if (reason === 'person') await give('name', () => hf.answer(runId, 'name', 'Ann', { by: 'guard' }).catch(ignoreAnswered))
   if (reason !== 'signal') return
-  if (!types.includes('question_asked')) await hf.signal(runId, 'permit', 'granted')
-  else if (isRolledBack) await hf.signal(runId, 'turn', 'on')
+  if (!types.includes('question_asked')) await give('permit', () => hf.signal(runId, 'permit', 'granted'))
+  else if (isRolledBack) await give('turn', () => hf.signal(runId, 'turn', 'on'))
   else if (!types.includes('run_resumed')) await run.rollback('gate')
+}
+
+/** What was given so far, in this life or an earlier one. */
+export interface Given {
+  has(name: string): boolean
+  note(name: string): void
 }
 
 /** It was this very answer, the first time it was given. */

@@ -6,6 +6,10 @@ export type Note =
   | { readonly kind: 'body'; readonly run: string; readonly tape: number; readonly path: string; readonly attempt: number }
   /** The function was given the result of a call: it was acknowledged. */
   | { readonly kind: 'ack'; readonly run: string; readonly tape: number; readonly path: string }
+  /** An undo has done its work. */
+  | { readonly kind: 'undone'; readonly run: string; readonly path: string }
+  /** A signal or an answer was accepted: it is not given again. */
+  | { readonly kind: 'given'; readonly name: string }
   /** A person was asked about an unsure effect, and decided what the provider says. */
   | { readonly kind: 'resolved'; readonly key: string; readonly happened: boolean }
   /** The function was thrown this code. */

@@ -4,7 +4,7 @@ import { type StoreAct, wrapStore } from '../../src/testing/faulty-store.ts'
 import { createRandom } from '../../src/testing/random.ts'
 import { ignoreAnswered, serveEnvoy } from './envoy-others.ts'
 import { type Fault, isFaultAt } from './fault.ts'
-import { Journal } from './journal.ts'
+import { Journal, readJournal } from './journal.ts'
 import { ProviderClient } from './provider.ts'
 import { openStoreAt, type StoreAddress } from './store-address.ts'
 import { speech, workflowsOf } from './workflows.ts'
@@ -158,8 +158,16 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
 
   /** Those whom an envoy waits for. */
   async function serve(id: string): Promise<void> {
+    const names = new Set(readJournal(life.journal).flatMap((note) => (note.kind === 'given' ? note.name : [])))
+    const given = {
+      has: (name: string) => names.has(name),
+      note: (name: string) => {
+        journal.write({ kind: 'given', name })
+        names.add(name)
+      },
+    }
     while (!isOver) {
-      await patiently(() => serveEnvoy(hf, id))
+      await patiently(() => serveEnvoy(hf, id, given))
       await new Promise((resolve) => setTimeout(resolve, 10))
     }
   }

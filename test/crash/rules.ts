@@ -36,6 +36,7 @@ export function brokenAnywhere(scene: PlayedScene): string[] {
     ...brokenRecoveries(scene),
     ...brokenEffects(scene),
     ...brokenSpeeches(scene),
+    ...brokenUndos(scene),
   ]
 }
 
@@ -203,6 +204,18 @@ function brokenEffects({ account, lives, journal }: PlayedScene): string[] {
     }
   }
   return broken
+}
+
+/** What is recorded as undone was undone before. */
+function brokenUndos({ lives, journal }: PlayedScene): string[] {
+  return lives.flatMap(({ dump, number }) => {
+    const recorded = dump.threads.flatMap(({ log }) => log).filter(({ type }) => type === 'step_undone')
+    const isDone = ({ runId, step }: DumpedRecord) =>
+      journal.some((note) => note.kind === 'undone' && note.life <= number && note.run === runId && note.path === step)
+    return recorded.flatMap((record) =>
+      isDone(record) ? [] : [`life ${number} recorded an undo of ${record.step} that was not made`],
+    )
+  })
 }
 
 /** What is valid of a stream is a beginning of what was to be said, in order and once; all of it where a result was recorded. */

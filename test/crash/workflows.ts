@@ -46,7 +46,7 @@ export function workflowsOf(world: World): Record<string, AnyWorkflow> {
     steady(tools),
     trifle(tools),
     traveller(world, tools),
-    ...envoyWorkflows(tools),
+    ...envoyWorkflows(world, tools),
     herald(tools),
   ]
   return Object.fromEntries(list.map((one) => [one.name, one]))
@@ -417,7 +417,7 @@ function traveller(world: World, { on, sending }: Tools): AnyWorkflow {
 }
 
 /** Waits for others in every way there is, and is rolled back once on its way. What the others do is in envoy-others.ts. */
-function envoyWorkflows({ on }: Tools): AnyWorkflow[] {
+function envoyWorkflows(world: World, { on }: Tools): AnyWorkflow[] {
   const clerk = workflow<number, number, Diary>({ name: 'clerk', state: diary }, (ctx, n) => on(ctx).step('stamp', () => n * 2))
   const enter = (entry: string) => (draft: Diary) => {
     draft.count += 1
@@ -430,7 +430,12 @@ function envoyWorkflows({ on }: Tools): AnyWorkflow[] {
     const name = await ctx.ask('name', { question: 'Who goes there?' })
     await ctx.checkpoint('gate')
     // Made twice, because it is undone once: no business of those who count bodies.
-    await ctx.step('cross', (handle) => handle.update(enter('cross')), { undo: () => wait(1) })
+    await ctx.step('cross', (handle) => handle.update(enter('cross')), {
+      undo: async () => {
+        await wait(1)
+        world.journal.write({ kind: 'undone', run: ctx.runId, path: 'cross' })
+      },
+    })
     const turn = await ctx.waitFor<string>('turn', { timeoutMs: 86_400_000 })
     await ctx.sleep(5)
     return { stamps, permit, name, turn, entries: ctx.state.entries }

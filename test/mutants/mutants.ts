@@ -370,6 +370,72 @@ export const mutants: readonly Mutant[] = [
     test: { file: 'test/behaviour/notifications.test.ts', name: 'on memory > is not lost with a process that dies before' },
   },
   {
+    name: 'signal-taken-early',
+    wrong: 'a signal is taken out of the inbox before it is recorded',
+    edits: [
+      {
+        file: 'engine/signal-runner.ts',
+        find: "      await execution.commitResult([execution.event('signal_received', call, { data })], { reads: [letter.id] })\n",
+        put: "      await execution.commit([], { reads: [letter.id] })\n      await execution.commitResult([execution.event('signal_received', call, { data })], {})\n",
+      },
+    ],
+    test: { file: 'test/behaviour/waits.test.ts', name: 'on memory > whose record is cut off by a crash' },
+  },
+  {
+    name: 'undo-recorded-early',
+    wrong: 'an undo is recorded before it has run',
+    isRequired: true,
+    edits: [
+      {
+        file: 'engine/undos.ts',
+        find: '        await execution.calls.inBody(call.path, run)\n',
+        put: "        await execution.commit([execution.event('step_undone', call, { data: { of: seq } })], { hasProgress: true })\n        await execution.calls.inBody(call.path, run)\n",
+      },
+      {
+        file: 'engine/undos.ts',
+        find: '      await execution.commit([event], {',
+        put: '      if (event === null) await execution.commit([event], {',
+      },
+    ],
+    test: { file: 'test/behaviour/undo.test.ts', name: 'on memory > goes on where it was when a worker dies' },
+  },
+  {
+    name: 'silent-child',
+    wrong: 'a child that was taken over does not tell its parent of its end',
+    edits: [
+      {
+        file: 'engine/execution.ts',
+        find: 'if (parent === undefined || status === undefined || !isTerminal(status)) return {}',
+        put: 'if (parent === undefined || status === undefined || !isTerminal(status) || this.claim.takenFrom !== null) return {}',
+      },
+    ],
+    test: { file: 'test/crash/crash.test.ts', name: 'on sqlite > a run that waits for signals' },
+  },
+  {
+    name: 'crash-pays-the-bill',
+    wrong: 'what a run has used before a crash does not count after it',
+    edits: [{ file: 'engine/tape.ts', find: '        usage = addUsage(usage, data<Partial<UsageTotal>>(record))\n', put: '' }],
+    test: { file: 'test/behaviour/budgets.test.ts', name: 'on memory > survives the worker' },
+  },
+  {
+    name: 'newcomers-last',
+    wrong: 'a run that is started after a downtime waits until all that is overdue is done',
+    edits: [{ file: 'model/turns.ts', find: 'one.isNew ? 1 : 0', put: '0' }],
+    test: { file: 'test/behaviour/overdue-timers.test.ts', name: 'on memory > fire once each' },
+  },
+  {
+    name: 'outage-fails-the-parent',
+    wrong: 'a run fails when the end of its child is out of reach for a moment',
+    edits: [
+      {
+        file: 'engine/child-runner.ts',
+        find: 'await patiently(execution, call, () => readEnd(execution, run))',
+        put: 'await execution.working(readEnd(execution, run))',
+      },
+    ],
+    test: { file: 'test/behaviour/waits.test.ts', name: 'on memory > whose end is out of reach' },
+  },
+  {
     name: 'clock-of-the-claim',
     wrong: 'the clock of a run goes back to its claim when it begins a new tape',
     edits: [{ file: 'engine/execute-run.ts', find: 'now: execution.now(), run: {', put: 'run: {' }],

@@ -83,18 +83,23 @@ async function tortureByKills(stage: Stage, target: number): Promise<void> {
     say(`${stage.kind}: ${stage.killCount} kills, ${broken.length} broken rules (${name})`)
   }
   const harness = await CrashHarness.prepare(stage, { laneCount })
+  const envoy = await CrashHarness.prepare(stage, { laneCount, cast: 'envoy' })
+  const herald = await CrashHarness.prepare(stage, { laneCount, cast: 'herald' })
   const isEnough = () => stage.killCount >= target || broken.length > 20
   for (let round = 0; !isEnough(); round++) {
     const ofRound = seed + round * 1_000
     take('once, at every boundary', await harness.killOnce())
+    if (!isEnough()) take('of a run that waits for others', await envoy.killOnce())
+    if (!isEnough()) take('of a run of which others hear', await herald.killOnce())
     if (!isEnough()) take('at ticks of a schedule', await killAtTicks(stage))
     if (!isEnough()) take('again and again', await harness.killOnAndOn(40, ofRound))
+    if (!isEnough()) take('of a run that waits for others, again and again', await envoy.killOnAndOn(10, ofRound))
     if (!isEnough()) take('crash windows of effects', await killInWindows(stage))
-    if (!isEnough()) take('twice', await harness.killTwice(40, ofRound))
+    for (const one of [harness, envoy, herald]) if (!isEnough()) take('twice', await one.killTwice(40, ofRound))
     if (!isEnough()) take('at system calls', await killAtSystemCalls(stage, { count: 30, seed: ofRound, laneCount }))
   }
   for (const [name, { kills, scenes }] of counts) summary.push(`${stage.kind}, kills ${name}: ${kills} in ${scenes} scenes`)
-  const { length } = harness.boundaries
+  const length = [harness, envoy, herald].reduce((sum, { boundaries }) => sum + boundaries.length, 0)
   summary.push(
     `${stage.kind}, kills in all: ${stage.killCount} real SIGKILLs over ${length} boundaries; ${bound(stage.killCount)}`,
   )
@@ -136,10 +141,14 @@ async function tortureByOrphans(stage: Stage): Promise<void> {
 }
 
 async function tortureByFaults(stage: Stage): Promise<void> {
-  const harness = await CrashHarness.prepare(stage, { laneCount })
+  for (const cast of ['everything', 'envoy', 'herald'] as const) await tortureByFaultsOf(stage, cast)
+}
+
+async function tortureByFaultsOf(stage: Stage, cast: 'everything' | 'envoy' | 'herald'): Promise<void> {
+  const harness = await CrashHarness.prepare(stage, { laneCount, cast })
   const take = (result: CrashResult, what: string) => {
     note(stage.kind, result.broken)
-    summary.push(`${stage.kind}, ${what}`)
+    summary.push(`${stage.kind}, ${cast}, ${what}`)
     say(summary.at(-1) as string)
   }
   for (const strike of ['store_unavailable', 'outcome_unknown'] as const) {
