@@ -208,7 +208,7 @@ function assemble(
       },
       registry,
       workerId: `${hostname()}:${process.pid}:${randomBytes(4).toString('hex')}`,
-      worker: targets.length === 0 ? workerOptions : workerOptions,
+      worker: workerOptions,
       onRunEnded: (owner, runId) => waiters.runChanged(owner, runId),
     })
   }
