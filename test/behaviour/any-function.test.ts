@@ -134,7 +134,7 @@ onEveryStore('any function', ({ open, openMortal, advance }) => {
     expect(new Set(values).size).toBe(values.length)
   }
 
-  for (let seed = 1; seed <= 25; seed++) {
+  for (let seed = 1; seed <= 15; seed++) {
     it(`of steps, updates, timers and effects in any nesting goes the same way again after a crash (seed ${seed})`, async () => {
       const random = createRandom(seed)
       const plan: Plan = { kind: 'in turn', parts: [makePlan(random, 4), makePlan(random, 4), makePlan(random, 3)] }
@@ -142,7 +142,7 @@ onEveryStore('any function', ({ open, openMortal, advance }) => {
     })
   }
 
-  for (let seed = 1; seed <= 25; seed++) {
+  for (let seed = 1; seed <= 15; seed++) {
     it(`with scopes that are tried again and fall back does so too (seed ${seed})`, async () => {
       const random = createRandom(1_000 + seed)
       const plan: Plan = { kind: 'in turn', parts: [makePlan(random, 4, true), makePlan(random, 4, true)] }

@@ -10,7 +10,12 @@ export interface StageInTests {
 
 /** Describes once what must survive, and tests it on every store that outlives a process. */
 export function onEveryDurableStore(tests: (on: StageInTests) => void): void {
-  describe.each(durableStores)('on %s', (kind) => {
+  onDurableStores(durableStores, tests)
+}
+
+/** The same on some of them: what depends on the engine rather than on the store. npm run torture has them all. */
+export function onDurableStores(kinds: readonly DurableStore[], tests: (on: StageInTests) => void): void {
+  describe.each(kinds)('on %s', (kind) => {
     let stage: Stage
     beforeAll(async () => {
       stage = await Stage.build(kind)

@@ -1,15 +1,15 @@
 import { expect, test } from 'vitest'
-import { onEveryDurableStore } from './on-every-durable-store.ts'
+import { onDurableStores } from './on-every-durable-store.ts'
 import { type CrashWindow, type WindowClass, type WindowOutcome, walkWindows } from './windows.ts'
 import { operationCount } from './workflows.ts'
 
-// failure-model 2.3: five operations of each class, killed with SIGKILL in each crash window.
+// failure-model 2.3: five operations of each class, killed with SIGKILL in each crash window. On every store in npm run torture.
 
 const every = operationCount
 const limitMs = 120_000
 const nothing = { duplicated: 0, missing: 0, unsure: { happened: 0, not: 0 }, viaCheck: 0 }
 
-onEveryDurableStore((on) => {
+onDurableStores(['sqlite'], (on) => {
   const walked = new Map<WindowClass, Promise<WindowOutcome[]>>()
 
   test('a plain step that calls the provider happens twice when it is killed between the answer and the record, and only then', {

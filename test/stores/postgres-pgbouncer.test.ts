@@ -20,7 +20,7 @@ afterAll(() => bouncer.stop())
 const schema = useSharedSchema(async () => bouncer.url)
 const url = () => `${bouncer.url}?schema=${schema.name}`
 
-testPostgres('postgres behind pgbouncer', schema)
+testPostgres('postgres behind pgbouncer', schema, ['creating', 'claiming', 'queues', 'leases', 'commits', 'inbox', 'concurrency'])
 
 describe('behind pgbouncer', () => {
   it('what one process starts another executes, found by polling where notifications do not arrive', async () => {

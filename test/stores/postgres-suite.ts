@@ -3,7 +3,7 @@ import pg from 'pg'
 import { afterAll, beforeAll } from 'vitest'
 import type { Store } from '../../src/store/store.ts'
 import { openPostgresStore } from '../../src/stores/postgres/postgres-store.ts'
-import { testStore } from '../../src/testing/index.ts'
+import { type TestStoreOptions, testStore } from '../../src/testing/index.ts'
 
 const tables = ['threads', 'runs', 'log', 'snapshots', 'operations', 'inbox', 'labels', 'writers', 'queues', 'queue_starts']
 
@@ -34,8 +34,9 @@ export function useSharedSchema(findUrl: () => Promise<string>): SharedSchema {
 }
 
 /** The store suite on a shared schema. */
-export function testPostgres(name: string, schema: SharedSchema): void {
+export function testPostgres(name: string, schema: SharedSchema, parts?: TestStoreOptions['parts']): void {
   testStore(name, {
+    ...(parts !== undefined && { parts }),
     open: async ({ clockOffsetMs }) => {
       let store = await schema.open(clockOffsetMs)
       return {

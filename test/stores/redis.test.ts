@@ -62,6 +62,7 @@ let client: Redis | undefined
 afterAll(() => client?.disconnect())
 
 testStore("redis on a user's ioredis client and a cluster", {
+  parts: ['creating', 'claiming', 'queues', 'leases', 'commits', 'streams', 'moving', 'concurrency'],
   open: async ({ clockOffsetMs }) => {
     client ??= new Redis(cluster.port, '127.0.0.1')
     await expect.poll(() => client?.status).toBe('ready')

@@ -31,6 +31,7 @@ testStore('sqlite', {
 })
 
 testStore("sqlite on a user's handle", {
+  parts: ['creating', 'claiming', 'leases', 'commits', 'operations', 'inbox', 'concurrency'],
   open: async ({ clockOffsetMs }) => {
     const folder = newFolder()
     const database = new BetterSqlite3(join(folder, 'test.db'))
@@ -54,6 +55,7 @@ testStore("sqlite on a user's handle", {
 })
 
 testStore('sqlite in memory', {
+  parts: ['creating', 'claiming', 'leases', 'commits', 'operations', 'inbox', 'concurrency'],
   open: async ({ clockOffsetMs }) => {
     const store = await openSqliteStore({ durability: 'full', clockOffsetMs })
     return { store, close: () => store.close() }

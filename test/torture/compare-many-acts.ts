@@ -52,7 +52,7 @@ async function compareOnce(operations: number, seed: number): Promise<string[]> 
     for (const open of openers) stores.push(await open({ folder, clockOffsetMs: clock.clockOffsetMs }))
     for (const store of stores) await store.migrate()
     const [reference, ...candidates] = stores
-    const { kinds } = await compareStores(reference as Store, candidates, { seed, operations, clock, checkEvery: 600 })
+    const { kinds } = await compareStores(reference as Store, candidates, { seed, operations, clock, checkEvery: operations + 1 })
     return Object.keys(kinds)
   } finally {
     for (const store of stores) await store.close()

@@ -11,7 +11,7 @@ import { testOwners } from './owners.ts'
 import { testPayloads } from './payloads.ts'
 import { testQueues } from './queues.ts'
 import { testReading } from './reading.ts'
-import { sceneTest, type TestStoreOptions } from './scene.ts'
+import { type StoreTest, type SuitePart, sceneTest, type TestStoreOptions } from './scene.ts'
 import { testStreams } from './streams.ts'
 import { testThreads } from './threads.ts'
 
@@ -24,19 +24,24 @@ export type { OpenedStore, TestStoreOptions } from './scene.ts'
 export function testStore(name: string, options: TestStoreOptions): void {
   const test = sceneTest(options)
   describe(`store: ${name}`, () => {
-    describe('creating', () => testCreating(test))
-    describe('claiming', () => testClaiming(test))
-    describe('queues', () => testQueues(test))
-    describe('leases', () => testLeases(test))
-    describe('commits', () => testCommits(test))
-    describe('operations', () => testOperations(test))
-    describe('inbox', () => testInbox(test))
-    describe('reading', () => testReading(test))
-    describe('streams', () => testStreams(test))
-    describe('threads', () => testThreads(test))
-    describe('moving', () => testMoving(test))
-    describe('owners', () => testOwners(test))
-    describe('payloads', () => testPayloads(test))
-    describe('concurrency', () => testConcurrency(test))
+    for (const [part, tests] of Object.entries(parts))
+      if (options.parts?.includes(part as SuitePart) ?? true) describe(part, () => tests(test))
   })
+}
+
+const parts: Record<SuitePart, (test: StoreTest) => void> = {
+  creating: testCreating,
+  claiming: testClaiming,
+  queues: testQueues,
+  leases: testLeases,
+  commits: testCommits,
+  operations: testOperations,
+  inbox: testInbox,
+  reading: testReading,
+  streams: testStreams,
+  threads: testThreads,
+  moving: testMoving,
+  owners: testOwners,
+  payloads: testPayloads,
+  concurrency: testConcurrency,
 }

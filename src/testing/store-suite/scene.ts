@@ -12,7 +12,13 @@ import { plainPayload, readContents } from '../store-contents.ts'
 export interface TestStoreOptions {
   /** Opens an empty store. Its time must be its own clock plus `clockOffsetMs()`, asked for at every use. */
   open(options: { clockOffsetMs: () => number }): Promise<OpenedStore>
+  /** Only these parts: for another way to the same store that has passed all of them. Default all. */
+  readonly parts?: readonly SuitePart[]
 }
+
+export type SuitePart =
+  | ('creating' | 'claiming' | 'queues' | 'leases' | 'commits' | 'operations' | 'inbox' | 'reading')
+  | ('streams' | 'threads' | 'moving' | 'owners' | 'payloads' | 'concurrency')
 
 export interface OpenedStore {
   readonly store: Store
