@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config'
+import { SlowFirst } from './test/slow-first.ts'
 
 // The condition makes `holdfast` and its entry points mean the sources, as in tsconfig.json and `node --conditions`. Vitest gives the
 // list to Node as well, so `import` must not be in it: a `require` inside a package would get that package's ES modules.
@@ -14,6 +15,7 @@ export default defineConfig({
     pool: 'forks',
     // Tests wait for servers, processes and leases more than they compute.
     maxWorkers: 3,
+    sequence: { sequencer: SlowFirst },
     globalSetup: 'test/servers/setup.ts',
     // For the processes that tests start.
     env: { NODE_OPTIONS: '--conditions=holdfast-source' },
