@@ -12,7 +12,10 @@ export async function serveEnvoy(hf: Holdfast, runId: string, given: Given): Pro
   if (found === undefined) return
   const { status, reason } = found
   const run = await hf.runs.get(runId)
-  const types = (await run.events()).map(({ type }) => type)
+  // Later than the status: the run may have gone on, so what it is to be done to depends on these.
+  const events = await run.events()
+  const types = events.map(({ type }) => type)
+  const hasCrossed = events.some(({ type, step }) => type === 'step_completed' && step === 'cross')
   const isRolledBack = types.includes('run_rolled_back')
   if (status === 'paused' && isRolledBack) await run.resume()
   if (status !== 'waiting') return
@@ -25,7 +28,7 @@ export async function serveEnvoy(hf: Holdfast, runId: string, given: Given): Pro
   if (reason !== 'signal') return
   if (!types.includes('question_asked')) await give('permit', () => hf.signal(runId, 'permit', 'granted'))
   else if (isRolledBack) await give('turn', () => hf.signal(runId, 'turn', 'on'))
-  else if (!types.includes('run_resumed')) await run.rollback('gate')
+  else if (hasCrossed && !types.includes('run_resumed')) await run.rollback('gate')
 }
 
 /** What was given so far, in this life or an earlier one. */
