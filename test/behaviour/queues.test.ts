@@ -160,19 +160,19 @@ onEveryStore('queues', ({ open, advance }) => {
 })
 
 onEveryStore('owners', ({ open }) => {
-  it('take turns: one with hundreds of queued runs does not keep another waiting', async () => {
+  it('take turns: one with many queued runs does not keep another waiting', { timeout: 90_000 }, async () => {
     const order: string[] = []
     const work = workflow('work', async (ctx, owner: string) => {
       await ctx.step('a', () => void order.push(owner))
     })
     const client = await open({ worker: false })
-    const many = Array.from({ length: 300 }, () => ({ workflow: work, input: 'big' }))
+    const many = Array.from({ length: 100 }, () => ({ workflow: work, input: 'big' }))
     await client.as('big').startMany(many)
     await client.as('small').start(work, 'small')
     await client.as('other').start(work, 'other')
     const hf = await open({ workflows: [work], worker: { concurrency: 2 } })
     await hf.queues.drain('default')
-    expect(order).toHaveLength(302)
+    expect(order).toHaveLength(102)
     expect(order.indexOf('small')).toBeLessThan(6)
     expect(order.indexOf('other')).toBeLessThan(6)
   })
