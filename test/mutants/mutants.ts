@@ -60,7 +60,6 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'two-transactions',
     wrong: "an effect's event and its operation are written in two transactions",
-    isRequired: true,
     edits: [
       {
         file: 'stores/sqlite/sqlite-store.ts',
@@ -83,7 +82,6 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'count-after-attempt',
     wrong: 'a claim is counted when its attempt is over, not before it begins',
-    isRequired: true,
     edits: [
       { file: 'stores/sqlite/claim.ts', find: 'claims_without_progress = claims_without_progress + 1,', put: '' },
       {
