@@ -217,7 +217,8 @@ onEveryStore('a worker', ({ open, advance }) => {
     })
     // With one place, which is taken, the first worker does not claim its own run again.
     const first = await open({ workflows: [work], worker: { concurrency: 1, leaseMs: 60_000 } })
-    await first.start(work, undefined, { id: 'r' })
+    // What it writes extends its lease, so the start of the step has to be written before the clock moves.
+    await logged(await first.start(work, undefined, { id: 'r' }), 'step_started')
     await inBody.promise
     advance(61_000)
     const second = await open({ workflows: [work] })

@@ -122,14 +122,15 @@ BEGIN
     v_now := ${nowSql};
   END LOOP;
 
-  -- What has slept until now gets ready: after the locks of queues, which are waited for.
+  -- What has slept until now gets ready: after the locks of queues, which are waited for. After a downtime in several claims, so that
+  -- none takes long.
   FOR v_lane IN SELECT * FROM unnest(t_n, t_queue, t_priority, t_suspect, t_held) AS l(n, queue, priority, is_suspect, is_held)
       WHERE NOT l.is_suspect AND NOT l.is_held LOOP
     UPDATE holdfast.runs x SET ready = CASE WHEN x.epoch = t.epoch_floor THEN 2 ELSE 1 END
       FROM (SELECT r.id, r.thread FROM holdfast.runs r
           WHERE r.is_next AND r.wake_at <= v_now AND r.ready = 0 AND r.workflow = p_workflows[v_lane.n] AND r.version = p_versions[v_lane.n]
             AND r.queue = v_lane.queue AND r.priority = v_lane.priority AND NOT r.is_suspect AND NOT r.is_held
-          ORDER BY r.wake_at, r.id FOR NO KEY UPDATE OF r SKIP LOCKED) a
+          ORDER BY r.wake_at, r.id LIMIT greatest(p_limit, 1000) FOR NO KEY UPDATE OF r SKIP LOCKED) a
         JOIN holdfast.threads t ON t.id = a.thread WHERE x.id = a.id;
     v_is_woken := true;
   END LOOP;
