@@ -1,3 +1,5 @@
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
 import { SlowFirst } from './test/slow-first.ts'
 
@@ -17,8 +19,8 @@ export default defineConfig({
     maxWorkers: 3,
     sequence: { sequencer: SlowFirst },
     globalSetup: 'test/servers/setup.ts',
-    // For the processes that tests start.
-    env: { NODE_OPTIONS: '--conditions=holdfast-source' },
+    // For the processes that tests start: what one has compiled the next need not compile again.
+    env: { NODE_OPTIONS: '--conditions=holdfast-source', NODE_COMPILE_CACHE: join(tmpdir(), 'holdfast-compile-cache') },
     testTimeout: 30_000,
     hookTimeout: 30_000,
   },
