@@ -32,8 +32,10 @@ export class RunWaiters {
 
   /** This process has seen an execution of the run end. */
   runChanged(owner: string, runId: string): void {
-    wake(this.#waiting.get(text({ owner, runId })))
-    wake(this.#watching.get(text({ owner, runId })))
+    if (this.#waiting.size === 0 && this.#watching.size === 0) return
+    const key = text({ owner, runId })
+    wake(this.#waiting.get(key))
+    wake(this.#watching.get(key))
   }
 
   close(): void {

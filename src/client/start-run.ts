@@ -1,9 +1,9 @@
-import { randomUUID } from 'node:crypto'
 import { newRun } from '../engine/new-run.ts'
 import type { AnyWorkflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
+import { newRunId } from '../model/new-run-id.ts'
 import type { Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import type { Change, Committed, NewRun, Refusal } from '../store/change.ts'
@@ -64,7 +64,7 @@ export async function prepareStart(
     workflow?.options.input === undefined ? input : validate(workflow.options.input, input, `The input of workflow "${name}"`)
   const checked = validated instanceof Promise ? await validated : validated
   // One reading of the input, before anything is waited for: what is recorded is what is compared.
-  const id = options.id === undefined ? randomUUID() : checkId('run id', options.id)
+  const id = options.id === undefined ? newRunId() : checkId('run id', options.id)
   const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
   const prepared = newRun(
     core.codec,
@@ -77,10 +77,10 @@ export async function prepareStart(
       priority: options.priority ?? workflow?.options.priority ?? 0,
       due: options.runAt === undefined ? { inMs: Math.ceil(options.delayMs ?? 0) } : { at: options.runAt.getTime() },
       ifBusy: options.ifBusy ?? 'queue',
-      at: 0,
+      at: at ?? 0,
     },
   )
-  return { ...prepared, queued: { ...prepared.queued, at: at ?? (await core.now()) } }
+  return at === undefined ? { ...prepared, queued: { ...prepared.queued, at: await core.now() } } : prepared
 }
 
 export function startChange(asked: NewRun): Change {

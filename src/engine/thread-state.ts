@@ -125,5 +125,5 @@ export class HeadStateCache {
 }
 
 function cacheKey(key: ThreadKey): string {
-  return JSON.stringify([key.owner, key.threadId])
+  return `${key.owner.length}:${key.owner}${key.threadId}`
 }

@@ -15,7 +15,7 @@
  * 4. Errors are the one exception to exactness: the class becomes Error (the name is kept), and properties that cannot be
  *    stored are left out, so that a failure can always be recorded.
  */
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
 import { deflateRawSync, inflateRawSync } from 'node:zlib'
 import { parse } from './codec-reader.ts'
@@ -66,7 +66,7 @@ export function createCodec(options: CodecOptions = {}): Codec {
  */
 export function fingerprint(value: unknown): string {
   const text = textOf(value, new Snapshot(defaultMaxDepth, defaultMaxBytes, { sortKeys: true }), defaultMaxBytes)
-  return createHash('sha256').update(text).digest('base64url')
+  return hash('sha256', text, 'base64url')
 }
 
 /** One step of a path into a value: a key, an index, or a call on a Map or Set. */

@@ -9,7 +9,7 @@ import { QueuePlaces } from './queue-places.ts'
 
 /** Runs claimed in one go, and of these begun in one turn: beginning five hundred at once held the event loop up for 80 to 120 ms. */
 const maxClaims = 250
-const startsATurn = 50
+const startsATurn = 250
 
 export interface WorkerOptions {
   /** Runs executed at a time. Default 100. */

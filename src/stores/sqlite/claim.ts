@@ -9,7 +9,7 @@ import type { Commit } from './commit.ts'
 import { type Database, prepare } from './connection.ts'
 import { describeHolder, isDead, parseHolder, thisProcess } from './holder.ts'
 import { bytewise, prepareNoteStarts, prepareRooms, type Rooms } from './queues.ts'
-import { type LogRow, type NamedRunRow, type RunRow, selectRun, type ThreadRow, toRecord, toRun, toThread } from './rows.ts'
+import { type LogRow, type NamedRunRow, runColumns, toRecord } from './rows.ts'
 
 /** A run that can be claimed now. */
 interface Candidate extends Contender {
@@ -221,8 +221,6 @@ export interface Search {
   readonly deadHolderIds: readonly number[]
 }
 
-const leaseIdBytes = 12
-
 /** Takes runs inside an open write transaction, and extends leases. */
 export function prepareClaim(db: Database, commit: Commit) {
   const candidates = prepareCandidates(db)
@@ -235,14 +233,21 @@ export function prepareClaim(db: Database, commit: Commit) {
        WHERE r.claim_at IS NOT NULL AND r.ready = 0 AND r.workflow = ? AND r.version = ? AND r.queue = ? AND r.priority = ? AND r.is_held = 0
          AND r.claim_at <= ? AND r.claims_without_progress < ${suspicionLimit})`,
   )
-  const findNamed = prepare(db, `${selectRun} WHERE r.id = ?`)
-  const findThread = prepare(db, 'SELECT * FROM holdfast_threads WHERE id = ?')
-  const findInput = prepare(db, 'SELECT * FROM holdfast_log WHERE id = ? AND thread = ? AND seq = ?')
+  const find = prepare(
+    db,
+    `SELECT ${runColumns.map((column) => `r.${column}`).join(', ')}, h.holder AS holder,
+       t.thread_id, t.head_seq, t.head_id, t.state_version, t.incarnation, t.base_seq, t.created_at AS began_at, t.deleted_at,
+       l.seq, l.type, l.step, l.count, l.attempt, l.at, l.duration_ms, l.payload, l.patch, l.checkpoint_bytes, l.checksum
+     FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
+       LEFT JOIN holdfast_log l ON l.id = r.input_id AND l.thread = r.thread AND l.seq = r.input_seq
+       LEFT JOIN holdfast_holders h ON h.id = r.lease_holder
+     WHERE r.id = ?`,
+  )
   const take = prepare(
     db,
-    `UPDATE holdfast_runs SET status = 'running', epoch = epoch + 1, lease_id = ?, lease_until = ?, claim_at = ?, ready = 0, lease_holder = ?,
-       claims_without_progress = claims_without_progress + 1, end_seq = NULL, wait_key = NULL
-     WHERE id = ?`,
+    `UPDATE holdfast_runs SET status = 'running', epoch = epoch + 1, lease_id = ? || id, lease_until = ?, claim_at = ?, ready = 0,
+       lease_holder = ?, claims_without_progress = claims_without_progress + 1, end_seq = NULL, wait_key = NULL
+     WHERE id IN (SELECT value FROM json_each(?))`,
   )
   const quarantine = prepare(
     db,
@@ -255,9 +260,6 @@ export function prepareClaim(db: Database, commit: Commit) {
      WHERE owner = ? AND run_id = ? AND epoch = ? AND lease_id = ? RETURNING last_message`,
   )
 
-  // Asking for random bytes takes as long as taking a run does: they are fetched for many leases at a time, and used once.
-  let random = Buffer.alloc(0)
-
   function claim(request: ClaimRequest, search: Search): Claim[] {
     const claims: Claim[] = []
     for (const { workflow, version, queue, priority } of candidates.wokenLanes(request, search.now))
@@ -265,13 +267,23 @@ export function prepareClaim(db: Database, commit: Commit) {
     const { found, rooms } = candidates.find(request, search)
     if (found.length === 0) return claims
     const holder = holders.register(request.workerId)
-    for (const candidate of found) {
-      const before = findNamed.get(candidate.number) as NamedRunRow
-      const thread = findThread.get(before.thread) as ThreadRow
-      const input = readInput(before, thread)
-      if (input === null) setAside(before, thread, search.now)
-      else claims.push(takeRun(before, { request, thread, input, holder, now: search.now, isOfTheDead: candidate.isOfTheDead }))
+    // One for all runs of the claim, and the number of each behind it: asking for random bytes takes as long as taking a run.
+    const leasePrefix = `${randomBytes(12).toString('base64url')}.`
+    const leaseUntil = search.now + request.leaseMs
+    const taken: number[] = []
+    for (const { number, isOfTheDead } of found) {
+      const before = find.get(number) as ClaimableRow
+      const input = readInput(before)
+      if (input === null) {
+        setAside(before, search.now)
+        continue
+      }
+      const leaseId = `${leasePrefix}${number}`
+      taken.push(number)
+      commit.rememberLease(leaseId, { run: number, owner: before.owner, runId: before.run_id, threadId: before.thread_id })
+      claims.push(toClaim(before, { leaseId, leaseUntil, input, holder: holder.text, now: search.now, isOfTheDead }))
     }
+    take.run(leasePrefix, leaseUntil, leaseUntil, holder.id, JSON.stringify(taken))
     noteStarts(
       found.filter(({ isNew }) => isNew).map(({ queue }) => queue),
       rooms,
@@ -281,58 +293,21 @@ export function prepareClaim(db: Database, commit: Commit) {
     return claims
   }
 
-  function newLeaseId(): string {
-    if (random.length < leaseIdBytes) random = randomBytes(leaseIdBytes * 64)
-    const id = random.toString('base64url', 0, leaseIdBytes)
-    random = random.subarray(leaseIdBytes)
-    return id
-  }
-
-  function takeRun(before: NamedRunRow, { request, thread, input, holder, now, isOfTheDead }: Taking): Claim {
-    const lease_id = newLeaseId()
-    const lease_until = now + request.leaseMs
-    take.run(lease_id, lease_until, lease_until, holder.id, before.id)
-    const { owner, run_id: runId, thread_id: threadId } = before
-    commit.rememberLease(lease_id, { run: before.id, owner, runId, threadId })
-    const taken = {
-      status: 'running',
-      epoch: before.epoch + 1,
-      claims_without_progress: before.claims_without_progress + 1,
-      end_seq: null,
-    } as const
-    const why = isOfTheDead ? 'holder_died' : 'lease_expired'
-    const isAbandoned = before.status === 'running'
-    return {
-      run: toRun({ ...before, ...taken, lease_id, lease_until, holder: holder.text }),
-      leaseId: lease_id,
-      input,
-      thread: toThread(thread),
-      takenFrom: isAbandoned ? { holder: before.holder ?? '', why, leaseUntil: before.lease_until ?? now } : null,
-      hasMail: before.last_message > 0,
-      now,
-    }
-  }
-
   /** Null when the input is damaged: such a run cannot be executed, and must not keep others from being claimed. */
-  function readInput(run: RunRow & { readonly run_id: string }, thread: ThreadRow): Payload | null {
-    const row = findInput.get(run.input_id, run.thread, run.input_seq) as LogRow | undefined
-    if (row === undefined) return null
+  function readInput(row: ClaimableRow): Payload | null {
+    if (row.seq === null) return null
     try {
-      return toRecord(row, thread, run.run_id).payload
+      return toRecord(row as LogRow & ClaimableRow, row, row.run_id).payload
     } catch (error) {
       if (codeOf(error) === 'corrupt_record') return null
       throw error
     }
   }
 
-  function setAside(run: RunRow, thread: ThreadRow, now: number): void {
-    const { head_seq: seq } = commit.log.append(thread, {
-      run: run.id,
-      runId: run.run_id,
-      events: [pausedEvent(now)],
-      isCheckpoint: false,
-    })
-    quarantine.run(seq, run.id)
+  function setAside({ id: run, run_id: runId, thread, owner, thread_id, head_seq, head_id }: ClaimableRow, now: number): void {
+    const place = { id: thread, owner, thread_id, head_seq, head_id }
+    const { head_seq: seq } = commit.log.append(place, { run, runId, events: [pausedEvent(now)], isCheckpoint: false })
+    quarantine.run(seq, run)
   }
 
   function renew({ leaseMs, leases }: RenewRequest, now: number): Renewed[] {
@@ -422,13 +397,74 @@ interface ReadySearch extends Omit<LaneSearch, 'suspectLimit'> {
   readonly lastOwner: string | undefined
 }
 
+/** A run, its thread, and the record that brings its input; the record's columns are null where it is missing. */
+interface ClaimableRow extends NamedRunRow {
+  readonly head_seq: number
+  readonly head_id: number | null
+  readonly state_version: number
+  readonly incarnation: number
+  readonly base_seq: number
+  readonly began_at: number
+  readonly deleted_at: number | null
+  readonly seq: number | null
+}
+
 interface Taking {
-  readonly request: ClaimRequest
-  readonly thread: ThreadRow
+  readonly leaseId: string
+  readonly leaseUntil: number
   readonly input: Payload
-  readonly holder: { readonly id: number; readonly text: string }
+  readonly holder: string
   readonly now: number
   readonly isOfTheDead: boolean
+}
+
+/** The claim of a run, as it is once taken. */
+function toClaim(before: ClaimableRow, { leaseId, leaseUntil, input, holder, now, isOfTheDead }: Taking): Claim {
+  const { owner, thread_id: threadId } = before
+  const why = isOfTheDead ? 'holder_died' : 'lease_expired'
+  const isAbandoned = before.status === 'running'
+  return {
+    run: {
+      owner,
+      id: before.run_id,
+      threadId,
+      workflow: before.workflow,
+      version: before.version,
+      status: 'running',
+      reason: before.reason,
+      queue: before.queue,
+      priority: before.priority,
+      fingerprint: before.fingerprint,
+      epoch: before.epoch + 1,
+      leaseId,
+      leaseUntil,
+      leaseHolder: holder,
+      dueAt: before.due_at,
+      claimsWithoutProgress: before.claims_without_progress + 1,
+      currentStep: before.current_step,
+      inputSeq: before.input_seq,
+      tapeSeq: before.tape_seq,
+      endSeq: null,
+      createdAt: before.created_at,
+      startedAt: before.started_at,
+      finishedAt: before.finished_at,
+    },
+    leaseId,
+    input,
+    thread: {
+      owner,
+      threadId,
+      headSeq: before.head_seq,
+      stateVersion: before.state_version,
+      incarnation: before.incarnation,
+      baseSeq: before.base_seq,
+      createdAt: before.began_at,
+      deletedAt: before.deleted_at,
+    },
+    takenFrom: isAbandoned ? { holder: before.holder ?? '', why, leaseUntil: before.lease_until ?? now } : null,
+    hasMail: before.last_message > 0,
+    now,
+  }
 }
 
 /** For a lane that the worker can execute: the highest state version it understands there. */

@@ -3,6 +3,7 @@ import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../s
 import type { Hint } from '../../store/store.ts'
 import { prepareChunks } from './chunks.ts'
 import { type Database, prepare } from './connection.ts'
+import { isPlainEnd, prepareEnd } from './end.ts'
 import { prepareDeliver } from './inbox.ts'
 import { prepareLine } from './line.ts'
 import { type Append, type Head, prepareAppend } from './log.ts'
@@ -16,6 +17,7 @@ import {
   selectRun,
   snapshotChecksum,
   type ThreadRow,
+  runOf,
   toRun,
 } from './rows.ts'
 
@@ -28,16 +30,18 @@ export function prepareCommit(db: Database) {
   const operations = prepareOperations(db, line)
   const log = prepareAppend(db)
   const step = prepareStep(db, log.append)
+  const end = prepareEnd(db, { numberOf: step.numberOf, append: log.append, line, operations })
   const runs = prepareRuns(db)
   const threads = prepareThreads(db)
   const unread = prepareUnread(db)
   const deliver = prepareDeliver(db, line)
   const chunks = prepareChunks(db)
-  const spaceIn = prepareQueueSpace(db)
+  const queues = prepareQueueSpace(db)
 
   /** `hints` collects what to tell subscribers after the flush. */
   function apply(change: Change, now: number, hints: Hint[]): Committed {
     if (isPlainStep(change)) return step.apply(change, now, hints)
+    if (isPlainEnd(change)) return end(change, now, hints)
     if (isPlainStart(change)) {
       const started = start(change.creates[0], now, hints)
       if (started !== null) return started
@@ -59,12 +63,12 @@ export function prepareCommit(db: Database) {
   function start(create: NewRun, now: number, hints: Hint[]): Committed | null {
     const { owner, id: runId, threadId } = create
     // A full queue still answers to an id that it has.
-    if ((spaceIn(create.queue) ?? 1) < 1) return null
+    if ((queues.spaceIn(create.queue) ?? 1) < 1) return null
     const logId = log.nextId()
     const thread = threads.begin({ owner, threadId, headId: logId }, now)
     if (thread === null) return null
     const row = newRunRow(create, { thread: { id: thread, epoch_floor: 0 }, seq: 1, logId, now })
-    const run = runs.insertNew({ ...row, claim_at: row.due_at, ready: readyOf(row, now) })
+    const run = runs.insertFirst(row, readyOf(row, now))
     if (run === null) {
       threads.remove(thread)
       return null
@@ -72,8 +76,7 @@ export function prepareCommit(db: Database) {
     const place = { id: thread, owner, thread_id: threadId, head_seq: 0, head_id: null }
     log.insertRecords(place, { run, runId, events: [create.queued], isCheckpoint: true })
     hints.push({ owner, threadId, runId, isClaimable: true })
-    const created = [{ run: toRun({ ...row, thread_id: threadId, holder: null }), isNew: true }]
-    return { ok: true, firstSeq: 1, lastSeq: 1, now, created, hasMail: false }
+    return { ok: true, firstSeq: 1, lastSeq: 1, now, created: [{ run: runOf(row, threadId, null), isNew: true }], hasMail: false }
   }
 
   function judgeGuard(change: Change, thread: ThreadRow | undefined, found: RunRow | undefined): Refusal | null {
@@ -117,7 +120,7 @@ export function prepareCommit(db: Database) {
   /** Whether a queue has no room for the runs to be created. */
   function isFull(creates: readonly NewRun[]): boolean {
     return [...new Set(creates.map(({ queue }) => queue))].some((queue) => {
-      const space = spaceIn(queue)
+      const space = queues.spaceIn(queue)
       if (space === undefined) return false
       const added = creates.filter((create) => create.queue === queue && runs.find(create.owner, create.id) === undefined)
       return new Set(added.map(({ owner, id }) => JSON.stringify([owner, id]))).size > Math.max(0, space)
@@ -234,12 +237,15 @@ export function prepareCommit(db: Database) {
     const id = runs.insert({ ...row, claim_at: isFirst ? row.due_at : null, ready: isFirst ? readyOf(row, now) : 0 })
     log.append(thread, { run: id, runId: create.id, events: [create.queued], isCheckpoint: true })
     hints.push({ owner, threadId, runId: create.id, isClaimable: true })
-    return { run: toRun({ ...row, thread_id: threadId, holder: null }), isNew: true }
+    return { run: runOf(row, threadId, null), isNew: true }
   }
 
   return {
     apply,
-    startTransaction: log.startTransaction,
+    startTransaction: () => {
+      log.startTransaction()
+      queues.startTransaction()
+    },
     log,
     runs,
     threads,
@@ -351,7 +357,7 @@ function prepareStep(db: Database, append: Append) {
     return { ok: true, firstSeq, lastSeq, now, created: [], hasMail: isMail(held.last_message, change) }
   }
 
-  return { apply, remember }
+  return { apply, remember, numberOf }
 }
 
 interface NumberedRun {
@@ -420,7 +426,13 @@ function prepareRuns(db: Database) {
   const newColumns = runColumns.filter((column) => column !== 'id')
   const insertSql = `INSERT INTO holdfast_runs (${newColumns.join(', ')}) VALUES (${newColumns.map(() => '?').join(', ')})`
   const insert = prepare(db, insertSql)
-  const insertNew = prepare(db, `${insertSql} ON CONFLICT DO NOTHING`)
+  // What is the same for all of them is not bound: that takes as long as writing it.
+  const insertFirst = prepare(
+    db,
+    `INSERT INTO holdfast_runs (owner, run_id, thread, workflow, version, status, queue, priority, fingerprint, epoch, due_at, claim_at, ready,
+       claims_without_progress, input_seq, input_id, created_at, last_message)
+     VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, ?, 0, ?, ?, ?, 0, 1, ?, ?, 0) ON CONFLICT DO NOTHING`,
+  )
   const progressColumns = [
     'reason',
     'current_step',
@@ -443,9 +455,11 @@ function prepareRuns(db: Database) {
     hasHolder: (thread: number) => holder.get(thread) !== undefined,
     holdsLine: (thread: number, exceptRunId: string | null) => inLine.get(thread, exceptRunId) !== undefined,
     insert: (row: RunRow) => Number(insert.run(newColumns.map((column) => row[column])).lastInsertRowid),
-    /** Null where its id is taken. */
-    insertNew(row: RunRow): number | null {
-      const { changes, lastInsertRowid } = insertNew.run(newColumns.map((column) => row[column]))
+    /** The first run of a new thread. Null where its id is taken. */
+    insertFirst(row: RunRow, ready: number): number | null {
+      const { owner, run_id, thread, workflow, version, queue, priority, fingerprint, due_at, input_id, created_at } = row
+      const values = [owner, run_id, thread, workflow, version, queue, priority, fingerprint, due_at, due_at, ready]
+      const { changes, lastInsertRowid } = insertFirst.run(...values, input_id, created_at)
       return changes === 0 ? null : Number(lastInsertRowid)
     },
     saveProgress: (row: RunRow) => saveProgress.run([...progressColumns.map((column) => row[column]), row.id]),
@@ -554,38 +568,35 @@ function newRunRow(
 ): RunRow {
   const { owner, id, workflow, version, queue, priority, fingerprint } = create
   return {
-    ...{
-      id: 0,
-      owner,
-      run_id: id,
-      thread: thread.id,
-      workflow,
-      version,
-      status: 'pending',
-      reason: null,
-      queue,
-      priority,
-      fingerprint,
-    },
-    ...{
-      epoch: thread.epoch_floor,
-      lease_id: null,
-      lease_until: null,
-      lease_holder: null,
-      due_at: dueAtOf(create.due, now),
-      claim_at: null,
-      ready: 0,
-    },
-    ...{
-      wait_key: null,
-      claims_without_progress: 0,
-      current_step: null,
-      input_seq: seq,
-      input_id: logId,
-      tape_seq: null,
-      end_seq: null,
-    },
-    ...{ created_at: now, started_at: null, finished_at: null, last_message: 0 },
+    id: 0,
+    owner,
+    run_id: id,
+    thread: thread.id,
+    workflow,
+    version,
+    status: 'pending',
+    reason: null,
+    queue,
+    priority,
+    fingerprint,
+    epoch: thread.epoch_floor,
+    lease_id: null,
+    lease_until: null,
+    lease_holder: null,
+    due_at: dueAtOf(create.due, now),
+    claim_at: null,
+    ready: 0,
+    wait_key: null,
+    claims_without_progress: 0,
+    current_step: null,
+    input_seq: seq,
+    input_id: logId,
+    tape_seq: null,
+    end_seq: null,
+    created_at: now,
+    started_at: null,
+    finished_at: null,
+    last_message: 0,
   }
 }
 

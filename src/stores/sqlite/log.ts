@@ -50,14 +50,12 @@ export function prepareAppend(db: Database) {
       const end = Math.min(events.length, start + insert.length)
       const values: unknown[] = []
       for (let i = start; i < end; i++) {
-        const event = events[i] as NewEvent
+        const { type, step, count, attempt, at, durationMs, payload, patch } = events[i] as NewEvent
         const isCheckpoint = appending.isCheckpoint && i === events.length - 1
-        const { type, step, count, attempt, at, durationMs, payload, patch } = event
         seq += 1
-        pushRow(values, place, {
-          ...{ id: newId, thread: thread.id, prev: id, run, checkpointBytes: isCheckpoint ? bytes : null },
-          ...{ seq, runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint },
-        })
+        const record: LogRecord = { seq, runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint }
+        const checkpointBytes = isCheckpoint ? bytes : null
+        pushRow(values, place, record, { id: newId, thread: thread.id, prev: id, run, checkpointBytes })
         id = newId++
       }
       ;(insert[end - start - 1] as Statement).run(...values)
@@ -78,7 +76,7 @@ export function prepareAppend(db: Database) {
     for (const record of records) {
       const values: unknown[] = []
       const checkpointBytes = record.isCheckpoint ? (bytesAt(record.seq) ?? 0) : null
-      pushRow(values, place, { ...record, id, thread: thread.id, prev, run: numberOf(record), checkpointBytes })
+      pushRow(values, place, record, { id, thread: thread.id, prev, run: numberOf(record), checkpointBytes })
       ;(insert[0] as Statement).run(...values)
       prev = id++
     }
@@ -97,7 +95,8 @@ export function prepareAppend(db: Database) {
   }
 }
 
-interface NewRow extends LogRecord {
+/** What a row has besides its record. */
+interface RowNumbers {
   readonly id: number
   readonly thread: number
   readonly prev: number | null
@@ -106,11 +105,10 @@ interface NewRow extends LogRecord {
 }
 
 /** Adds the values of `logColumns`. */
-function pushRow(values: unknown[], place: Place, row: NewRow): void {
-  const { seq, count, attempt } = row
-  values.push(row.id, row.thread, seq, row.prev, row.run, row.type, row.step, count === 0 ? null : count)
-  values.push(attempt === 0 ? null : attempt, row.at, row.durationMs, row.payload, row.patch, row.checkpointBytes)
-  values.push(sealChecksum(recordChecksum(place, row), seq))
+function pushRow(values: unknown[], place: Place, record: LogRecord, row: RowNumbers): void {
+  const { seq, count, attempt, type, step, at, durationMs, payload, patch } = record
+  values.push(row.id, row.thread, seq, row.prev, row.run, type, step, count === 0 ? null : count, attempt === 0 ? null : attempt)
+  values.push(at, durationMs, payload, patch, row.checkpointBytes, sealChecksum(recordChecksum(place, record), seq))
 }
 
 export type Append = ReturnType<typeof prepareAppend>['append']

@@ -117,13 +117,22 @@ export function prepareNoteStarts(db: Database) {
   }
 }
 
-/** For starts: how many more runs a queue takes; undefined where it takes any number. */
+/** For starts: how many more runs a queue takes. `startTransaction` before the first question of each transaction. */
 export function prepareQueueSpace(db: Database) {
   const find = prepare(db, 'SELECT max_queued FROM holdfast_queues WHERE name = ? AND max_queued IS NOT NULL').pluck()
   const countPending = prepareCount(db, 'pending')
-  return function spaceIn(queue: string): number | undefined {
-    const maxQueued = find.get(queue) as number | undefined
-    return maxQueued === undefined ? undefined : maxQueued - countPending(queue)
+  /** Queues that take any number, as far as this transaction has asked. */
+  const endless = new Set<string>()
+  return {
+    /** Undefined where it takes any number. */
+    spaceIn(queue: string): number | undefined {
+      if (endless.has(queue)) return undefined
+      const maxQueued = find.get(queue) as number | undefined
+      if (maxQueued !== undefined) return maxQueued - countPending(queue)
+      endless.add(queue)
+      return undefined
+    },
+    startTransaction: () => endless.clear(),
   }
 }
 

@@ -131,10 +131,14 @@ export const selectRun = `
 export type NamedRunRow = RunRow & { readonly thread_id: string; readonly holder: string | null }
 
 export function toRun(row: NamedRunRow): Run {
+  return runOf(row, row.thread_id, row.holder)
+}
+
+export function runOf(row: RunRow, threadId: string, holder: string | null): Run {
   return {
     owner: row.owner,
     id: row.run_id,
-    threadId: row.thread_id,
+    threadId,
     workflow: row.workflow,
     version: row.version,
     status: row.status,
@@ -145,7 +149,7 @@ export function toRun(row: NamedRunRow): Run {
     epoch: row.epoch,
     leaseId: row.lease_id,
     leaseUntil: row.lease_until,
-    leaseHolder: row.holder,
+    leaseHolder: holder,
     dueAt: row.due_at,
     claimsWithoutProgress: row.claims_without_progress,
     currentStep: row.current_step,
@@ -175,7 +179,7 @@ export function placeOf(thread: Pick<ThreadRow, 'owner' | 'thread_id'>) {
   return { owner: thread.owner, threadId: thread.thread_id }
 }
 
-export function toRecord(row: LogRow, thread: ThreadRow, runId: string | null): LogRecord {
+export function toRecord(row: Omit<LogRow, 'id' | 'thread' | 'run'>, thread: Pick<ThreadRow, 'owner' | 'thread_id'>, runId: string | null): LogRecord {
   const record: LogRecord = {
     seq: row.seq,
     runId,
