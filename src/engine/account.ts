@@ -13,7 +13,7 @@ export class Account {
   #steps = 0
   #reserved = { tokens: 0, cost: 0 }
   readonly #since = performance.now()
-  readonly #repeats = new Map<string, number>()
+  #repeats: Map<string, number> | undefined
 
   constructor(options: { limits: Budget; used: UsageTotal }) {
     this.#limits = options.limits
@@ -57,6 +57,7 @@ export class Account {
   /** A step is called with an input. Says how often it was, where that is past the limit or begins to look like a circle. */
   countRepeat(path: string, inputFingerprint: string): { count: number; isOver: boolean } | null {
     const key = `${path} ${inputFingerprint}`
+    this.#repeats ??= new Map()
     const count = (this.#repeats.get(key) ?? 0) + 1
     this.#repeats.set(key, count)
     const isOver = count > (this.#limits.repeats ?? Number.POSITIVE_INFINITY)

@@ -37,8 +37,8 @@ export class Calls {
   readonly #owner: string
   readonly #runId: string
   readonly #tape: Tape
-  readonly #counts = new Map<string, number>()
-  readonly #scopes = new Map<string, { count: number; isRecorded: boolean }>()
+  #counts: Map<string, number> | undefined
+  #scopes: Map<string, { count: number; isRecorded: boolean }> | undefined
 
   constructor(owner: string, runId: string, tape: Tape) {
     this.#owner = owner
@@ -53,6 +53,7 @@ export class Calls {
     if (!isOurName) checkStepName(name)
     const path = frame === undefined || frame.scope === '' ? name : `${frame.scope}/${name}`
     const counter = `${kind}:${path}`
+    this.#counts ??= new Map()
     const count = (this.#counts.get(counter) ?? 0) + 1
     this.#counts.set(counter, count)
     const key = callKey(kind, path, count)
@@ -73,6 +74,7 @@ export class Calls {
   scopePath(name: string, isRecorded: boolean): string {
     const outer = this.#frame()?.scope ?? ''
     const path = outer === '' ? name : `${outer}/${name}`
+    this.#scopes ??= new Map()
     const seen = this.#scopes.get(path) ?? { count: 0, isRecorded: false }
     this.#scopes.set(path, seen)
     seen.count++

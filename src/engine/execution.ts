@@ -7,6 +7,7 @@ import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type PauseReason, type RunStatus } from '../model/run.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
+import type { NewChunks } from '../model/stream.ts'
 import type { Budget, UsageTotal } from '../model/usage.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
@@ -75,15 +76,16 @@ export class Execution {
   readonly undos = new Undos()
   /** Scopes that were not entered, by the path of their calls: what was done there is learnt when it is to be undone. */
   readonly unvisited = new Map<string, () => Promise<void>>()
-  /** What ends when the run does. */
-  readonly dependants: Dependants
   readonly steering: Steering
   readonly questions: OpenQuestions
   /** Ends the worker's sleep: something may be due. */
   readonly wakeWorker: () => void
-  readonly streams: RunStreams
   /** The workflows that this process can execute. */
   readonly registry: Registry
+  // Made when they are first asked for, as are those below: most runs need few of them, and hundreds of runs are held at a time.
+  #streams: RunStreams | undefined
+  #dependants: Dependants | undefined
+  readonly #written: ReadonlyMap<string, number>
   readonly #waits: Waits
   readonly #handOut: HandOut
   #resultsOnTheirWay = 0
@@ -95,11 +97,11 @@ export class Execution {
   readonly #writer: RunWriter
   #abort: AbortController | undefined
   readonly #running = new Map<CallKey, string>()
-  readonly #abandoned = new Set<CallKey>()
-  readonly #throwers = new Set<(error: Error) => void>()
+  #abandoned: Set<CallKey> | undefined
+  #throwers: Set<(error: Error) => void> | undefined
   #clockBase: { now: number; at: number }
   /** How often ctx.update was called, by scope. */
-  readonly #updateCounts = new Map<string | null, number>()
+  #updateCounts: Map<string | null, number> | undefined
   /** Updates on the tape that the function has yet to come by. */
   readonly #updatesToSee: Set<UpdateKey>
   #busy = 0
@@ -144,11 +146,6 @@ export class Execution {
     this.questions = options.questions
     this.wakeWorker = options.wakeWorker
     this.registry = options.registry
-    this.dependants = new Dependants({
-      owner: options.claim.run.owner,
-      steering: options.steering,
-      closeQuestion: async (key) => void (await this.tryOperation({ kind: 'fail', key })),
-    })
     this.#handOut = new HandOut(() => options.committer.turn)
     this.line = new StateLine({
       codec: options.codec,
@@ -156,23 +153,19 @@ export class Execution {
       patches: options.tape.patches,
       definition: options.workflow.options.state,
     })
-    this.streams = new RunStreams({
-      ...{ runId: options.claim.run.id, codec: options.codec, tape: options.tape.number, written: options.written },
-      isRunning: (call) => this.#running.has(call.key),
-      beforeWrite: (name) => {
-        this.throwIfEnded()
-        this.calls.refuseInBody('stream', name)
-      },
-      onOpen: (call, attempt, stream) => this.ride(this.event('stream_opened', call, { attempt, data: { stream } })),
-      flush: () => this.commit([], {}),
-    })
+    this.#written = options.written
     this.#writer = new RunWriter({
-      ...options,
+      claim: options.claim,
+      codec: options.codec,
+      ...(options.outbox !== undefined && { outbox: options.outbox }),
+      origin: options.origin,
+      leaseMs: options.leaseMs,
+      startsTape: options.startsTape,
       line: this.line,
       mailbox: this.mailbox,
       now: () => this.now(),
-      currentStep: () => this.#running.values().next().value ?? null,
-      takeChunks: () => this.streams.take(),
+      currentStep: () => (this.#running.size === 0 ? null : (this.#running.values().next().value ?? null)),
+      takeChunks: () => this.#streams?.take() ?? noChunks,
     })
     this.playback = new Playback({
       outcomes,
@@ -199,6 +192,32 @@ export class Execution {
 
   get runId(): string {
     return this.claim.run.id
+  }
+
+  get streams(): RunStreams {
+    if (this.#streams !== undefined) return this.#streams
+    this.#streams = new RunStreams({
+      ...{ runId: this.runId, codec: this.codec, tape: this.tape.number, written: this.#written },
+      isRunning: (call) => this.#running.has(call.key),
+      beforeWrite: (name) => {
+        this.throwIfEnded()
+        this.calls.refuseInBody('stream', name)
+      },
+      onOpen: (call, attempt, stream) => this.ride(this.event('stream_opened', call, { attempt, data: { stream } })),
+      flush: () => this.commit([], {}),
+    })
+    if (this.#hasEnded) this.#streams.end()
+    return this.#streams
+  }
+
+  /** What ends when the run does. */
+  get dependants(): Dependants {
+    this.#dependants ??= new Dependants({
+      owner: this.owner,
+      steering: this.steering,
+      closeQuestion: async (key) => void (await this.tryOperation({ kind: 'fail', key })),
+    })
+    return this.#dependants
   }
 
   get signal(): AbortSignal {
@@ -289,12 +308,13 @@ export class Execution {
 
   end(call: Call): void {
     this.#running.delete(call.key)
-    if (!this.#abandoned.delete(call.key)) this.#settleDown()
+    if (this.#abandoned?.delete(call.key) !== true) this.#settleDown()
   }
 
   /** Bodies in a scope that took too long are not waited for: they may never end. What they still bring is recorded all the same. */
   abandonInside(scope: string): void {
     for (const [key, path] of this.#running) {
+      this.#abandoned ??= new Set()
       if (!isInside(path, scope) || this.#abandoned.has(key)) continue
       this.#abandoned.add(key)
       this.#settleDown()
@@ -313,10 +333,12 @@ export class Execution {
 
   /** The promise's outcome, or the error of a run that was cancelled or fenced meanwhile. */
   orThrow<T>(promise: Promise<T>): Promise<T> {
+    this.#throwers ??= new Set()
+    const throwers = this.#throwers
     return new Promise((resolve, reject) => {
-      this.#throwers.add(reject)
+      throwers.add(reject)
       const settle = (settleWith: () => void) => {
-        this.#throwers.delete(reject)
+        throwers.delete(reject)
         settleWith()
       }
       promise.then(
@@ -414,7 +436,7 @@ export class Execution {
    * because the key is taken, they may not. Answers with the operation in that case.
    */
   async intend(event: NewEvent, operation: OperationChange): Promise<Operation | null> {
-    const hasMore = this.#writer.hasRiding || this.streams.hasPending
+    const hasMore = this.#writer.hasRiding || this.#streams?.hasPending === true
     const before = hasMore ? this.#write(this.#writer.change([], {})) : null
     const intent = this.#write(this.#writer.change([event], { isCheckpoint: false, operation, mustSync: true }))
     const [first, answer] = await Promise.all([before, intent])
@@ -426,7 +448,7 @@ export class Execution {
 
   /** Changes an operation that somebody else may have changed first; says whether it was done. What was riding goes before. */
   async tryOperation(operation: OperationChange): Promise<boolean> {
-    const hasMore = this.#writer.hasRiding || this.streams.hasPending
+    const hasMore = this.#writer.hasRiding || this.#streams?.hasPending === true
     const before = hasMore ? this.#write(this.#writer.change([], {})) : null
     const answers = await Promise.all([before, this.#write(this.#writer.change([], { operation }))])
     for (const answer of answers) if (answer !== null && !answer.ok && this.#hasEnded) throw this.#refused(answer.refusal)
@@ -493,6 +515,7 @@ export class Execution {
     const { within } = this.enter('value', 'update', true)
     if (within?.isOver || within?.isVisit) return
     const scope = this.calls.place
+    this.#updateCounts ??= new Map()
     const count = (this.#updateCounts.get(scope) ?? 0) + 1
     this.#updateCounts.set(scope, count)
     const key = updateKey(scope, count)
@@ -690,9 +713,9 @@ export class Execution {
     const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input, ...this.#carriedOn() } })
     const tapeNumber = this.tape.number + 1
     // What was riding belongs to the old tape; the new one begins with a commit of its own, in the same batch.
-    this.streams.end()
+    this.#streams?.end()
     const isCheckpoint = this.#writer.hasRiding
-    const before = isCheckpoint || this.streams.hasPending ? this.#writer.change([], { isCheckpoint }) : null
+    const before = isCheckpoint || this.#streams?.hasPending === true ? this.#writer.change([], { isCheckpoint }) : null
     this.#writer.startNextTape()
     const change = this.#writer.change([event], { hasProgress: true })
     // From here on nothing of the old tape may be written: it would land on the new one.
@@ -914,7 +937,7 @@ export class Execution {
     this.progress.rideHeld()
     if (this.account.limits.wallMs !== undefined && this.playback.isLive)
       this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
-    this.streams.end()
+    this.#streams?.end()
     const change = this.#writer.change(events, { run, ...this.#tellParent(run.status) })
     this.#hasEnded = true
     // What the function does to its state from here on is never written.
@@ -941,7 +964,7 @@ export class Execution {
   #finish(end: ExecutionEnd): void {
     this.#hasEnded = true
     this.playback.stop()
-    this.streams.end()
+    this.#streams?.end()
     this.#waits.freeze()
     this.#abort?.abort(this.#endError())
     this.#settle(end)
@@ -956,7 +979,7 @@ export class Execution {
     const error = this.#endError()
     this.#abort?.abort(error)
     this.#waits.throw(error)
-    for (const reject of [...this.#throwers]) reject(error)
+    for (const reject of [...(this.#throwers ?? [])]) reject(error)
     this.playback.throw(error)
   }
 
@@ -1047,6 +1070,8 @@ function countSteps(tape: Tape): number {
   for (const key of tape.calls.keys()) if (/^(?:step|effect|child):/.test(key)) count++
   return count
 }
+
+const noChunks: readonly NewChunks[] = []
 
 /** How a call of a detached execution answers. */
 export function never<T>(): Promise<T> {
