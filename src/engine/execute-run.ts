@@ -102,7 +102,7 @@ async function executeClaim(
     base = end.base
     headSeq = end.base.seq
     input = end.input
-    written = new Map()
+    written = nothingWritten
     isFirst = false
     // The clock goes on from where it is, not from the claim.
     claim = { ...claim, now: execution.now(), run: { ...claim.run, startedAt: claim.run.startedAt ?? claimed.now } }
@@ -118,6 +118,8 @@ interface Loaded {
   readonly written: ReadonlyMap<string, number>
 }
 
+const nothingWritten: ReadonlyMap<string, number> = new Map()
+
 function isLoaded(value: unknown): value is Loaded {
   return typeof value === 'object' && value !== null && 'tape' in value
 }
@@ -128,20 +130,19 @@ async function load(engine: Engine, claim: Claim): Promise<Loaded> {
   const { run, thread } = claim
   const { input, origin } = readOrigin(codec, claim.input)
   if (run.tapeSeq === null) {
+    const isNew = run.inputSeq === thread.baseSeq + 1 && thread.headSeq === run.inputSeq
+    if (isNew) return { tape: emptyTape, base: { ...emptyState, seq: thread.headSeq }, input, origin, written: nothingWritten }
     const cached = cache.get(thread)
     // The run's own run_queued changes no state; when nothing else came since, there is nothing to read.
     const isFresh =
       cached !== undefined &&
       (cached.seq === thread.headSeq || (cached.seq === thread.headSeq - 1 && run.inputSeq === thread.headSeq))
-    const isNew = run.inputSeq === thread.baseSeq + 1 && thread.headSeq === run.inputSeq
     const base = isFresh
       ? cached
-      : isNew
-        ? { ...emptyState, seq: thread.headSeq }
-        : cached !== undefined
-          ? await catchUp(store, codec, thread, cached, thread.headSeq)
-          : await loadState(store, codec, thread, thread.headSeq)
-    return { tape: emptyTape, base, input, origin, written: new Map() }
+      : cached !== undefined
+        ? await catchUp(store, codec, thread, cached, thread.headSeq)
+        : await loadState(store, codec, thread, thread.headSeq)
+    return { tape: emptyTape, base, input, origin, written: nothingWritten }
   }
   const records = await store.readLog({
     owner: run.owner,
@@ -287,7 +288,7 @@ async function quarantine(
     headSeq: claim.thread.headSeq,
     startsTape: false,
     origin: {},
-    written: new Map(),
+    written: nothingWritten,
   })
   onExecution(execution)
   engine.log.error('a run could not be loaded', { runId: claim.run.id, error })

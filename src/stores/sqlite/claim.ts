@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto'
 import { codeOf } from '../../model/errors.ts'
 import type { NewEvent } from '../../model/event.ts'
 import type { Payload } from '../../model/payload.ts'
@@ -8,6 +7,7 @@ import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/sto
 import type { Commit } from './commit.ts'
 import { type Database, prepare } from './connection.ts'
 import { describeHolder, isDead, parseHolder, thisProcess } from './holder.ts'
+import { newLeasePrefix } from './lease-id.ts'
 import { bytewise, prepareNoteStarts, prepareRooms, type Rooms } from './queues.ts'
 import { type LogRow, type NamedRunRow, runColumns, toRecord } from './rows.ts'
 
@@ -267,8 +267,7 @@ export function prepareClaim(db: Database, commit: Commit) {
     const { found, rooms } = candidates.find(request, search)
     if (found.length === 0) return claims
     const holder = holders.register(request.workerId)
-    // One for all runs of the claim, and the number of each behind it: asking for random bytes takes as long as taking a run.
-    const leasePrefix = `${randomBytes(12).toString('base64url')}.`
+    const leasePrefix = newLeasePrefix()
     const leaseUntil = search.now + request.leaseMs
     const taken: number[] = []
     for (const { number, isOfTheDead } of found) {
@@ -280,7 +279,7 @@ export function prepareClaim(db: Database, commit: Commit) {
       }
       const leaseId = `${leasePrefix}${number}`
       taken.push(number)
-      commit.rememberLease(leaseId, { run: number, owner: before.owner, runId: before.run_id, threadId: before.thread_id })
+      commit.rememberLease(number, { leaseId, owner: before.owner, runId: before.run_id, threadId: before.thread_id })
       claims.push(toClaim(before, { leaseId, leaseUntil, input, holder: holder.text, now: search.now, isOfTheDead }))
     }
     take.run(leasePrefix, leaseUntil, leaseUntil, holder.id, JSON.stringify(taken))

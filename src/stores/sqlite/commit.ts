@@ -5,6 +5,7 @@ import { prepareChunks } from './chunks.ts'
 import { type Database, prepare } from './connection.ts'
 import { isPlainEnd, prepareEnd } from './end.ts'
 import { prepareDeliver } from './inbox.ts'
+import { numberInLease } from './lease-id.ts'
 import { prepareLine } from './line.ts'
 import { type Append, type Head, prepareAppend } from './log.ts'
 import { dueBy, prepareOperations } from './operations.ts'
@@ -14,12 +15,13 @@ import {
   type NamedRunRow,
   type RunRow,
   runColumns,
+  runOf,
   selectRun,
   snapshotChecksum,
   type ThreadRow,
-  runOf,
   toRun,
 } from './rows.ts'
+import { prepareStarts, type StartingRow, startsAtOnce } from './starts.ts'
 
 /**
  * Applies one change inside an open write transaction. Everything is judged before anything is written, so that a refused
@@ -30,22 +32,36 @@ export function prepareCommit(db: Database) {
   const operations = prepareOperations(db, line)
   const log = prepareAppend(db)
   const step = prepareStep(db, log.append)
-  const end = prepareEnd(db, { numberOf: step.numberOf, append: log.append, line, operations })
+  const end = prepareEnd(db, { ...step, append: log.append, line, operations })
   const runs = prepareRuns(db)
   const threads = prepareThreads(db)
   const unread = prepareUnread(db)
   const deliver = prepareDeliver(db, line)
   const chunks = prepareChunks(db)
   const queues = prepareQueueSpace(db)
+  const insertStarts = prepareStarts(db)
 
   /** `hints` collects what to tell subscribers after the flush. */
+  function applyAll(changes: readonly Change[], now: number, hints: Hint[]): Committed[] {
+    const answers: Committed[] = []
+    while (answers.length < changes.length) {
+      const starts = startsFrom(changes, answers.length)
+      const started = starts === null ? null : start(starts, now, hints)
+      if (started !== null) answers.push(...started)
+      else {
+        // Where some cannot be started together, each is started by itself.
+        const end = answers.length + (starts?.length ?? 1)
+        while (answers.length < end) answers.push(apply(changes[answers.length] as Change, now, hints))
+      }
+    }
+    return answers
+  }
+
   function apply(change: Change, now: number, hints: Hint[]): Committed {
     if (isPlainStep(change)) return step.apply(change, now, hints)
     if (isPlainEnd(change)) return end(change, now, hints)
-    if (isPlainStart(change)) {
-      const started = start(change.creates[0], now, hints)
-      if (started !== null) return started
-    }
+    const started = isPlainStart(change) ? start(change.creates, now, hints)?.[0] : undefined
+    if (started !== undefined) return started
 
     const thread = threads.find(change.owner, change.threadId)
     const run = change.runId === null ? undefined : runs.find(change.owner, change.runId)
@@ -59,24 +75,21 @@ export function prepareCommit(db: Database) {
     return write(change, { thread, run, now, hints })
   }
 
-  /** A new run on a new thread, the usual start: nothing is there that could be in its way. Null where something is. */
-  function start(create: NewRun, now: number, hints: Hint[]): Committed | null {
-    const { owner, id: runId, threadId } = create
+  /** New runs on new threads, the usual start: nothing is there that could be in their way. Null, and nothing done, where something is. */
+  function start(creates: readonly NewRun[], now: number, hints: Hint[]): Committed[] | null {
     // A full queue still answers to an id that it has.
-    if ((queues.spaceIn(create.queue) ?? 1) < 1) return null
-    const logId = log.nextId()
-    const thread = threads.begin({ owner, threadId, headId: logId }, now)
-    if (thread === null) return null
-    const row = newRunRow(create, { thread: { id: thread, epoch_floor: 0 }, seq: 1, logId, now })
-    const run = runs.insertFirst(row, readyOf(row, now))
-    if (run === null) {
-      threads.remove(thread)
-      return null
-    }
-    const place = { id: thread, owner, thread_id: threadId, head_seq: 0, head_id: null }
-    log.insertRecords(place, { run, runId, events: [create.queued], isCheckpoint: true })
-    hints.push({ owner, threadId, runId, isClaimable: true })
-    return { ok: true, firstSeq: 1, lastSeq: 1, now, created: [{ run: runOf(row, threadId, null), isNew: true }], hasMail: false }
+    for (const { queue } of creates) if ((queues.spaceIn(queue) ?? creates.length) < creates.length) return null
+    const firstRecord = log.nextId()
+    const rows = creates.map((create, index) => startingRow(create, firstRecord + index, now))
+    const numbers = insertStarts(rows)
+    if (numbers === null) return null
+    return creates.map(({ owner, id: runId, threadId, queued }, index) => {
+      const place = { id: numbers.thread + index, owner, thread_id: threadId, head_seq: 0, head_id: null }
+      log.insertRecords(place, { run: numbers.run + index, runId, events: [queued], isCheckpoint: true })
+      hints.push({ owner, threadId, runId, isClaimable: true })
+      const created = [{ run: runOf(rows[index] as StartingRow, threadId, null), isNew: true }]
+      return { ok: true, firstSeq: 1, lastSeq: 1, now, created, hasMail: false }
+    })
   }
 
   function judgeGuard(change: Change, thread: ThreadRow | undefined, found: RunRow | undefined): Refusal | null {
@@ -242,6 +255,7 @@ export function prepareCommit(db: Database) {
 
   return {
     apply,
+    applyAll,
     startTransaction: () => {
       log.startTransaction()
       queues.startTransaction()
@@ -309,22 +323,26 @@ function prepareStep(db: Database, append: Append) {
     'UPDATE holdfast_runs SET lease_until = ?, claim_at = CASE WHEN claim_at IS NULL THEN NULL ELSE ? END WHERE id = ?',
   )
 
-  /** Row numbers by lease. Neither is ever used again, so an old entry finds nothing; the guard itself is never remembered. */
-  const numbers = new Map<string, NumberedRun>()
+  /**
+   * Runs by number, which their leases end in. Neither number nor lease is ever used again, so an old entry finds nothing; the guard
+   * itself is never remembered.
+   */
+  const known = new Map<number, NamedLease>()
 
   function numberOf({ owner, runId, threadId }: Change, leaseId: string): number | undefined {
-    const known = numbers.get(leaseId)
-    if (known !== undefined && known.runId === runId && known.threadId === threadId && known.owner === owner) return known.run
+    const number = numberInLease(leaseId)
+    const lease = known.get(number)
+    if (lease?.leaseId === leaseId && lease.runId === runId && lease.threadId === threadId && lease.owner === owner) return number
     const run = findNumber.get(owner, runId, leaseId, threadId) as number | undefined
     if (run === undefined || runId === null) return undefined
-    remember(leaseId, { run, owner, runId, threadId })
+    remember(run, { leaseId, owner, runId, threadId })
     return run
   }
 
-  /** A claim knows the number: the first step need not look for it. */
-  function remember(leaseId: string, run: NumberedRun): void {
-    if (numbers.size >= 10_000) numbers.clear()
-    numbers.set(leaseId, run)
+  /** A claim knows whose the number is: the first step need not look for it. */
+  function remember(run: number, lease: NamedLease): void {
+    if (known.size >= 10_000) known.clear()
+    known.set(run, lease)
   }
 
   function apply(change: Change, now: number, hints: Hint[]): Committed {
@@ -357,11 +375,11 @@ function prepareStep(db: Database, append: Append) {
     return { ok: true, firstSeq, lastSeq, now, created: [], hasMail: isMail(held.last_message, change) }
   }
 
-  return { apply, remember, numberOf }
+  return { apply, remember, numberOf, forget: (run: number) => known.delete(run) }
 }
 
-interface NumberedRun {
-  readonly run: number
+interface NamedLease {
+  readonly leaseId: string
   readonly owner: string
   readonly runId: string
   readonly threadId: string
@@ -374,6 +392,18 @@ interface HeldRow extends Head {
   readonly claims_without_progress: number
   readonly last_message: number
   readonly id: number
+}
+
+/** The runs of the next changes, where these are as many plain starts as are written together. */
+function startsFrom(changes: readonly Change[], index: number): NewRun[] | null {
+  if (index + startsAtOnce > changes.length) return null
+  const starts: NewRun[] = []
+  for (let i = index; i < index + startsAtOnce; i++) {
+    const change = changes[i] as Change
+    if (!isPlainStart(change)) return null
+    starts.push(change.creates[0])
+  }
+  return starts
 }
 
 function isPlainStart(change: Change): change is Change & { readonly creates: readonly [NewRun] } {
@@ -426,13 +456,6 @@ function prepareRuns(db: Database) {
   const newColumns = runColumns.filter((column) => column !== 'id')
   const insertSql = `INSERT INTO holdfast_runs (${newColumns.join(', ')}) VALUES (${newColumns.map(() => '?').join(', ')})`
   const insert = prepare(db, insertSql)
-  // What is the same for all of them is not bound: that takes as long as writing it.
-  const insertFirst = prepare(
-    db,
-    `INSERT INTO holdfast_runs (owner, run_id, thread, workflow, version, status, queue, priority, fingerprint, epoch, due_at, claim_at, ready,
-       claims_without_progress, input_seq, input_id, created_at, last_message)
-     VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, ?, 0, ?, ?, ?, 0, 1, ?, ?, 0) ON CONFLICT DO NOTHING`,
-  )
   const progressColumns = [
     'reason',
     'current_step',
@@ -455,13 +478,6 @@ function prepareRuns(db: Database) {
     hasHolder: (thread: number) => holder.get(thread) !== undefined,
     holdsLine: (thread: number, exceptRunId: string | null) => inLine.get(thread, exceptRunId) !== undefined,
     insert: (row: RunRow) => Number(insert.run(newColumns.map((column) => row[column])).lastInsertRowid),
-    /** The first run of a new thread. Null where its id is taken. */
-    insertFirst(row: RunRow, ready: number): number | null {
-      const { owner, run_id, thread, workflow, version, queue, priority, fingerprint, due_at, input_id, created_at } = row
-      const values = [owner, run_id, thread, workflow, version, queue, priority, fingerprint, due_at, due_at, ready]
-      const { changes, lastInsertRowid } = insertFirst.run(...values, input_id, created_at)
-      return changes === 0 ? null : Number(lastInsertRowid)
-    },
     saveProgress: (row: RunRow) => saveProgress.run([...progressColumns.map((column) => row[column]), row.id]),
     saveAll: (row: RunRow) => saveAll.run([...allColumns.map((column) => row[column]), row.id]),
   }
@@ -494,12 +510,6 @@ function prepareThreads(db: Database) {
     `INSERT INTO holdfast_threads (owner, thread_id, head_seq, state_version, incarnation, base_seq, epoch_floor, created_at)
      VALUES (?, ?, 0, 0, 1, 0, 0, ?) RETURNING *`,
   )
-  const insertWithHead = prepare(
-    db,
-    `INSERT INTO holdfast_threads (owner, thread_id, head_seq, head_id, state_version, incarnation, base_seq, epoch_floor, created_at)
-     VALUES (?, ?, 1, ?, 0, 1, 0, 0, ?) ON CONFLICT DO NOTHING`,
-  )
-  const remove = prepare(db, 'DELETE FROM holdfast_threads WHERE id = ?')
   const revive = prepare(
     db,
     'UPDATE holdfast_threads SET incarnation = incarnation + 1, base_seq = head_seq, deleted_at = NULL WHERE id = ? RETURNING *',
@@ -518,12 +528,6 @@ function prepareThreads(db: Database) {
       if (found === undefined) return insert.get(owner, threadId, now) as ThreadRow
       return found.deleted_at === null ? found : (revive.get(found.id) as ThreadRow)
     },
-    /** A new one whose log begins with the record `headId`. Returns its number, or null where there is or was one. */
-    begin({ owner, threadId, headId }: { owner: string; threadId: string; headId: number }, now: number): number | null {
-      const { changes, lastInsertRowid } = insertWithHead.run(owner, threadId, headId, now)
-      return changes === 0 ? null : Number(lastInsertRowid)
-    },
-    remove: (id: number) => remove.run(id),
     setStateVersion: (id: number, stateVersion: number) => setStateVersion.run(stateVersion, id),
     saveSnapshot(thread: ThreadRow, snapshot: { seq: number; state: string | Uint8Array; stateVersion: number }): void {
       const { seq, state, stateVersion } = snapshot
@@ -555,6 +559,12 @@ function prepareUnread(db: Database) {
 /** Whether a run's latest message is one that the writer of a change does not know. */
 function isMail(lastMessage: number, { mailSeen = 0 }: Change): boolean {
   return lastMessage > mailSeen
+}
+
+function startingRow(create: NewRun, logId: number, now: number): StartingRow {
+  const row: Mutable<RunRow> = newRunRow(create, { thread: { id: 0, epoch_floor: 0 }, seq: 1, logId, now })
+  row.ready = readyOf(row, now)
+  return Object.assign(row, { threadId: create.threadId })
 }
 
 /** A new run takes turns as soon as it is due. */

@@ -29,12 +29,13 @@ export function prepareEnd(
   db: Database,
   acts: {
     readonly numberOf: (change: Change, leaseId: string) => number | undefined
+    readonly forget: (run: number) => void
     readonly append: Append
     readonly line: Line
     readonly operations: Operations
   },
 ) {
-  const { numberOf, append, line, operations } = acts
+  const { numberOf, forget, append, line, operations } = acts
   const findHeld = prepare(
     db,
     `SELECT r.last_message, t.id, t.head_seq, t.head_id,
@@ -65,15 +66,8 @@ export function prepareEnd(
     const { head_seq: lastSeq } = append(place, { run, runId, events, isCheckpoint: change.isCheckpoint })
     const firstSeq = head_seq + 1
     const startsTape = to.startsTape === true
-    end.run(
-      to.status,
-      to.hasProgress === true ? 1 : 0,
-      startsTape ? firstSeq : null,
-      startsTape ? now : null,
-      lastSeq,
-      now,
-      run,
-    )
+    end.run(to.status, to.hasProgress === true ? 1 : 0, startsTape ? firstSeq : null, startsTape ? now : null, lastSeq, now, run)
+    forget(run)
     if (held.has_intended === 1) operations.doubtWhatIsOpen(owner, runId)
     if (held.has_others === 1) line.letNextGo(id)
     hints.push({ owner, threadId, runId, isClaimable: true })

@@ -179,7 +179,11 @@ export function placeOf(thread: Pick<ThreadRow, 'owner' | 'thread_id'>) {
   return { owner: thread.owner, threadId: thread.thread_id }
 }
 
-export function toRecord(row: Omit<LogRow, 'id' | 'thread' | 'run'>, thread: Pick<ThreadRow, 'owner' | 'thread_id'>, runId: string | null): LogRecord {
+export function toRecord(
+  row: Omit<LogRow, 'id' | 'thread' | 'run'>,
+  thread: Pick<ThreadRow, 'owner' | 'thread_id'>,
+  runId: string | null,
+): LogRecord {
   const record: LogRecord = {
     seq: row.seq,
     runId,

@@ -1,4 +1,3 @@
-import type { Change } from '../../store/change.ts'
 import type { Hint, Store } from '../../store/store.ts'
 import { prepareReadChunks } from './chunks.ts'
 import { prepareCandidates, prepareClaim, prepareDeadHolders } from './claim.ts'
@@ -92,7 +91,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
       connection.refuseClosed()
       if (changes.length === 0) return []
       const mustSync = changes.some((change) => change.mustSync === true)
-      return write(({ commit }, hints) => applyAll(commit.apply, changes, { now: now(), hints }), { mustSync })
+      return write(({ commit }, hints) => commit.applyAll(changes, now(), hints), { mustSync })
     },
 
     async claim(request) {
@@ -176,12 +175,4 @@ function prepareActs(connection: Connection, now: () => number) {
     restoreThread: prepareRestore(writer, commit),
     transact: prepareTransact(connection, commit, now),
   }
-}
-
-function applyAll(
-  apply: ReturnType<typeof prepareCommit>['apply'],
-  changes: readonly Change[],
-  { now, hints }: { readonly now: number; readonly hints: Hint[] },
-) {
-  return changes.map((change) => apply(change, now, hints))
 }
