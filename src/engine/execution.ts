@@ -74,8 +74,6 @@ export class Execution {
   readonly budget: BudgetGuard
   /** How to take back what the run did. */
   readonly undos = new Undos()
-  /** Scopes that were not entered, by the path of their calls: what was done there is learnt when it is to be undone. */
-  readonly unvisited = new Map<string, () => Promise<void>>()
   readonly steering: Steering
   readonly questions: OpenQuestions
   /** Ends the worker's sleep: something may be due. */
@@ -85,6 +83,7 @@ export class Execution {
   // Made when they are first asked for, as are those below: most runs need few of them, and hundreds of runs are held at a time.
   #streams: RunStreams | undefined
   #dependants: Dependants | undefined
+  #unvisited: Map<string, () => Promise<void>> | undefined
   readonly #written: ReadonlyMap<string, number>
   readonly #waits: Waits
   readonly #handOut: HandOut
@@ -208,6 +207,12 @@ export class Execution {
     })
     if (this.#hasEnded) this.#streams.end()
     return this.#streams
+  }
+
+  /** Scopes that were not entered, by the path of their calls: what was done there is learnt when it is to be undone. */
+  get unvisited(): Map<string, () => Promise<void>> {
+    this.#unvisited ??= new Map()
+    return this.#unvisited
   }
 
   /** What ends when the run does. */
@@ -702,9 +707,9 @@ export class Execution {
   }
 
   /** The function returned or threw: the last commit of the run. */
-  async finish(status: RunStatus, event: NewEvent): Promise<void> {
-    if (this.#hasEnded) return
-    await this.#endWith([event], { status, reason: null, currentStep: null, setsEnd: true, hasProgress: true }, { kind: status })
+  finish(status: RunStatus, event: NewEvent): Promise<void> {
+    if (this.#hasEnded) return Promise.resolve()
+    return this.#endWith([event], { status, reason: null, currentStep: null, setsEnd: true, hasProgress: true }, { kind: status })
   }
 
   /** Ends this tape and starts the next one under the same lease. */

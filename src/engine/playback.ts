@@ -15,10 +15,11 @@ export class Playback {
   readonly #onResult: (outcome: Outcome) => void
   readonly #onLive: () => void
   readonly #onMismatch: (recorded: CallKey[], asked: CallKey[]) => void
-  readonly #waiters = new Map<CallKey, Waiting<Outcome>>()
+  /** Undefined until somebody waits, as are the loose ones until there are any: most runs have no tape. */
+  #waiters: Map<CallKey, Waiting<Outcome>> | undefined
   #blocked: ({ key: CallKey } & Waiting<void>)[] = []
   /** Results that nobody has to ask for: they are handed out whenever somebody does. */
-  readonly #loose = new Map<CallKey, Outcome>()
+  #loose: Map<CallKey, Outcome> | undefined
   /** Of these, the ones that somebody has asked for. */
   readonly #looseAsked: { readonly outcome: Outcome; readonly resolve: (outcome: Outcome) => void }[] = []
   readonly #untold: (() => void)[] = []
@@ -37,8 +38,9 @@ export class Playback {
     onLive: () => void
     onMismatch: (recorded: CallKey[], asked: CallKey[]) => void
   }) {
-    this.#outcomes = options.outcomes.filter((outcome) => outcome.isLoose !== true)
-    for (const outcome of options.outcomes) if (outcome.isLoose === true) this.#loose.set(outcome.key, outcome)
+    const loose = options.outcomes.filter(({ isLoose }) => isLoose === true)
+    this.#outcomes = loose.length === 0 ? options.outcomes : options.outcomes.filter(({ isLoose }) => isLoose !== true)
+    if (loose.length > 0) this.#loose = new Map(loose.map((outcome) => [outcome.key, outcome]))
     this.#onResult = options.onResult
     this.#onLive = options.onLive
     this.#onMismatch = options.onMismatch
@@ -58,11 +60,12 @@ export class Playback {
   /** The recorded result of a call, in its turn. */
   take(key: CallKey): Promise<Outcome> {
     return new Promise((resolve, reject) => {
-      const loose = this.#loose.get(key)
+      const loose = this.#loose?.get(key)
       if (loose !== undefined) {
-        this.#loose.delete(key)
+        this.#loose?.delete(key)
         this.#looseAsked.push({ outcome: loose, resolve })
       } else {
+        this.#waiters ??= new Map()
         this.#waiters.set(key, { resolve, reject })
       }
       this.#schedule()
@@ -91,7 +94,7 @@ export class Playback {
     clearTimeout(this.#grace)
     if (this.#next >= this.#outcomes.length) return true
     this.isEnding = true
-    while (this.#waiters.has(this.#outcomes[this.#next]?.key ?? '')) await new Promise((resolve) => setImmediate(resolve))
+    while (this.#waiters?.has(this.#outcomes[this.#next]?.key ?? '')) await new Promise((resolve) => setImmediate(resolve))
     clearTimeout(this.#grace)
     if (this.#next >= this.#outcomes.length) return true
     this.#mismatch()
@@ -100,7 +103,7 @@ export class Playback {
 
   /** The run was cancelled or fenced: every call that waits for its turn throws. */
   throw(error: Error): void {
-    for (const { reject } of [...this.#waiters.values(), ...this.#blocked]) reject(error)
+    for (const { reject } of [...(this.#waiters?.values() ?? []), ...this.#blocked]) reject(error)
     this.stop()
   }
 
@@ -108,7 +111,7 @@ export class Playback {
     clearTimeout(this.#grace)
     this.#isStopped = true
     this.#next = this.#outcomes.length
-    this.#waiters.clear()
+    this.#waiters = undefined
     this.#blocked = []
   }
 
@@ -131,12 +134,12 @@ export class Playback {
     }
     const outcome = this.#outcomes[this.#next]
     if (outcome === undefined) return
-    const waiter = this.#waiters.get(outcome.key)
+    const waiter = this.#waiters?.get(outcome.key)
     if (waiter === undefined) {
       this.#watchForMismatch()
       return
     }
-    this.#waiters.delete(outcome.key)
+    this.#waiters?.delete(outcome.key)
     this.#next++
     clearTimeout(this.#grace)
     this.#grace = undefined
@@ -156,18 +159,18 @@ export class Playback {
 
   /** Somebody waits, for new work or a later result: unless a call for the next result comes soon, they differ. */
   #watchForMismatch(): void {
-    if (this.isLive || (this.#blocked.length === 0 && this.#waiters.size === 0)) return
+    if (this.isLive || (this.#blocked.length === 0 && (this.#waiters?.size ?? 0) === 0)) return
     clearTimeout(this.#grace)
     this.#grace = setTimeout(() => {
       const outcome = this.#outcomes[this.#next]
-      if (outcome !== undefined && !this.#waiters.has(outcome.key)) this.#mismatch()
+      if (outcome !== undefined && this.#waiters?.has(outcome.key) !== true) this.#mismatch()
     }, graceMs)
   }
 
   #mismatch(): void {
     this.#onMismatch(
       this.#outcomes.slice(this.#next).map((outcome) => outcome.key),
-      [...this.#waiters.keys(), ...this.#blocked.map((blocked) => blocked.key)],
+      [...(this.#waiters?.keys() ?? []), ...this.#blocked.map((blocked) => blocked.key)],
     )
   }
 }

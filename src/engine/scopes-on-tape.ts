@@ -7,7 +7,7 @@ import type { CallHistory, Outcome, Tape, UpdateKey } from './tape.ts'
  * one that is tried again, what earlier attempts recorded is there for whoever asks for it, and not missed when nobody does.
  */
 export function readScopes(tape: Tape): { readonly outcomes: readonly Outcome[]; readonly updates: Set<UpdateKey> } {
-  if (tape.calls.size === 0) return { outcomes: tape.outcomes, updates: new Set(tape.updates.keys()) }
+  if (tape.calls.size === 0 && tape.updates.size === 0) return { outcomes: tape.outcomes, updates: noUpdates }
   const areas = new Map<string, Area>()
   for (const history of tape.calls.values()) {
     if (history.scope === undefined) continue
@@ -35,6 +35,9 @@ export function readScopes(tape: Tape): { readonly outcomes: readonly Outcome[];
   }
   return { outcomes, updates }
 }
+
+/** Updates are only ever taken out. */
+const noUpdates = new Set<UpdateKey>()
 
 /** Where calls stand that a scope's function or its fallback made. */
 interface Area {

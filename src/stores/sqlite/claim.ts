@@ -9,7 +9,7 @@ import { type Database, prepare } from './connection.ts'
 import { describeHolder, isDead, parseHolder, thisProcess } from './holder.ts'
 import { newLeasePrefix } from './lease-id.ts'
 import { bytewise, prepareNoteStarts, prepareRooms, type Rooms } from './queues.ts'
-import { type LogRow, type NamedRunRow, runColumns, toRecord } from './rows.ts'
+import { type LogRow, type NamedRunRow, type ThreadRow, toRecord } from './rows.ts'
 
 /** A run that can be claimed now. */
 interface Candidate extends Contender {
@@ -235,14 +235,16 @@ export function prepareClaim(db: Database, commit: Commit) {
   )
   const find = prepare(
     db,
-    `SELECT ${runColumns.map((column) => `r.${column}`).join(', ')}, h.holder AS holder,
-       t.thread_id, t.head_seq, t.head_id, t.state_version, t.incarnation, t.base_seq, t.created_at AS began_at, t.deleted_at,
+    `SELECT r.owner, r.run_id, r.thread, r.workflow, r.version, r.status, r.reason, r.queue, r.priority, r.fingerprint, r.epoch, r.lease_until,
+       r.due_at, r.claims_without_progress, r.current_step, r.input_seq, r.tape_seq, r.created_at, r.started_at, r.last_message, h.holder,
+       t.thread_id, t.head_seq, t.state_version, t.incarnation, t.base_seq, t.created_at AS began_at,
        l.seq, l.type, l.step, l.count, l.attempt, l.at, l.duration_ms, l.payload, l.patch, l.checkpoint_bytes, l.checksum
      FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
        LEFT JOIN holdfast_log l ON l.id = r.input_id AND l.thread = r.thread AND l.seq = r.input_seq
        LEFT JOIN holdfast_holders h ON h.id = r.lease_holder
      WHERE r.id = ?`,
   )
+  const findThread = prepare(db, 'SELECT * FROM holdfast_threads WHERE id = ?')
   const take = prepare(
     db,
     `UPDATE holdfast_runs SET status = 'running', epoch = epoch + 1, lease_id = ? || id, lease_until = ?, claim_at = ?, ready = 0,
@@ -274,7 +276,7 @@ export function prepareClaim(db: Database, commit: Commit) {
       const before = find.get(number) as ClaimableRow
       const input = readInput(before)
       if (input === null) {
-        setAside(before, search.now)
+        setAside(number, before, search.now)
         continue
       }
       const leaseId = `${leasePrefix}${number}`
@@ -303,8 +305,8 @@ export function prepareClaim(db: Database, commit: Commit) {
     }
   }
 
-  function setAside({ id: run, run_id: runId, thread, owner, thread_id, head_seq, head_id }: ClaimableRow, now: number): void {
-    const place = { id: thread, owner, thread_id, head_seq, head_id }
+  function setAside(run: number, { run_id: runId, thread }: ClaimableRow, now: number): void {
+    const place = findThread.get(thread) as ThreadRow
     const { head_seq: seq } = commit.log.append(place, { run, runId, events: [pausedEvent(now)], isCheckpoint: false })
     quarantine.run(seq, run)
   }
@@ -396,17 +398,26 @@ interface ReadySearch extends Omit<LaneSearch, 'suspectLimit'> {
   readonly lastOwner: string | undefined
 }
 
-/** A run, its thread, and the record that brings its input; the record's columns are null where it is missing. */
-interface ClaimableRow extends NamedRunRow {
+/** An unfinished run, its thread, and the record that brings its input, as far as a claim tells of them; the record's columns are null where it is missing. */
+interface ClaimableRow extends Omit<NamedRunRow, UnreadColumn> {
   readonly head_seq: number
-  readonly head_id: number | null
   readonly state_version: number
   readonly incarnation: number
   readonly base_seq: number
   readonly began_at: number
-  readonly deleted_at: number | null
   readonly seq: number | null
 }
+
+type UnreadColumn =
+  | 'id'
+  | 'lease_id'
+  | 'lease_holder'
+  | 'claim_at'
+  | 'ready'
+  | 'wait_key'
+  | 'end_seq'
+  | 'input_id'
+  | 'finished_at'
 
 interface Taking {
   readonly leaseId: string
@@ -446,7 +457,7 @@ function toClaim(before: ClaimableRow, { leaseId, leaseUntil, input, holder, now
       endSeq: null,
       createdAt: before.created_at,
       startedAt: before.started_at,
-      finishedAt: before.finished_at,
+      finishedAt: null,
     },
     leaseId,
     input,
@@ -458,7 +469,7 @@ function toClaim(before: ClaimableRow, { leaseId, leaseUntil, input, holder, now
       incarnation: before.incarnation,
       baseSeq: before.base_seq,
       createdAt: before.began_at,
-      deletedAt: before.deleted_at,
+      deletedAt: null,
     },
     takenFrom: isAbandoned ? { holder: before.holder ?? '', why, leaseUntil: before.lease_until ?? now } : null,
     hasMail: before.last_message > 0,
