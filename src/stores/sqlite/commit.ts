@@ -260,6 +260,7 @@ export function prepareCommit(db: Database) {
       log.startTransaction()
       queues.startTransaction()
     },
+    endTransaction: log.endTransaction,
     log,
     runs,
     threads,

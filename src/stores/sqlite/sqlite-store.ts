@@ -66,7 +66,9 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     const hints: Hint[] = []
     const answer = await connection.write(() => {
       acts.commit.startTransaction()
-      return act(acts, hints)
+      const answer = act(acts, hints)
+      acts.commit.endTransaction()
+      return answer
     }, options)
     watch.tell(hints)
     return answer

@@ -28,6 +28,7 @@ export function prepareTransact(connection: Connection, commit: Commit, now: () 
         const change = await withTimeout(() => body(tx), { timeoutMs, runId })
         tx.refuseEnded()
         const answer = commit.apply(change, now(), hints)
+        commit.endTransaction()
         if (answer.ok) finish()
         return answer
       } catch (error) {
