@@ -77,6 +77,7 @@ export class World {
     const leased = this.held.length === 0 ? 0.1 : 1
     const make = this.random.pickWeighted<() => Promise<Act> | Act>([
       [8, async () => this.commitAct('create', [this.createChange()])],
+      [0.2, () => this.startManyAct()],
       [14, () => this.claimAct()],
       [22 * leased, async () => this.commitAct('step', [await this.stepChange()])],
       [9 * leased, async () => this.commitAct('leave', [await this.leaveChange()])],
@@ -125,6 +126,20 @@ export class World {
       changes.push(await make())
     }
     return this.commitAct('batch', changes)
+  }
+
+  /** Starts of runs on threads of their own, as many as a store may write together; now and then one that is there already. */
+  private startManyAct(): Act {
+    const starts = Array.from({ length: this.random.integer(8, 25) }, () => {
+      const run = this.newRun(this.owner())
+      const create = this.random.chance(0.03) ? run : { ...run, threadId: run.id }
+      return { owner: run.owner, threadId: create.threadId, creates: [create] }
+    })
+    const none = { runId: null, guard: { kind: 'none' }, events: [], isCheckpoint: true } as const
+    return this.commitAct(
+      'start-many',
+      starts.map((start) => always({ ...none, ...start })),
+    )
   }
 
   private createChange(): SidedChange {
@@ -266,6 +281,9 @@ export class World {
       ...maybe(status === 'waiting' && random.chance(0.6), { waitKey: this.operationKey() }),
       ...maybe(status === 'pending', { reason: null, due: this.due(), uncountClaim: random.chance(0.5) }),
       ...maybe(status === 'paused', { reason: random.pick(['asked', 'budget'] as const) }),
+      // As an execution ends its run.
+      ...maybe(isTerminal(status) && random.chance(0.8), { reason: null, currentStep: null, hasProgress: random.chance(0.8) }),
+      ...maybe(isTerminal(status) && random.chance(0.3), { startsTape: true }),
     }
     const delivers = random.chance(0.2) ? await this.messages(lease) : []
     const fields = {

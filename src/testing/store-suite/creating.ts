@@ -95,6 +95,40 @@ export function testCreating(test: StoreTest): void {
     ])
   })
 
+  test('S7: of many starts in one batch each is judged for itself', async (scene) => {
+    await scene.create({ id: 'taken', threadId: 'elsewhere' })
+    await scene.create({ id: 'first', threadId: 'used' })
+    await scene.store.setQueue({ name: 'small', maxQueued: 3 })
+    const ids = Array.from({ length: 60 }, (_, index) => `r${index}`)
+    const creates = ids.map((id, index) => {
+      // Each of these stands among starts that nothing is in the way of.
+      if (index === 14) return newRun({ id: 'taken' })
+      if (index === 23) return newRun({ id, threadId: 'used' })
+      if (index === 35) return newRun({ id: 'r31' })
+      return newRun({ id, owner: index % 2 === 0 ? '' : 'o', ...(index >= 45 && index < 50 && { queue: 'small' }) })
+    })
+    const answers = await scene.store.commit(creates.map((one) => change({ ...one, creates: [one] })))
+    const isNew = answers.map((answer) => (answer.ok ? answer.created[0]?.isNew : answer.refusal))
+    const expected = ids.map((_, index) => (index === 48 || index === 49 ? 'queue_full' : index !== 14))
+    expect(isNew).toEqual(expected)
+
+    for (const [index, { owner, id, threadId, queued }] of creates.entries()) {
+      if (index === 14 || index === 48 || index === 49) continue
+      const seq = index === 23 ? 2 : 1
+      const answer = ok(answers[index] as (typeof answers)[number])
+      expect(await scene.store.readRun({ owner, runId: id })).toEqual(answer.created[0]?.run)
+      expect(answer.created[0]?.run).toMatchObject({ owner, id, threadId, inputSeq: seq })
+      const log = await scene.store.readLog({ owner, threadId })
+      expect(log.at(-1)).toEqual({ ...queued, seq, runId: id, isCheckpoint: true })
+      expect(log).toHaveLength(seq)
+    }
+    expect(await scene.store.readThread({ owner: '', threadId: 'taken' })).toBeNull()
+    const claims = await scene.claim({ limit: 100 })
+    expect(claims.filter(({ input }) => plainPayload(input) === null)).toEqual([])
+    // All but the one that stands in line on a used thread.
+    expect(claims).toHaveLength(2 + 60 - 1 - 2 - 1)
+  })
+
   test('a run is due after its delay, or at its date', async (scene) => {
     const now = await scene.store.now()
     const delayed = await scene.create({ id: 'delayed', due: { inMs: 60_000 } })
