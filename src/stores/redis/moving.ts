@@ -174,7 +174,7 @@ function packRow(packer: Packer, row: Readonly<Record<string, string | number | 
   for (const [field, value] of fields) packer.text(field).text(String(value ?? ''))
 }
 
-/** Its number and what started last, only the script knows. */
+/** Its number, only the script knows. */
 function packThreadRow(packer: Packer, { thread, epochFloor }: WholeThread): void {
   const {
     baseSeq: base,
@@ -194,7 +194,6 @@ function packRun(packer: Packer, image: RunImage, { thread, isIntending }: RunPl
     ['run', () => packer.text(pairOf(run.owner, run.id))],
     ['wait', () => packer.text(wait)],
     ['is_open', () => packer.boolean(!isTerminal(run.status))],
-    ['has_started', () => packer.boolean(run.startedAt !== null)],
     ['inbox', () => packEach(packer, inbox, (message) => packer.bytes(messageEntryOf(message)))],
     // In the order in which a run that is created gets its fields; the script puts its number in.
     [

@@ -14,13 +14,16 @@ import { Packer } from './pack.ts'
  * itself be empty has `=` in front. What has a checksum leaves here only after it was verified.
  */
 
-/** A run's row, as scripts answer with it. Owner and id are in its key. */
+/** A run's row, as scripts answer with it. Owner and id are in its key. `until` and `holder` count only while there is a lease. */
 export const runFields = [
   ...['epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'number', 'lane', 'due', 'reason'],
   ...['holder', 'input', 'tape', 'end', 'fingerprint', 'created', 'started', 'finished'],
 ]
 
-/** A thread's row. `life` is its incarnation; `head` counts only once it is deleted, before that it is the length of the log. */
+/**
+ * A thread's row. `life` is its incarnation; `head` counts only once it is deleted, before that it is the length of the log. Beside these
+ * it has `floor`, below which no epoch of a new life begins, and `run`, its only run, empty where there are none or several.
+ */
 export const threadFields = ['number', 'base', 'life', 'version', 'created', 'deleted', 'head']
 
 export const operationFields = ['status', 'name', 'run', 'thread', 'result', 'evidence', 'by', 'intended', 'closed']
@@ -50,7 +53,7 @@ export function toRun(pair: string, row: Row): StoredRun {
   const run: Run = {
     ...{ owner, id, threadId: splitPair(thread).id, workflow, version, status: status as Run['status'] },
     ...{ reason: reason === '' ? null : (reason as Run['reason']), queue, priority, fingerprint, epoch: Number(epoch) },
-    ...{ leaseId: lease === '' ? null : lease, leaseUntil: numberOrNull(until), leaseHolder: lease === '' ? null : holder },
+    ...{ leaseId: lease === '' ? null : lease, leaseUntil: lease === '' ? null : Number(until), leaseHolder: lease === '' ? null : holder },
     ...{ dueAt: numberOrNull(due), claimsWithoutProgress: Number(claims), currentStep: unmarked(step) },
     ...{ inputSeq: Number(input), tapeSeq: numberOrNull(tape), endSeq: numberOrNull(end) },
     ...{ createdAt: Number(created), startedAt: numberOrNull(started), finishedAt: numberOrNull(finished) },

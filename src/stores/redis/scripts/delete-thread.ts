@@ -1,5 +1,5 @@
 import { deleteStreams, streamKey } from './chunks.ts'
-import { clock, counts, defineScript, doubtOpen, lines, once, publish } from './script.ts'
+import { clock, counts, defineScript, doubtOpen, lines, once, places, publish } from './script.ts'
 
 /**
  * Deletes a thread, whole: what is left is its row, from which a new life would go on.
@@ -12,6 +12,7 @@ export const deleteThreadScript = defineScript(
 ${clock}
 ${once}
 if kept then return kept end
+${places}
 ${lines}
 ${counts}
 ${doubtOpen}
@@ -28,7 +29,7 @@ if head then
   hide(lane_of(t[2], r[1], r[3], r[4]), r[2], head)
 end
 local floor = tonumber(t[4])
-for _, run in ipairs(call('ZRANGE', P .. 'runs:' .. thread, 0, -1)) do
+for _, run in ipairs(runs_of(thread)) do
   local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends', 'lane', 'status')
   floor = math.max(floor, tonumber(r[1]))
   if r[2] ~= '' then call('SREM', P .. 'waiting:' .. r[2], run) end
@@ -39,7 +40,7 @@ for _, run in ipairs(call('ZRANGE', P .. 'runs:' .. thread, 0, -1)) do
   delete_streams(run)
 end
 local log = P .. 'log:' .. thread
-call('HSET', key, 'head', tonumber(t[1]) + call('LLEN', log), 'version', 0, 'floor', floor, 'started', 0, 'deleted', ARGV[8])
+call('HSET', key, 'head', tonumber(t[1]) + call('LLEN', log), 'version', 0, 'floor', floor, 'run', '', 'deleted', ARGV[8])
 call('UNLINK', log, P .. 'runs:' .. thread, P .. 'line:' .. thread, P .. 'snapshots:' .. thread, P .. 'labels:' .. thread)
 call('ZREM', P .. 'owner-threads:' .. owner, thread)
 ${publish}

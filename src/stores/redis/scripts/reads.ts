@@ -122,7 +122,7 @@ return keep(1)
 
 /**
  * Runs, newest first. ARGV: 1 life, 2 the index (`owner-runs:…` or `runs:…`), 3 below this number or `+inf`, 4 at most so many,
- * 5 { workflow or false, queue or false, statuses or false, prefix that no workflow may have or false }. Answers { the number where it stopped looking or 0, run, row, run, row, … }:
+ * 5 { workflow or false, queue or false, statuses or false, prefix that no workflow may have or false }, 6 the thread or empty. Answers { the number where it stopped looking or 0, run, row, run, row, … }:
  * it looks at a bounded number of rows, so that a filter that finds little does not hold up the server.
  */
 export const listRunsScript = defineScript(
@@ -141,11 +141,19 @@ local function is_wanted(row)
   return not wanted[2] or string.sub(row[${at(runFields, 'lane')}], from + length) == wanted[2]
 end
 
+-- The only run of a thread stands in the thread's row.
+local only = ARGV[6] ~= '' and call('HGET', P .. 'thread:' .. ARGV[6], 'run')
+local function page_of(before, size)
+  if not only or only == '' then return call('ZREVRANGEBYSCORE', index, before, '-inf', 'WITHSCORES', 'LIMIT', 0, size) end
+  local number = call('HGET', P .. 'run:' .. only, 'number')
+  return (ARGV[3] == '+inf' or tonumber(number) < tonumber(ARGV[3])) and { only, number } or {}
+end
+
 local answer, below, looked_at = { 0 }, ARGV[3], 0
 while limit > 0 do
   local size = math.min(100, limit)
   if statuses or wanted[1] or wanted[2] or wanted[4] then size = 100 end
-  local page = call('ZREVRANGEBYSCORE', index, below == '+inf' and below or '(' .. below, '-inf', 'WITHSCORES', 'LIMIT', 0, size)
+  local page = page_of(below == '+inf' and below or '(' .. below, size)
   for i = 1, #page, 2 do
     local row = call('HMGET', P .. 'run:' .. page[i], ${quoted(runFields)})
     below = page[i + 1]
