@@ -10,7 +10,7 @@ import { parseLane, splitPair } from './keys.ts'
 import { Packer } from './pack.ts'
 
 /**
- * Rows as Redis keeps them, and the nouns they stand for. A field that says nothing is empty, never absent; a text that may
+ * Rows as Redis keeps them, and the nouns they stand for. A field that says nothing is empty or absent; a text that may
  * itself be empty has `=` in front. What has a checksum leaves here only after it was verified.
  */
 
@@ -21,7 +21,17 @@ export const runFields = [
 ]
 
 /**
- * A thread's row. `life` is its incarnation; `head` counts only once it is deleted, before that it is the length of the log. Beside these
+ * What never changes of a run, in one field, `fixed`, as MessagePack: every field of a row costs the server time. A run's row has more
+ * fields than it answers with: `wait`, the operation it waits for, `intends`, whether it ever opened one, and `ready`, the kind of
+ * lane it is in while it is due.
+ */
+export const fixedFields = ['lane', 'number', 'owner', 'fingerprint', 'created']
+
+/** What a run's field says where it is absent, unless that is nothing. */
+export const absentFields: Readonly<Record<string, string>> = { base: '0', mail: '0', claims: '0' }
+
+/**
+ * A thread's row; absent are a base, version and head of 0 and a life of 1. `life` is its incarnation; `head` counts only once it is deleted, before that it is the length of the log. Beside these
  * it has `floor`, below which no epoch of a new life begins, and `run`, its only run, empty where there are none or several.
  */
 export const threadFields = ['number', 'base', 'life', 'version', 'created', 'deleted', 'head']
@@ -65,18 +75,19 @@ export function toRun(pair: string, row: Row): StoredRun {
 type RunRow = readonly [...Seven<string>, string, string, string, string, string, string, ...Seven<string>, string]
 
 export function toThread(pair: string, row: Row, logLength: number): { thread: Thread; number: number } {
-  const [number, base, life, version, created, deleted, head] = row as unknown as Seven<string>
+  const [number, base, life, version, created, deleted, head] = row as unknown as Seven<string | false>
   const { owner, id } = splitPair(pair)
   const baseSeq = Number(base)
+  const isThere = deleted === false || deleted === ''
   const thread = {
     owner,
     threadId: id,
-    headSeq: deleted === '' ? baseSeq + logLength : Number(head),
+    headSeq: isThere ? baseSeq + logLength : Number(head),
     stateVersion: Number(version),
-    incarnation: Number(life),
+    incarnation: life === false ? 1 : Number(life),
     baseSeq,
     createdAt: Number(created),
-    deletedAt: numberOrNull(deleted),
+    deletedAt: isThere ? null : Number(deleted),
   }
   return { thread, number: Number(number) }
 }

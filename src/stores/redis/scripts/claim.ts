@@ -1,5 +1,5 @@
 import { runFields, threadFields } from '../rows.ts'
-import { at, clock, defineScript, gathering, lines, once, places, quoted } from './script.ts'
+import { at, clock, defineScript, gathering, lines, once, places, quoted, rowOf } from './script.ts'
 
 /**
  * Takes runs, in the order of model/turns.ts. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 worker, 6 lease ms, 7 limit, 8 a random word
@@ -17,6 +17,7 @@ ${once}
 ${places}
 ${lines}
 ${gathering}
+${rowOf}
 local worker, lease_ms, limit, word = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
 local function describe(run, row, holder, until_)
@@ -30,7 +31,7 @@ if kept then
   -- Asked for again: only what is still held under the leases of that claim, since something may have happened meanwhile.
   local answer = { kept[1] }
   for i = 2, #kept do
-    local row = call('HMGET', P .. 'run:' .. kept[i][1], ${quoted(runFields)})
+    local row = row_of(kept[i][1])
     if row[${at(runFields, 'lease')}] == kept[i][2] then answer[#answer + 1] = describe(kept[i][1], row, kept[i][3], kept[i][4]) end
   end
   return answer
@@ -112,23 +113,23 @@ local function take(one)
   local lease = word .. #claims
   local run = string.sub(one.member, 17)
   local key = P .. 'run:' .. run
-  local row = call('HMGET', key, ${quoted([...runFields, 'wait'])})
-  local wait = table.remove(row)
+  local row, r = row_of(run)
   local was, holder, ended = row[${at(runFields, 'status')}], row[${at(runFields, 'holder')}], row[${at(runFields, 'until')}]
   local epoch, count, until_ = row[${at(runFields, 'epoch')}] + 1, row[${at(runFields, 'claims')}] + 1, now + lease_ms
   row[${at(runFields, 'status')}], row[${at(runFields, 'epoch')}], row[${at(runFields, 'lease')}] = 'running', tostring(epoch), lease
   row[${at(runFields, 'until')}], row[${at(runFields, 'holder')}] = tostring(until_), worker
   row[${at(runFields, 'claims')}], row[${at(runFields, 'end')}] = tostring(count), ''
   call('HSET', key, 'status', 'running', 'epoch', row[${at(runFields, 'epoch')}], 'lease', lease, 'until', row[${at(runFields, 'until')}], 'holder', worker,
-    'claims', row[${at(runFields, 'claims')}], 'end', '', 'ready', '')
+    'claims', row[${at(runFields, 'claims')}], 'ready', '')
+  if r['end'] then call('HSET', key, 'end', '') end
   if was ~= 'running' then
     count_later(one.lane.queue, was, -1)
     count_later(one.lane.queue, 'running', 1)
     holder, ended = '', ''
   end
   if was == 'pending' and is_delayed(row[${at(runFields, 'due')}], row[${at(runFields, 'created')}]) then remove_later(P .. 'delayed:' .. one.lane.queue, run) end
-  if wait ~= '' then
-    call('SREM', P .. 'waiting:' .. wait, run)
+  if (r.wait or '') ~= '' then
+    call('SREM', P .. 'waiting:' .. r.wait, run)
     call('HSET', key, 'wait', '')
   end
   local lane = lane_of(one.lane.state, one.lane.lane, count, 'running')
@@ -334,7 +335,7 @@ for i, asked in ipairs(cmsgpack.unpack(ARGV[4])) do
   else
     call('HSET', key, 'until', until_)
     show_if_head(run, r[4])
-    answer[i] = r[3] == '0' and 1 or 2
+    answer[i] = (r[3] or '0') == '0' and 1 or 2
   end
 end
 return answer

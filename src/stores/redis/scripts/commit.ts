@@ -1,4 +1,4 @@
-import { operationFields, runFields } from '../rows.ts'
+import { operationFields } from '../rows.ts'
 import { appendChunks, streamKey } from './chunks.ts'
 import {
   clock,
@@ -12,6 +12,7 @@ import {
   publish,
   putMessage,
   quoted,
+  rowOf,
   setLabel,
   wakeRun,
 } from './script.ts'
@@ -64,9 +65,9 @@ end
 
 -- What a plain step reads comes first: a short hash is searched from its beginning.
 local function write_run(key, thread, owner, lane, fingerprint, number, due, is_ready, epoch, base, input)
-  call('HSET', key, 'epoch', epoch, 'lease', '', 'thread', thread, 'base', base, 'mail', '0', 'claims', '0', 'step', '', 'until', '',
-    'status', 'pending', 'number', number, 'lane', lane, 'due', due, 'wait', '', 'intends', '', 'reason', '', 'holder', '', 'input', input,
-    'tape', '', 'end', '', 'fingerprint', fingerprint, 'created', now_text, 'started', '', 'finished', '', 'owner', owner, 'ready', is_ready and 'n' or '')
+  local fixed = cmsgpack.pack({ lane, number, owner, fingerprint, now_text })
+  call('HSET', key, 'epoch', epoch, 'thread', thread, 'status', 'pending', 'fixed', fixed, 'due', due, 'input', input, 'ready', is_ready and 'n' or '')
+  if base ~= '0' then call('HSET', key, 'base', base) end
 end
 
 local others
@@ -85,42 +86,43 @@ local function plain(c)
   local key = P .. 'run:' .. run
   local r
   if ends then
-    r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'number', 'lane', 'wait', 'intends', 'reason', 'started')
+    r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'fixed', 'wait', 'intends', 'reason', 'started')
   else
     r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until')
   end
   if r[1] ~= c[4] or r[2] ~= c[5] or r[3] ~= thread or c[5] == '' then return 0 end
   local t = ends and call('HMGET', P .. 'thread:' .. thread, 'version', 'run')
-  if ends and (t[2] ~= run or r[9] ~= 'running' or r[12] ~= '' or r[13] ~= '') then
+  if ends and (t[2] ~= run or r[9] ~= 'running' or (r[11] or '') ~= '' or (r[12] or '') ~= '') then
     -- Others wait behind it, or it leaves something open.
     return others().judge_and_write({
       thread = thread, run = run, guard = 'lease', epoch = c[4], lease = c[5], seen = c[10], events = copy_from(12, c),
       change = { status = ends, reason = '', step = c[6], progress = c[7] == 1, uncount = c[7] == 2, tape = c[9], ends = true },
     })
   end
-  local head = r[4] + call('LLEN', P .. 'log:' .. thread)
+  local head = (r[4] or 0) + call('LLEN', P .. 'log:' .. thread)
   append(thread, head, c, 12)
   local first = #c < 12 and head or head + 1
-  local claims = c[7] ~= 0 and r[6] ~= '0' and (c[7] == 1 and '0' or r[6] - 1)
+  local claims = c[7] ~= 0 and (r[6] or '0') ~= '0' and (c[7] == 1 and '0' or r[6] - 1)
   local set = {}
-  if c[6] and c[6] ~= r[7] then set[1], set[2] = 'step', c[6] end
+  if c[6] and c[6] ~= (r[7] or '') then set[1], set[2] = 'step', c[6] end
   if claims then set[#set + 1], set[#set + 2] = 'claims', claims end
   local until_ = not ends and c[8] and extended(r[8], c[8])
   if until_ then set[#set + 1], set[#set + 2] = 'until', until_ end
   if c[9] then
     set[#set + 1], set[#set + 2] = 'tape', first
-    if (ends and r[15] or call('HGET', key, 'started')) == '' then set[#set + 1], set[#set + 2] = 'started', now_text end
+    if ((ends and r[14] or not ends and call('HGET', key, 'started')) or '') == '' then set[#set + 1], set[#set + 2] = 'started', now_text end
   end
   if ends then
-    if r[14] ~= '' then set[#set + 1], set[#set + 2] = 'reason', '' end
+    if (r[13] or '') ~= '' then set[#set + 1], set[#set + 2] = 'reason', '' end
     call('HSET', key, 'status', ends, 'lease', '', 'end', head + (#c - 11) / 2, 'finished', now_text, unpack(set))
-    remove_later(P .. 'lane:' .. lane_of(t[1], r[11], r[6], 'running'), member_of(r[10], run))
-    count_later(queue_of(r[11]), 'running', -1)
+    local fixed = cmsgpack.unpack(r[10])
+    remove_later(P .. 'lane:' .. lane_of(t[1] or '0', fixed[1], r[6], 'running'), member_of(fixed[2], run))
+    count_later(queue_of(fixed[1]), 'running', -1)
   elseif #set > 0 then
     call('HSET', key, unpack(set))
     if until_ or claims and r[6] ~= '1' then others().move(run, thread, r[6]) end
   end
-  return first * 2 + ((r[5] == '0' or tonumber(r[5]) <= c[10]) and 0 or 1)
+  return first * 2 + ((not r[5] or tonumber(r[5]) <= c[10]) and 0 or 1)
 end
 
 -- How many runs a queue still takes in, and the last number that was given.
@@ -154,7 +156,7 @@ local function start(c)
   local thread_number, number = string.format('%.0f', last_number - 1), string.format('%.0f', last_number)
   local due = c[7] and now + c[7] or c[8]
   local due_text, is_ready = string.format('%.0f', due), due <= now
-  call('HSET', thread_key, 'version', '0', 'run', run, 'number', thread_number, 'base', '0', 'life', '1', 'deleted', '', 'floor', '0', 'head', '0', 'created', now_text)
+  call('HSET', thread_key, 'run', run, 'number', thread_number, 'created', now_text)
   call('RPUSH', P .. 'log:' .. thread, (c[10] + 1) % 4294967296 .. ' ' .. c[11])
   write_run(run_key, thread, owner, lane, c[6], number, due_text, is_ready, '0', '0', '1')
   add_later(P .. 'threads', thread_number, thread)
@@ -191,24 +193,26 @@ ${doubtOpen}
 ${setLabel}
 ${streamKey}
 ${appendChunks}
+${rowOf}
   local terminal = is_over
 
   -- After the lease or the claims of a run that is held have changed.
   local function move(run, thread, claims_before)
     local t = call('HMGET', P .. 'thread:' .. thread, 'version', 'run')
     if t[2] ~= run and head_of_line(thread) ~= run then return end
-    local version = t[1]
-    local r = call('HMGET', P .. 'run:' .. run, 'lane', 'number', 'claims')
-    local before = lane_of(version, r[1], claims_before, 'running')
-    if before ~= lane_of(version, r[1], r[3], 'running') then hide(before, r[2], run) end
+    local version = t[1] or '0'
+    local r = call('HMGET', P .. 'run:' .. run, 'fixed', 'claims')
+    local fixed = cmsgpack.unpack(r[1])
+    local before = lane_of(version, fixed[1], claims_before, 'running')
+    if before ~= lane_of(version, fixed[1], r[2], 'running') then hide(before, fixed[2], run) end
     show_run(run, version)
   end
 
   local function read_thread(thread)
     local t = call('HMGET', P .. 'thread:' .. thread, 'number', 'base', 'life', 'version', 'deleted', 'floor', 'head', 'run')
     return t[1] and {
-      number = t[1], base = tonumber(t[2]), life = tonumber(t[3]), version = t[4], is_deleted = t[5] ~= '', floor = t[6],
-      head = tonumber(t[7]), run = t[8],
+      number = t[1], base = tonumber(t[2] or 0), life = tonumber(t[3] or 1), version = t[4] or '0', is_deleted = (t[5] or '') ~= '',
+      floor = t[6] or '0', head = tonumber(t[7] or 0), run = t[8],
     }
   end
 
@@ -227,7 +231,7 @@ ${appendChunks}
       t.life, t.base, t.is_deleted = t.life + 1, t.head, false
     else
       t = { number = call('INCR', P .. 'number'), base = 0, life = 1, version = '0', is_deleted = false, floor = '0', head = 0, run = '' }
-      call('HSET', key, 'version', '0', 'run', '', 'number', t.number, 'base', '0', 'life', '1', 'deleted', '', 'floor', '0', 'head', '0', 'created', now_text)
+      call('HSET', key, 'run', '', 'number', t.number, 'created', now_text)
       call('ZADD', P .. 'threads', t.number, thread)
     end
     t.is_empty = true
@@ -250,7 +254,7 @@ ${appendChunks}
   local function has_later_start(thread, number)
     for _, run in ipairs(call('ZRANGEBYSCORE', P .. 'runs:' .. thread, '(' .. number, '+inf')) do
       local r = call('HMGET', P .. 'run:' .. run, 'status', 'started')
-      if r[1] == 'running' or r[2] ~= '' then return true end
+      if r[1] == 'running' or (r[2] or '') ~= '' then return true end
     end
     return false
   end
@@ -361,11 +365,14 @@ ${appendChunks}
   end
 
   local function read_run(run)
-    local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'number', 'lane',
-      'due', 'wait', 'intends', 'created', 'started')
-    return r[1] and {
-      epoch = r[1], lease = r[2], thread = r[3], base = tonumber(r[4]), mail = r[5], claims = r[6], step = r[7], ['until'] = r[8], status = r[9],
-      number = r[10], lane = r[11], due = r[12], wait = r[13], intends = r[14], created = r[15], started = r[16],
+    local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'due', 'wait',
+      'intends', 'started', 'fixed')
+    if not r[1] then return end
+    local fixed = cmsgpack.unpack(r[14])
+    return {
+      epoch = r[1], lease = r[2] or '', thread = r[3], base = tonumber(r[4] or 0), mail = r[5] or '0', claims = r[6] or '0', step = r[7] or '',
+      ['until'] = r[8] or '', status = r[9], due = r[10], wait = r[11] or '', intends = r[12] or '', started = r[13] or '', lane = fixed[1],
+      number = fixed[2], created = fixed[5],
     }
   end
 
@@ -391,10 +398,7 @@ ${appendChunks}
       call('ZADD', line, r.number, run)
       local first = call('ZRANGE', line, 0, 1)
       if first[1] ~= run then return end
-      if first[2] then
-        local behind = call('HMGET', P .. 'run:' .. first[2], 'lane', 'number', 'claims', 'status')
-        hide(lane_of(version, behind[1], behind[3], behind[4]), behind[2], first[2])
-      end
+      if first[2] then hide_run(first[2], version) end
     elseif not is_only and head_of_line(c.thread) ~= run then
       return
     elseif lane_of(version, r.lane, claims_before, was) ~= lane_of(version, r.lane, r.claims, r.status) then
@@ -462,25 +466,25 @@ ${appendChunks}
 
   -- A second run comes: from here on the runs of the thread have keys of their own.
   local function unfold(thread, first)
-    local r = call('HMGET', P .. 'run:' .. first, 'number', 'status')
-    call('ZADD', P .. 'runs:' .. thread, r[1], first)
-    if not terminal[r[2]] then call('ZADD', P .. 'line:' .. thread, r[1], first) end
+    local number = fixed_of(first)[2]
+    call('ZADD', P .. 'runs:' .. thread, number, first)
+    if not terminal[call('HGET', P .. 'run:' .. first, 'status')] then call('ZADD', P .. 'line:' .. thread, number, first) end
     call('HSET', P .. 'thread:' .. thread, 'run', '')
   end
 
   local function create(n)
     local key = P .. 'run:' .. n.run
-    if call('EXISTS', key) == 1 then return { 0, cjson.encode(call('HMGET', key, ${quoted(runFields)})) } end
+    if call('EXISTS', key) == 1 then return { 0, cjson.encode((row_of(n.run))) } end
     local t = open_thread(n.thread, n.owner, read_thread(n.thread))
     local head = t.is_empty and t.base or head_of(n.thread, t)
     append(n.thread, head, n.events, 1)
-    local number = call('INCR', P .. 'number')
+    local number = string.format('%.0f', call('INCR', P .. 'number'))
     local due = n.due_ms and now + n.due_ms or n.due
     local is_only = t.is_empty or (t.run == '' and call('EXISTS', P .. 'runs:' .. n.thread) == 0)
     if t.run ~= '' then unfold(n.thread, t.run) end
     local is_head = is_only or not head_of_line(n.thread)
     local is_ready = is_head and due <= now
-    write_run(key, n.thread, n.owner, n.lane, n.fingerprint, number, due, is_ready, t.floor, t.base, head + 1)
+    write_run(key, n.thread, n.owner, n.lane, n.fingerprint, number, due, is_ready, t.floor, string.format('%.0f', t.base), head + 1)
     count_run(n.lane, n.run, nil, 'pending', due, now)
     call('ZADD', P .. 'owner-runs:' .. n.owner, number, n.run)
     if is_only then
@@ -501,10 +505,7 @@ ${appendChunks}
     if c.version and c.version ~= t.version then
       -- The head of the line changes to the lanes of the new version.
       local head = head_of_line(c.thread)
-      if head then
-        local r = call('HMGET', P .. 'run:' .. head, 'lane', 'number', 'claims', 'status')
-        hide(lane_of(t.version, r[1], r[3], r[4]), r[2], head)
-      end
+      if head then hide_run(head, t.version) end
       call('HSET', P .. 'thread:' .. c.thread, 'version', c.version)
       t.version = c.version
       if head then show_run(head, t.version) end
@@ -537,7 +538,7 @@ ${appendChunks}
     if c.guard == 'lease' and r and r.thread == thread then
       -- A run is not there without its thread, which it knows well enough.
       local row = call('HMGET', P .. 'thread:' .. thread, 'version', 'run')
-      t = { base = r.base, version = row[1], run = row[2], is_deleted = false }
+      t = { base = r.base, version = row[1] or '0', run = row[2], is_deleted = false }
     else
       t = read_thread(thread)
     end
@@ -570,7 +571,7 @@ ${appendChunks}
     end
     if c.delivers then
       for _, m in ipairs(c.delivers) do put_message(m[1], m[2], m[3]) end
-      if r then r.mail = call('HGET', P .. 'run:' .. c.run, 'mail') end
+      if r then r.mail = call('HGET', P .. 'run:' .. c.run, 'mail') or '0' end
     end
     return { first, last, r and is_mail(c, r) and 1 or 0, created }
   end

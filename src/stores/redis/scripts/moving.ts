@@ -1,6 +1,6 @@
-import { operationFields, runFields, threadFields } from '../rows.ts'
+import { operationFields, threadFields } from '../rows.ts'
 import { streamKey } from './chunks.ts'
-import { counts, defineScript, lines, once, places, publish, quoted } from './script.ts'
+import { counts, defineScript, lines, once, places, publish, quoted, rowOf } from './script.ts'
 
 /**
  * What belongs to a thread, its log, snapshots and chunks aside. ARGV: 1 life, 2 thread. Answers nothing where there never was such a thread, or
@@ -15,16 +15,17 @@ if not row[1] then return {} end
 ${places}
 local now = 0
 ${lines}
+${rowOf}
 local runs, operations = {}, {}
 for i, run in ipairs(runs_of(thread)) do
-  local key = P .. 'run:' .. run
-  runs[i] = { run, cjson.encode(call('HMGET', key, ${quoted(runFields)})), call('HGET', key, 'wait'), call('HGETALL', P .. 'inbox:' .. run),
+  local run_row, r = row_of(run)
+  runs[i] = { run, cjson.encode(run_row), r.wait or '', call('HGETALL', P .. 'inbox:' .. run),
     call('HGETALL', P .. 'streams:' .. run) }
 end
 for i, operation in ipairs(call('SMEMBERS', P .. 'operations:' .. thread)) do
   operations[i] = { operation, call('HMGET', P .. 'operation:' .. operation, ${quoted(operationFields)}) }
 end
-return { cjson.encode(row), call('LLEN', P .. 'log:' .. thread), call('HGET', P .. 'thread:' .. thread, 'floor'), runs, operations }
+return { cjson.encode(row), call('LLEN', P .. 'log:' .. thread), call('HGET', P .. 'thread:' .. thread, 'floor') or '0', runs, operations }
 `,
 )
 
@@ -100,11 +101,10 @@ local number = call('INCR', P .. 'number')
 call('ZADD', P .. 'threads', number, thread)
 if not whole.is_deleted then call('ZADD', P .. 'owner-threads:' .. owner, number, thread) end
 for _, r in ipairs(whole.runs) do
-  local key, run_number = P .. 'run:' .. r.run, call('INCR', P .. 'number')
-  call('HSET', key, unpack(r.row))
-  call('HSET', key, 'number', run_number, 'owner', owner, 'ready', '')
-  local counted = call('HMGET', key, 'lane', 'status', 'due', 'created')
-  if r.is_open then count_run(counted[1], r.run, nil, counted[2], counted[3], counted[4]) end
+  local key, run_number = P .. 'run:' .. r.run, string.format('%.0f', call('INCR', P .. 'number'))
+  call('HSET', key, 'fixed', cmsgpack.pack({ r.lane, run_number, owner, r.fingerprint, r.created }), unpack(r.row))
+  local counted = call('HMGET', key, 'status', 'due')
+  if r.is_open then count_run(r.lane, r.run, nil, counted[1], counted[2], r.created) end
   for _, message in ipairs(r.inbox) do
     local id = call('INCR', P .. 'number')
     call('HSET', P .. 'inbox:' .. r.run, id, message)

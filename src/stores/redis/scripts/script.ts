@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { suspicionLimit } from '../../../model/run.ts'
+import { absentFields, fixedFields, runFields } from '../rows.ts'
 
 /** A Lua script and the hash by which the server knows it. */
 export interface Script {
@@ -70,6 +71,23 @@ export const publish = `
 if ARGV[5] ~= '' then call('PUBLISH', P .. 'changes', ARGV[5]) end
 `
 
+/** Reads the row of a run. */
+export const rowOf = `
+-- Returns the values of all that scripts answer with, and a table of its fields as they are; a list of false where there is no such run.
+local function row_of(run)
+  local found, r = call('HGETALL', P .. 'run:' .. run), {}
+  if #found == 0 then return { false } end
+  for i = 1, #found, 2 do r[found[i]] = found[i + 1] end
+  local fixed = cmsgpack.unpack(r.fixed)
+  return { ${runFields.map(valueInLua).join(', ')} }, r
+end
+`
+
+function valueInLua(field: string): string {
+  const index = at(fixedFields, field)
+  return index > 0 ? `fixed[${index}]` : `r['${field}'] or '${absentFields[field] ?? ''}'`
+}
+
 /** Where runs are found: lanes and queues. */
 export const places = `
 local is_over = { completed = true, failed = true, cancelled = true }
@@ -91,10 +109,15 @@ local function is_delayed(due, created)
   return due == '' or tonumber(due) > tonumber(created)
 end
 
+-- What never changes of a run: { lane, number, owner, fingerprint, time of creation }.
+local function fixed_of(run)
+  return cmsgpack.unpack(call('HGET', P .. 'run:' .. run, 'fixed'))
+end
+
 -- Suspects have lanes of their own: a claim may take only a few of them. So have runs that somebody holds: once abandoned they go first.
 local function lane_of(version, lane, claims, status)
   local is_held = status == 'running'
-  if tonumber(claims) >= ${suspicionLimit} then return version .. (is_held and ':t:' or ':s:') .. lane end
+  if claims and tonumber(claims) >= ${suspicionLimit} then return version .. (is_held and ':t:' or ':s:') .. lane end
   return version .. (is_held and ':h:' or ':-:') .. lane
 end
 
@@ -204,10 +227,10 @@ end
 local function hide(name, number, run)
   local member = member_of(number, run)
   if call('ZREM', P .. 'lane:' .. name, member) == 1 then return end
-  local r = call('HMGET', P .. 'run:' .. run, 'ready', 'owner')
-  if not r[1] or r[1] == '' then return end
+  local ready = call('HGET', P .. 'run:' .. run, 'ready')
+  if not ready or ready == '' then return end
   local version, lane = string.match(name, '^(%d+):.:(.*)$')
-  remove_ready(version .. ':' .. r[1] .. ':' .. lane, r[2], member)
+  remove_ready(version .. ':' .. ready .. ':' .. lane, fixed_of(run)[3], member)
   call('HSET', P .. 'run:' .. run, 'ready', '')
 end
 
@@ -217,10 +240,10 @@ local function show(name, number, run, at)
   if kind == '-' then
     hide(name, number, run)
     if tonumber(at) <= now then
-      local r = call('HMGET', P .. 'run:' .. run, 'owner', 'epoch', 'thread')
-      local ready = r[2] == call('HGET', P .. 'thread:' .. r[3], 'floor') and 'n' or 'b'
+      local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'thread')
+      local ready = r[1] == (call('HGET', P .. 'thread:' .. r[2], 'floor') or '0') and 'n' or 'b'
       call('HSET', P .. 'run:' .. run, 'ready', ready)
-      return add_ready(version .. ':' .. ready .. ':' .. lane, r[1], number, run, at)
+      return add_ready(version .. ':' .. ready .. ':' .. lane, fixed_of(run)[3], number, run, at)
     end
   end
   if call('ZADD', P .. 'lane:' .. name, at, member_of(number, run)) == 1 then call('SADD', P .. 'lanes', name) end
@@ -246,16 +269,23 @@ end
 
 -- Shows the head of a line from the time on at which it can be taken, or hides it.
 local function show_run(run, version)
-  local r = call('HMGET', P .. 'run:' .. run, 'status', 'due', 'until', 'lane', 'number', 'claims')
-  local at = ''
+  local r = call('HMGET', P .. 'run:' .. run, 'status', 'due', 'until', 'claims', 'fixed')
+  local at, fixed = '', cmsgpack.unpack(r[5])
   if r[1] == 'running' then at = r[3] elseif r[1] == 'pending' or r[1] == 'waiting' then at = r[2] end
-  show(lane_of(version, r[4], r[6], r[1]), r[5], run, at)
+  show(lane_of(version, fixed[1], r[4], r[1]), fixed[2], run, at)
 end
 
 -- After the time of a run that is not over has changed.
 local function show_if_head(run, thread)
   local t = call('HMGET', P .. 'thread:' .. thread, 'version', 'run')
-  if t[2] == run or call('ZRANGE', P .. 'line:' .. thread, 0, 0)[1] == run then show_run(run, t[1]) end
+  if t[2] == run or call('ZRANGE', P .. 'line:' .. thread, 0, 0)[1] == run then show_run(run, t[1] or '0') end
+end
+
+-- Takes a run out of the lane that it is in as the head of its line.
+local function hide_run(run, version)
+  local r = call('HMGET', P .. 'run:' .. run, 'fixed', 'claims', 'status')
+  local fixed = cmsgpack.unpack(r[1])
+  hide(lane_of(version, fixed[1], r[2], r[3]), fixed[2], run)
 end
 `
 
