@@ -306,7 +306,10 @@ function readCreated(create: NewRun, answer: Reply, now: number): { run: Run; is
   if (isNew !== 1) {
     return { run: toRun(pairOf(owner, id), readRow(row as Reply) as Row).run, isNew: false }
   }
-  return { run: newRun(create, { inputSeq: Number(row), epoch: Number(epoch), dueAt: Number(dueAt), createdAt: now }), isNew: true }
+  return {
+    run: newRun(create, { inputSeq: Number(row), epoch: Number(epoch), dueAt: Number(dueAt), createdAt: now }),
+    isNew: true,
+  }
 }
 
 /** A run that began its thread. */

@@ -63,7 +63,11 @@ export function toRun(pair: string, row: Row): StoredRun {
   const run: Run = {
     ...{ owner, id, threadId: splitPair(thread).id, workflow, version, status: status as Run['status'] },
     ...{ reason: reason === '' ? null : (reason as Run['reason']), queue, priority, fingerprint, epoch: Number(epoch) },
-    ...{ leaseId: lease === '' ? null : lease, leaseUntil: lease === '' ? null : Number(until), leaseHolder: lease === '' ? null : holder },
+    ...{
+      leaseId: lease === '' ? null : lease,
+      leaseUntil: lease === '' ? null : Number(until),
+      leaseHolder: lease === '' ? null : holder,
+    },
     ...{ dueAt: numberOrNull(due), claimsWithoutProgress: Number(claims), currentStep: unmarked(step) },
     ...{ inputSeq: Number(input), tapeSeq: numberOrNull(tape), endSeq: numberOrNull(end) },
     ...{ createdAt: Number(created), startedAt: numberOrNull(started), finishedAt: numberOrNull(finished) },

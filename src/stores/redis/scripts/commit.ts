@@ -33,8 +33,8 @@ ${clock}
 ${once}
 if kept then return kept end
 local changes = cmsgpack.unpack(ARGV[6])
--- The server writes numbers with 17 digits each time; this one is written often.
-local now_text = string.format('%.0f', now)
+-- Numbers are given to the server as text: it would write each with 17 digits.
+local now_text = string.format('%d', now)
 ${places}
 ${gathering}
 
@@ -127,10 +127,21 @@ end
 
 -- How many runs a queue still takes in, and the last number that was given.
 local rooms, last_number = {}
+-- Where runs of one owner and lane go: nearly always the same as those of the change before.
+local way = {}
+
+local function way_of(owner, lane)
+  if way.owner == owner and way.lane == lane then return way end
+  way = {
+    owner = owner, lane = lane, queue = queue_of(lane), threads = P .. 'owner-threads:' .. owner, runs = P .. 'owner-runs:' .. owner,
+    turns = P .. 'turns:0:n:' .. lane, ready = ready_key('0:n:' .. lane, owner), sleeping = P .. 'lane:0:-:' .. lane,
+  }
+  return way
+end
 
 local function settle()
   write_gathered()
-  if last_number then call('SET', P .. 'number', string.format('%.0f', last_number)) end
+  if last_number then call('SET', P .. 'number', string.format('%d', last_number)) end
   rooms, last_number = {}, nil
 end
 
@@ -145,7 +156,8 @@ local function start(c)
       creates = { { run = run, thread = thread, owner = owner, lane = lane, fingerprint = c[6], due_ms = c[7], due = c[8], rejects = c[9], events = copy_from(10, c) } },
     })
   end
-  local queue = queue_of(lane)
+  local to = way_of(owner, lane)
+  local queue = to.queue
   if not rooms[queue] then
     local most = call('HGET', P .. 'queue:' .. queue, 'max_queued')
     rooms[queue] = most and most ~= '' and most - (call('HGET', P .. 'counts:' .. queue, 'pending') or 0) or math.huge
@@ -153,28 +165,25 @@ local function start(c)
   if rooms[queue] < 1 then return { 'queue_full' } end
   rooms[queue] = rooms[queue] - 1
   last_number = (last_number or tonumber(call('GET', P .. 'number') or 0)) + 2
-  local thread_number, number = string.format('%.0f', last_number - 1), string.format('%.0f', last_number)
+  local thread_number, number = string.format('%d', last_number - 1), string.format('%d', last_number)
   local due = c[7] and now + c[7] or c[8]
-  local due_text, is_ready = string.format('%.0f', due), due <= now
+  local due_text, is_ready = string.format('%d', due), due <= now
   call('HSET', thread_key, 'run', run, 'number', thread_number, 'created', now_text)
   call('RPUSH', P .. 'log:' .. thread, (c[10] + 1) % 4294967296 .. ' ' .. c[11])
   write_run(run_key, thread, owner, lane, c[6], number, due_text, is_ready, '0', '0', '1')
   add_later(P .. 'threads', thread_number, thread)
-  add_later(P .. 'owner-threads:' .. owner, thread_number, thread)
-  add_later(P .. 'owner-runs:' .. owner, number, run)
+  add_later(to.threads, thread_number, thread)
+  add_later(to.runs, number, run)
   count_later(queue, 'pending', 1)
   if is_ready then
-    local name = '0:n:' .. lane
-    local key = ready_key(name, owner)
-    if not gathered_adds[key] then
-      add_later(P .. 'turns:' .. name, '0', owner)
-      gathered_lanes[name] = true
+    if not gathered_adds[to.ready] then
+      add_later(to.turns, '0', owner)
+      gathered_lanes['0:n:' .. lane] = true
     end
-    add_later(key, due_text, member_of(number, run))
+    add_later(to.ready, due_text, member_of(number, run))
   else
-    local name = '0:-:' .. lane
-    gathered_lanes[name] = true
-    add_later(P .. 'lane:' .. name, due_text, member_of(number, run))
+    gathered_lanes['0:-:' .. lane] = true
+    add_later(to.sleeping, due_text, member_of(number, run))
     add_later(P .. 'delayed:' .. queue, due_text, run)
   end
   return due
@@ -478,13 +487,13 @@ ${rowOf}
     local t = open_thread(n.thread, n.owner, read_thread(n.thread))
     local head = t.is_empty and t.base or head_of(n.thread, t)
     append(n.thread, head, n.events, 1)
-    local number = string.format('%.0f', call('INCR', P .. 'number'))
+    local number = string.format('%d', call('INCR', P .. 'number'))
     local due = n.due_ms and now + n.due_ms or n.due
     local is_only = t.is_empty or (t.run == '' and call('EXISTS', P .. 'runs:' .. n.thread) == 0)
     if t.run ~= '' then unfold(n.thread, t.run) end
     local is_head = is_only or not head_of_line(n.thread)
     local is_ready = is_head and due <= now
-    write_run(key, n.thread, n.owner, n.lane, n.fingerprint, number, due, is_ready, t.floor, string.format('%.0f', t.base), head + 1)
+    write_run(key, n.thread, n.owner, n.lane, n.fingerprint, number, due, is_ready, t.floor, string.format('%d', t.base), head + 1)
     count_run(n.lane, n.run, nil, 'pending', due, now)
     call('ZADD', P .. 'owner-runs:' .. n.owner, number, n.run)
     if is_only then

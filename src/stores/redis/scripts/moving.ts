@@ -101,7 +101,7 @@ local number = call('INCR', P .. 'number')
 call('ZADD', P .. 'threads', number, thread)
 if not whole.is_deleted then call('ZADD', P .. 'owner-threads:' .. owner, number, thread) end
 for _, r in ipairs(whole.runs) do
-  local key, run_number = P .. 'run:' .. r.run, string.format('%.0f', call('INCR', P .. 'number'))
+  local key, run_number = P .. 'run:' .. r.run, string.format('%d', call('INCR', P .. 'number'))
   call('HSET', key, 'fixed', cmsgpack.pack({ r.lane, run_number, owner, r.fingerprint, r.created }), unpack(r.row))
   local counted = call('HMGET', key, 'status', 'due')
   if r.is_open then count_run(r.lane, r.run, nil, counted[1], counted[2], r.created) end

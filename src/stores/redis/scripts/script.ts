@@ -92,9 +92,13 @@ function valueInLua(field: string): string {
 export const places = `
 local is_over = { completed = true, failed = true, cancelled = true }
 
+local queues_of = {}
 local function queue_of(lane)
-  local length, from = string.match(lane, '^[^:]+:[^:]+:(%d+):()')
-  return string.sub(lane, from + length)
+  if not queues_of[lane] then
+    local length, from = string.match(lane, '^[^:]+:[^:]+:(%d+):()')
+    queues_of[lane] = string.sub(lane, from + length)
+  end
+  return queues_of[lane]
 end
 
 local function count_in_queue(queue, by)
