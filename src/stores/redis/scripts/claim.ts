@@ -300,7 +300,7 @@ for ready, one in pairs(taken_from) do
   if call('EXISTS', ready) == 0 then remove_later(P .. 'turns:' .. one.lane.name, one.owner) end
 end
 write_gathered()
-if not is_done then error(problem) end
+if not is_done then return reply_of(problem) end
 if #claims == 1 then return { now } end
 for queue, count in pairs(starts) do
   local key = P .. 'starts:' .. queue

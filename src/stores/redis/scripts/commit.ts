@@ -168,8 +168,8 @@ local function start(c)
   local thread_number, number = string.format('%d', last_number - 1), string.format('%d', last_number)
   local due = c[7] and now + c[7] or c[8]
   local due_text, is_ready = string.format('%d', due), due <= now
-  call('HSET', thread_key, 'run', run, 'number', thread_number, 'created', now_text)
   call('RPUSH', P .. 'log:' .. thread, (c[10] + 1) % 4294967296 .. ' ' .. c[11])
+  call('HSET', thread_key, 'run', run, 'number', thread_number, 'created', now_text)
   write_run(run_key, thread, owner, lane, c[6], number, due_text, is_ready, '0', '0', '1')
   add_later(P .. 'threads', thread_number, thread)
   add_later(to.threads, thread_number, thread)
@@ -603,7 +603,7 @@ local is_done, problem = pcall(function()
 end)
 -- A damaged key breaks the batch; what came before it is there whole.
 settle()
-if not is_done then error(problem) end
+if not is_done then return reply_of(problem) end
 ${publish}
 return keep(answer)
 `,

@@ -180,6 +180,11 @@ local function call_in_parts(command, key, list)
   for i = 1, #list, 1000 do call(command, key, unpack(list, i, math.min(i + 999, #list))) end
 end
 
+-- The answer for what \`pcall\` caught, which is a text or a table, depending on the server.
+local function reply_of(problem)
+  return redis.error_reply(type(problem) == 'table' and problem.err or problem)
+end
+
 local function write_gathered()
   for key, list in pairs(gathered_adds) do call_in_parts('ZADD', key, list) end
   for key, list in pairs(gathered_removals) do call_in_parts('ZREM', key, list) end
