@@ -40,8 +40,8 @@ ${gathering}
 
 -- Events are pairs of checksum and entry, from index \`from\` on; \`head\` is the last position before them. A checksum is sealed with its
 -- position, as in model/checksum.ts; the sum is exact in doubles.
-local function append(thread, head, events, from)
-  local log, first, length = P .. 'log:' .. thread, head + 1, #events
+local function append(log, head, events, from)
+  local first, length = head + 1, #events
   if length == from + 3 then
     call('RPUSH', log, (events[from] + first) % 4294967296 .. ' ' .. events[from + 1],
       (events[from + 2] + first + 1) % 4294967296 .. ' ' .. events[from + 3])
@@ -99,8 +99,9 @@ local function plain(c)
       change = { status = ends, reason = '', step = c[6], progress = c[7] == 1, uncount = c[7] == 2, tape = c[9], ends = true },
     })
   end
-  local head = (r[4] or 0) + call('LLEN', P .. 'log:' .. thread)
-  append(thread, head, c, 12)
+  local log = P .. 'log:' .. thread
+  local head = (r[4] or 0) + call('LLEN', log)
+  append(log, head, c, 12)
   local first = #c < 12 and head or head + 1
   local claims = c[7] ~= 0 and (r[6] or '0') ~= '0' and (c[7] == 1 and '0' or r[6] - 1)
   local set = {}
@@ -486,7 +487,7 @@ ${rowOf}
     if call('EXISTS', key) == 1 then return { 0, cjson.encode((row_of(n.run))) } end
     local t = open_thread(n.thread, n.owner, read_thread(n.thread))
     local head = t.is_empty and t.base or head_of(n.thread, t)
-    append(n.thread, head, n.events, 1)
+    append(P .. 'log:' .. n.thread, head, n.events, 1)
     local number = string.format('%d', call('INCR', P .. 'number'))
     local due = n.due_ms and now + n.due_ms or n.due
     local is_only = t.is_empty or (t.run == '' and call('EXISTS', P .. 'runs:' .. n.thread) == 0)
@@ -564,7 +565,7 @@ ${rowOf}
     local last = head_of(thread, t)
     local first = last
     if #c.events > 0 then
-      append(thread, last, c.events, 1)
+      append(P .. 'log:' .. thread, last, c.events, 1)
       first, last = last + 1, last + #c.events / 2
     end
     if t then write_state(c, t, last) end
