@@ -195,19 +195,16 @@ function packRun(packer: Packer, image: RunImage, { thread, isIntending }: RunPl
     ['wait', () => packer.text(wait)],
     ['is_open', () => packer.boolean(!isTerminal(run.status))],
     ['inbox', () => packEach(packer, inbox, (message) => packer.bytes(messageEntryOf(message)))],
-    // What never changes of it; the script puts its number in.
-    ['lane', () => packer.text(laneOf(run))],
-    ['fingerprint', () => packer.text(run.fingerprint)],
-    ['created', () => packer.text(String(run.createdAt))],
+    // Its number, only the script knows.
     [
       'row',
       () =>
         packRow(packer, {
           ...{ epoch: run.epoch, lease: run.leaseId, thread: pairOf(run.owner, run.threadId), base: thread.baseSeq },
           ...{ claims: run.claimsWithoutProgress, step: marked(run.currentStep), until: run.leaseUntil },
-          ...{ status: run.status, due: run.dueAt, wait, intends: isIntending ? 1 : '' },
+          ...{ status: run.status, lane: laneOf(run), due: run.dueAt, wait, intends: isIntending ? 1 : '' },
           ...{ reason: run.reason, holder: run.leaseHolder, input: run.inputSeq, tape: run.tapeSeq, end: run.endSeq },
-          ...{ started: run.startedAt, finished: run.finishedAt },
+          ...{ fingerprint: run.fingerprint, created: run.createdAt, started: run.startedAt, finished: run.finishedAt },
         }),
     ],
   ])

@@ -21,14 +21,11 @@ export const runFields = [
 ]
 
 /**
- * What never changes of a run, in one field, `fixed`, as MessagePack: every field of a row costs the server time. A run's row has more
- * fields than it answers with: `wait`, the operation it waits for, `intends`, whether it ever opened one, and `ready`, the kind of
- * lane it is in while it is due.
+ * What a run's field says where it is absent, unless that is nothing: every field costs the server time, so a new run has few. It has more
+ * than it answers with: `owner`, `wait`, the operation it waits for, `intends`, whether it ever opened one, and `ready`, the kind of lane it is in
+ * while it is due.
  */
-export const fixedFields = ['lane', 'number', 'owner', 'fingerprint', 'created']
-
-/** What a run's field says where it is absent, unless that is nothing. */
-export const absentFields: Readonly<Record<string, string>> = { base: '0', mail: '0', claims: '0' }
+export const absentFields: Readonly<Record<string, string>> = { base: '0', mail: '0', claims: '0', input: '1' }
 
 /**
  * A thread's row; absent are a base, version and head of 0 and a life of 1. `life` is its incarnation; `head` counts only once it is deleted, before that it is the length of the log. Beside these

@@ -65,9 +65,10 @@ end
 
 -- What a plain step reads comes first: a short hash is searched from its beginning.
 local function write_run(key, thread, owner, lane, fingerprint, number, due, is_ready, epoch, base, input)
-  local fixed = cmsgpack.pack({ lane, number, owner, fingerprint, now_text })
-  call('HSET', key, 'epoch', epoch, 'thread', thread, 'status', 'pending', 'fixed', fixed, 'due', due, 'input', input, 'ready', is_ready and 'n' or '')
-  if base ~= '0' then call('HSET', key, 'base', base) end
+  call('HSET', key, 'epoch', epoch, 'thread', thread, 'status', 'pending', 'number', number, 'lane', lane, 'due', due, 'ready', is_ready and 'n' or '',
+    'fingerprint', fingerprint, 'created', now_text)
+  if owner ~= '' then call('HSET', key, 'owner', owner) end
+  if input ~= '1' then call('HSET', key, 'base', base, 'input', input) end
 end
 
 local others
@@ -86,13 +87,13 @@ local function plain(c)
   local key = P .. 'run:' .. run
   local r
   if ends then
-    r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'fixed', 'wait', 'intends', 'reason', 'started')
+    r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'number', 'lane', 'wait', 'intends', 'reason', 'started')
   else
     r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until')
   end
   if r[1] ~= c[4] or r[2] ~= c[5] or r[3] ~= thread or c[5] == '' then return 0 end
   local t = ends and call('HMGET', P .. 'thread:' .. thread, 'version', 'run')
-  if ends and (t[2] ~= run or r[9] ~= 'running' or (r[11] or '') ~= '' or (r[12] or '') ~= '') then
+  if ends and (t[2] ~= run or r[9] ~= 'running' or (r[12] or '') ~= '' or (r[13] or '') ~= '') then
     -- Others wait behind it, or it leaves something open.
     return others().judge_and_write({
       thread = thread, run = run, guard = 'lease', epoch = c[4], lease = c[5], seen = c[10], events = copy_from(12, c),
@@ -111,14 +112,13 @@ local function plain(c)
   if until_ then set[#set + 1], set[#set + 2] = 'until', until_ end
   if c[9] then
     set[#set + 1], set[#set + 2] = 'tape', first
-    if ((ends and r[14] or not ends and call('HGET', key, 'started')) or '') == '' then set[#set + 1], set[#set + 2] = 'started', now_text end
+    if ((ends and r[15] or not ends and call('HGET', key, 'started')) or '') == '' then set[#set + 1], set[#set + 2] = 'started', now_text end
   end
   if ends then
-    if (r[13] or '') ~= '' then set[#set + 1], set[#set + 2] = 'reason', '' end
+    if (r[14] or '') ~= '' then set[#set + 1], set[#set + 2] = 'reason', '' end
     call('HSET', key, 'status', ends, 'lease', '', 'end', head + (#c - 11) / 2, 'finished', now_text, unpack(set))
-    local fixed = cmsgpack.unpack(r[10])
-    remove_later(P .. 'lane:' .. lane_of(t[1] or '0', fixed[1], r[6], 'running'), member_of(fixed[2], run))
-    count_later(queue_of(fixed[1]), 'running', -1)
+    remove_later(P .. 'lane:' .. lane_of(t[1] or '0', r[11], r[6], 'running'), member_of(r[10], run))
+    count_later(queue_of(r[11]), 'running', -1)
   elseif #set > 0 then
     call('HSET', key, unpack(set))
     if until_ or claims and r[6] ~= '1' then others().move(run, thread, r[6]) end
@@ -211,10 +211,9 @@ ${rowOf}
     local t = call('HMGET', P .. 'thread:' .. thread, 'version', 'run')
     if t[2] ~= run and head_of_line(thread) ~= run then return end
     local version = t[1] or '0'
-    local r = call('HMGET', P .. 'run:' .. run, 'fixed', 'claims')
-    local fixed = cmsgpack.unpack(r[1])
-    local before = lane_of(version, fixed[1], claims_before, 'running')
-    if before ~= lane_of(version, fixed[1], r[2], 'running') then hide(before, fixed[2], run) end
+    local r = call('HMGET', P .. 'run:' .. run, 'lane', 'claims', 'number')
+    local before = lane_of(version, r[1], claims_before, 'running')
+    if before ~= lane_of(version, r[1], r[2], 'running') then hide(before, r[3], run) end
     show_run(run, version)
   end
 
@@ -376,13 +375,12 @@ ${rowOf}
 
   local function read_run(run)
     local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'due', 'wait',
-      'intends', 'started', 'fixed')
+      'intends', 'started', 'lane', 'number', 'created')
     if not r[1] then return end
-    local fixed = cmsgpack.unpack(r[14])
     return {
       epoch = r[1], lease = r[2] or '', thread = r[3], base = tonumber(r[4] or 0), mail = r[5] or '0', claims = r[6] or '0', step = r[7] or '',
-      ['until'] = r[8] or '', status = r[9], due = r[10], wait = r[11] or '', intends = r[12] or '', started = r[13] or '', lane = fixed[1],
-      number = fixed[2], created = fixed[5],
+      ['until'] = r[8] or '', status = r[9], due = r[10], wait = r[11] or '', intends = r[12] or '', started = r[13] or '', lane = r[14],
+      number = r[15], created = r[16],
     }
   end
 
@@ -476,9 +474,9 @@ ${rowOf}
 
   -- A second run comes: from here on the runs of the thread have keys of their own.
   local function unfold(thread, first)
-    local number = fixed_of(first)[2]
-    call('ZADD', P .. 'runs:' .. thread, number, first)
-    if not terminal[call('HGET', P .. 'run:' .. first, 'status')] then call('ZADD', P .. 'line:' .. thread, number, first) end
+    local r = call('HMGET', P .. 'run:' .. first, 'number', 'status')
+    call('ZADD', P .. 'runs:' .. thread, r[1], first)
+    if not terminal[r[2]] then call('ZADD', P .. 'line:' .. thread, r[1], first) end
     call('HSET', P .. 'thread:' .. thread, 'run', '')
   end
 
@@ -494,7 +492,7 @@ ${rowOf}
     if t.run ~= '' then unfold(n.thread, t.run) end
     local is_head = is_only or not head_of_line(n.thread)
     local is_ready = is_head and due <= now
-    write_run(key, n.thread, n.owner, n.lane, n.fingerprint, number, due, is_ready, t.floor, string.format('%d', t.base), head + 1)
+    write_run(key, n.thread, n.owner, n.lane, n.fingerprint, number, due, is_ready, t.floor, t.base, string.format('%d', head + 1))
     count_run(n.lane, n.run, nil, 'pending', due, now)
     call('ZADD', P .. 'owner-runs:' .. n.owner, number, n.run)
     if is_only then

@@ -27,11 +27,11 @@ local head = head_of_line(thread)
 if head then hide_run(head, t[2] or '0') end
 local floor = tonumber(t[4] or 0)
 for _, run in ipairs(runs_of(thread)) do
-  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends', 'status')
+  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends', 'status', 'lane')
   floor = math.max(floor, tonumber(r[1]))
   if (r[2] or '') ~= '' then call('SREM', P .. 'waiting:' .. r[2], run) end
   if (r[3] or '') ~= '' then doubt_open(run) end
-  count_run(fixed_of(run)[1], run, r[4], nil)
+  count_run(r[5], run, r[4], nil)
   call('ZREM', P .. 'owner-runs:' .. owner, run)
   call('UNLINK', P .. 'run:' .. run, P .. 'inbox:' .. run)
   delete_streams(run)

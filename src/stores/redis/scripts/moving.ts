@@ -102,9 +102,10 @@ call('ZADD', P .. 'threads', number, thread)
 if not whole.is_deleted then call('ZADD', P .. 'owner-threads:' .. owner, number, thread) end
 for _, r in ipairs(whole.runs) do
   local key, run_number = P .. 'run:' .. r.run, string.format('%d', call('INCR', P .. 'number'))
-  call('HSET', key, 'fixed', cmsgpack.pack({ r.lane, run_number, owner, r.fingerprint, r.created }), unpack(r.row))
-  local counted = call('HMGET', key, 'status', 'due')
-  if r.is_open then count_run(r.lane, r.run, nil, counted[1], counted[2], r.created) end
+  call('HSET', key, unpack(r.row))
+  call('HSET', key, 'number', run_number, 'owner', owner)
+  local counted = call('HMGET', key, 'lane', 'status', 'due', 'created')
+  if r.is_open then count_run(counted[1], r.run, nil, counted[2], counted[3], counted[4]) end
   for _, message in ipairs(r.inbox) do
     local id = call('INCR', P .. 'number')
     call('HSET', P .. 'inbox:' .. r.run, id, message)

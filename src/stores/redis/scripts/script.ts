@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { suspicionLimit } from '../../../model/run.ts'
-import { absentFields, fixedFields, runFields } from '../rows.ts'
+import { absentFields, runFields } from '../rows.ts'
 
 /** A Lua script and the hash by which the server knows it. */
 export interface Script {
@@ -78,14 +78,12 @@ local function row_of(run)
   local found, r = call('HGETALL', P .. 'run:' .. run), {}
   if #found == 0 then return { false } end
   for i = 1, #found, 2 do r[found[i]] = found[i + 1] end
-  local fixed = cmsgpack.unpack(r.fixed)
   return { ${runFields.map(valueInLua).join(', ')} }, r
 end
 `
 
 function valueInLua(field: string): string {
-  const index = at(fixedFields, field)
-  return index > 0 ? `fixed[${index}]` : `r['${field}'] or '${absentFields[field] ?? ''}'`
+  return `r['${field}'] or '${absentFields[field] ?? ''}'`
 }
 
 /** Where runs are found: lanes and queues. */
@@ -113,9 +111,8 @@ local function is_delayed(due, created)
   return due == '' or tonumber(due) > tonumber(created)
 end
 
--- What never changes of a run: { lane, number, owner, fingerprint, time of creation }.
-local function fixed_of(run)
-  return cmsgpack.unpack(call('HGET', P .. 'run:' .. run, 'fixed'))
+local function owner_of(run)
+  return call('HGET', P .. 'run:' .. run, 'owner') or ''
 end
 
 -- Suspects have lanes of their own: a claim may take only a few of them. So have runs that somebody holds: once abandoned they go first.
@@ -239,7 +236,7 @@ local function hide(name, number, run)
   local ready = call('HGET', P .. 'run:' .. run, 'ready')
   if not ready or ready == '' then return end
   local version, lane = string.match(name, '^(%d+):.:(.*)$')
-  remove_ready(version .. ':' .. ready .. ':' .. lane, fixed_of(run)[3], member)
+  remove_ready(version .. ':' .. ready .. ':' .. lane, owner_of(run), member)
   call('HSET', P .. 'run:' .. run, 'ready', '')
 end
 
@@ -252,7 +249,7 @@ local function show(name, number, run, at)
       local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'thread')
       local ready = r[1] == (call('HGET', P .. 'thread:' .. r[2], 'floor') or '0') and 'n' or 'b'
       call('HSET', P .. 'run:' .. run, 'ready', ready)
-      return add_ready(version .. ':' .. ready .. ':' .. lane, fixed_of(run)[3], number, run, at)
+      return add_ready(version .. ':' .. ready .. ':' .. lane, owner_of(run), number, run, at)
     end
   end
   if call('ZADD', P .. 'lane:' .. name, at, member_of(number, run)) == 1 then call('SADD', P .. 'lanes', name) end
@@ -278,10 +275,10 @@ end
 
 -- Shows the head of a line from the time on at which it can be taken, or hides it.
 local function show_run(run, version)
-  local r = call('HMGET', P .. 'run:' .. run, 'status', 'due', 'until', 'claims', 'fixed')
-  local at, fixed = '', cmsgpack.unpack(r[5])
+  local r = call('HMGET', P .. 'run:' .. run, 'status', 'due', 'until', 'claims', 'lane', 'number')
+  local at = ''
   if r[1] == 'running' then at = r[3] elseif r[1] == 'pending' or r[1] == 'waiting' then at = r[2] end
-  show(lane_of(version, fixed[1], r[4], r[1]), fixed[2], run, at)
+  show(lane_of(version, r[5], r[4], r[1]), r[6], run, at)
 end
 
 -- After the time of a run that is not over has changed.
@@ -292,9 +289,8 @@ end
 
 -- Takes a run out of the lane that it is in as the head of its line.
 local function hide_run(run, version)
-  local r = call('HMGET', P .. 'run:' .. run, 'fixed', 'claims', 'status')
-  local fixed = cmsgpack.unpack(r[1])
-  hide(lane_of(version, fixed[1], r[2], r[3]), fixed[2], run)
+  local r = call('HMGET', P .. 'run:' .. run, 'lane', 'claims', 'status', 'number')
+  hide(lane_of(version, r[1], r[2], r[3]), r[4], run)
 end
 `
 
