@@ -494,6 +494,19 @@ describe('redis, when bytes were damaged', () => {
     expect(await store.claim(claimRequest())).toEqual([])
   })
 
+  it('a damaged key breaks its batch and its claim; what came before it is there whole', async () => {
+    const store = await open()
+    await admin.set(logKey(), 'mine')
+    expect(await codeOf(store.commit([creating('a'), creating('b'), creating('r'), creating('c')]))).toBe('corrupt_record')
+    expect((await store.claim(claimRequest())).map(({ run }) => run.id)).toEqual(['a', 'b'])
+    await store.commit([creating('c'), creating('s'), creating('d')])
+    await admin.set(logKey().replace(/r$/, 's'), 'mine')
+    expect(await codeOf(store.claim(claimRequest()))).toBe('corrupt_record')
+    const [queue] = await store.listQueues({ name: 'default' })
+    expect(queue?.counts).toMatchObject({ pending: 1, running: 4 })
+    expect((await store.claim(claimRequest())).map(({ run }) => run.id)).toEqual(['d'])
+  })
+
   it('a key that something else has overwritten is corrupt_record', async () => {
     const store = await open()
     await store.commit([creating('r')])

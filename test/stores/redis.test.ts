@@ -114,6 +114,23 @@ describe('redis', () => {
     await store.close()
   })
 
+  it('takes 14 commands inside its scripts for a run that is started, claimed and ended among others', async () => {
+    const store = await openStore()
+    const admin = await createClient({ url: server.url }).connect()
+    const count = 200
+    await admin.sendCommand(['CONFIG', 'RESETSTAT'])
+    await store.commit(Array.from({ length: count }, (_, index) => creating(`r-${index}`)))
+    const claims = await store.claim(claimRequest({ limit: count }))
+    const run = { status: 'completed', reason: null, currentStep: null, setsEnd: true, hasProgress: true } as const
+    await store.commit(claims.map((claim) => stepping(claim, { events: [event('run_completed')], run })))
+    const calls = [...String(await admin.info('commandstats')).matchAll(/cmdstat_(\S+?):calls=(\d+)/g)]
+    const inScripts = calls.filter(([, name]) => !/eval|config|info|client|hello|ping/.test(String(name)))
+    expect(inScripts.reduce((sum, [, , calls]) => sum + Number(calls), 0) / count).toBeLessThan(14.5)
+    expect(await store.listQueues({})).toEqual([])
+    admin.destroy()
+    await store.close()
+  })
+
   it('takes one script call for a step through the whole engine, and two for an effect, by the log of the server', async () => {
     const namespace = newNamespace()
     const [admin, monitor] = await Promise.all([1, 2].map(() => createClient({ url: server.url }).connect()))

@@ -6,7 +6,7 @@ import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/sto
 import type { Connection, Reply } from './connection.ts'
 import { pairOf } from './keys.ts'
 import { Packer } from './pack.ts'
-import { type Row, readRow, toRecord, toRun, toThread } from './rows.ts'
+import { type Row, readRow, runFields, toRecord, toRun, toThread } from './rows.ts'
 import { claimScript, renewScript } from './scripts/claim.ts'
 
 export interface Claimed {
@@ -74,9 +74,10 @@ function readClaim(
   reply: readonly Reply[],
   now: number,
 ): Claim | { readonly isDamaged: true; readonly claim: Omit<Claim, 'input'> } {
-  const [pair, runRow, threadRow, logLength, entry, holder, until] = reply
-  const stored = toRun(String(pair), readRow(runRow as Reply) as Row)
-  const { thread } = toThread(stored.thread, readRow(threadRow as Reply) as Row, logLength as number)
+  const [pair, rows, logLength, entry, holder, until] = reply
+  const row = [...(readRow(rows as Reply) as Row)]
+  const stored = toRun(String(pair), row)
+  const { thread } = toThread(stored.thread, row.slice(runFields.length), logLength as number)
   const claim = {
     run: stored.run,
     leaseId: stored.run.leaseId as string,

@@ -1,4 +1,4 @@
-import type { Run } from '../../model/run.ts'
+import { isTerminal, type Run } from '../../model/run.ts'
 import type { Change, Committed, NewRun, OperationChange, Refusal, RunChange } from '../../store/change.ts'
 import type { Hint, NewMessage } from '../../store/store.ts'
 import { packChunks } from './chunks.ts'
@@ -26,7 +26,7 @@ const partBytes = 64 * 1024 * 1024
 
 /**
  * Writes a batch in one call. The script judges and writes; here changes are packed for it and its answers are read. A plain step, the
- * path that is taken a thousand times for every other, has a form of its own.
+ * path that is taken a thousand times for every other, has a form of its own; so has a plain start.
  */
 export async function commit(connection: Connection, changes: readonly Change[], options: CommitOptions): Promise<Committed[]> {
   const { count, packed } = packChanges(changes)
@@ -56,6 +56,7 @@ function packChanges(changes: readonly Change[]): { count: number; packed: Buffe
   let count = 0
   for (const change of changes) {
     if (isPlainStep(change)) packPlainStep(packer, change)
+    else if (isPlainStart(change)) packPlainStart(packer, change.creates[0])
     else packChange(packer, change)
     count += 1
     if (packer.length > partBytes && count < changes.length) return packChanges(changes.slice(0, count))
@@ -111,15 +112,24 @@ function isPlainStep(change: Change): boolean {
   if (stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
   if (delivers !== undefined || chunks !== undefined) return false
   if (run === undefined) return true
-  const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined
-  return isStill && run.hasNewInput !== true && run.setsEnd === undefined
+  if (run.due !== undefined || run.waitKey !== undefined || run.hasNewInput === true) return false
+  if (run.status === undefined) return run.reason === undefined && run.setsEnd === undefined
+  return isTerminal(run.status) && run.reason === null && run.setsEnd === true
+}
+
+function isPlainStart(change: Change): change is Change & { readonly creates: readonly [NewRun] } {
+  const { owner, threadId, runId, guard, events, creates, operation, snapshot, stateVersion, delivers, run } = change
+  if (guard.kind !== 'none' || runId !== null || events.length > 0 || creates?.length !== 1) return false
+  if (run !== undefined || operation !== undefined || snapshot !== undefined) return false
+  if (stateVersion !== undefined || delivers !== undefined) return false
+  return creates[0]?.owner === owner && creates[0].threadId === threadId
 }
 
 /** In the form that `plain` in scripts/commit.ts reads. */
 function packPlainStep(packer: Packer, change: Change): void {
   const { owner, threadId, runId, guard, events, run, mailSeen = 0 } = change
   if (guard.kind !== 'lease' || runId === null) return
-  packer.array(10 + 2 * events.length).number(1)
+  packer.array(11 + 2 * events.length).number(1)
   const pair = pairOf(owner, runId)
   packer.text(pair).text(runId === threadId ? pair : pairOf(owner, threadId))
   packer.text(String(guard.epoch)).text(guard.leaseId)
@@ -129,7 +139,22 @@ function packPlainStep(packer: Packer, change: Change): void {
   if (run?.leaseMs === undefined) packer.boolean(false)
   else packer.number(Math.round(run.leaseMs))
   packer.boolean(run?.startsTape === true).number(mailSeen)
+  if (run?.status === undefined) packer.boolean(false)
+  else packer.text(run.status)
   packEvents(packer, events, change)
+}
+
+/** In the form that `start` in scripts/commit.ts reads. */
+function packPlainStart(packer: Packer, create: NewRun): void {
+  const { owner, id, threadId, due } = create
+  packer.array(11).number(2)
+  const pair = pairOf(owner, id)
+  packer.text(pair).text(id === threadId ? pair : pairOf(owner, threadId))
+  packer.text(owner).text(laneOf(create)).text(create.fingerprint)
+  if ('at' in due) packer.boolean(false).number(Math.round(due.at))
+  else packer.number(Math.round(due.inMs)).boolean(false)
+  packer.boolean(create.ifBusy === 'reject')
+  packEvents(packer, [create.queued], { owner, threadId, runId: id, isCheckpoint: true })
 }
 
 /** In the form that `judge_and_write` in scripts/commit.ts reads: what the change does not have is left out. */
@@ -248,7 +273,10 @@ function packOperation(packer: Packer, operation: OperationChange, owner: string
 }
 
 function readAnswer(change: Change, answer: Reply, now: number): Committed {
-  if (typeof answer === 'number') return readPlainAnswer(change, answer, now)
+  if (typeof answer === 'number') {
+    if (isPlainStart(change)) return readStarted(change.creates[0], answer, now)
+    return readPlainAnswer(change, answer, now)
+  }
   const [first, last, hasMail, created] = answer as readonly Reply[]
   if (first instanceof Buffer) return readRefusal(change, String(first) as Refusal, last)
   return {
@@ -273,16 +301,29 @@ function readRefusal({ owner, operation }: Change, refusal: Refusal, row: Reply 
 }
 
 function readCreated(create: NewRun, answer: Reply, now: number): { run: Run; isNew: boolean } {
-  const { owner, id, threadId, workflow, version, queue, priority, fingerprint } = create
+  const { owner, id } = create
   const [isNew, row, epoch, dueAt] = answer as readonly Reply[]
   if (isNew !== 1) {
     return { run: toRun(pairOf(owner, id), readRow(row as Reply) as Row).run, isNew: false }
   }
-  const run: Run = {
-    ...{ owner, id, threadId, workflow, version, status: 'pending', reason: null, queue, priority, fingerprint },
-    ...{ epoch: Number(epoch), leaseId: null, leaseUntil: null, leaseHolder: null, dueAt: Number(dueAt) },
-    ...{ claimsWithoutProgress: 0, currentStep: null, inputSeq: Number(row), tapeSeq: null, endSeq: null },
-    ...{ createdAt: now, startedAt: null, finishedAt: null },
+  return {
+    run: newRun(create, { inputSeq: Number(row), epoch: Number(epoch), dueAt: Number(dueAt), createdAt: now }),
+    isNew: true,
   }
-  return { run, isNew: true }
+}
+
+/** A run that began its thread. */
+function readStarted(create: NewRun, dueAt: number, now: number): Committed {
+  const run = newRun(create, { inputSeq: 1, epoch: 0, dueAt, createdAt: now })
+  return { ok: true, firstSeq: 1, lastSeq: 1, now, created: [{ run, isNew: true }], hasMail: false }
+}
+
+function newRun(create: NewRun, given: Pick<Run, 'inputSeq' | 'epoch' | 'dueAt' | 'createdAt'>): Run {
+  const { owner, id, threadId, workflow, version, queue, priority, fingerprint } = create
+  return {
+    ...{ owner, id, threadId, workflow, version, status: 'pending', reason: null, queue, priority, fingerprint },
+    ...{ epoch: given.epoch, leaseId: null, leaseUntil: null, leaseHolder: null, dueAt: given.dueAt },
+    ...{ claimsWithoutProgress: 0, currentStep: null, inputSeq: given.inputSeq, tapeSeq: null, endSeq: null },
+    ...{ createdAt: given.createdAt, startedAt: null, finishedAt: null },
+  }
 }

@@ -9,8 +9,8 @@ import { HoldfastError } from '../../model/errors.ts'
  *   number                  string  counts threads and runs in order of creation, and messages in order of arrival
  *   thread:<thread>         hash    its row (rows.ts)
  *   log:<thread>            list    entry n is position base + n: gapless by its very shape, a stretch is one LRANGE
- *   runs:<thread>           zset    all runs of this life, by number
- *   line:<thread>           zset    its unfinished runs, by number: only the first can be claimed (S6)
+ *   runs:<thread>           zset    all runs of this life, by number; one alone stands in the thread's row instead
+ *   line:<thread>           zset    of these the unfinished ones, by number: only the first can be claimed (S6)
  *   snapshots:<thread>      zset    by position
  *   operations:<thread>     set     operations that runs of it opened last, in any of its lives
  *   labels:<thread>         hash    `L<label>` → position and `S<position>` → label
@@ -31,8 +31,8 @@ import { HoldfastError } from '../../model/errors.ts'
  *   queue:<queue>           hash    its settings
  *   starts:<queue>          hash    under a rate limit: time → how many runs were claimed for the first time
  *   in-queues               hash    queue → number of its unfinished runs
- *   pending:<queue>         zset    its pending runs, by the time when they are due
- *   counts:<queue>          hash    status → number of its runs, pending ones aside
+ *   counts:<queue>          hash    status → number of its runs
+ *   delayed:<queue>         zset    its pending runs that were not due when they were created, by the time when they are
  *   owner-runs:<owner>      zset    by number
  *   owner-threads:<owner>   zset    by number, without tombstones
  *   threads                 zset    of all owners, by number, with tombstones

@@ -174,7 +174,7 @@ function packRow(packer: Packer, row: Readonly<Record<string, string | number | 
   for (const [field, value] of fields) packer.text(field).text(String(value ?? ''))
 }
 
-/** Its number and what started last, only the script knows. */
+/** Its number, only the script knows. */
 function packThreadRow(packer: Packer, { thread, epochFloor }: WholeThread): void {
   const {
     baseSeq: base,
@@ -194,16 +194,15 @@ function packRun(packer: Packer, image: RunImage, { thread, isIntending }: RunPl
     ['run', () => packer.text(pairOf(run.owner, run.id))],
     ['wait', () => packer.text(wait)],
     ['is_open', () => packer.boolean(!isTerminal(run.status))],
-    ['has_started', () => packer.boolean(run.startedAt !== null)],
     ['inbox', () => packEach(packer, inbox, (message) => packer.bytes(messageEntryOf(message)))],
-    // In the order in which a run that is created gets its fields; the script puts its number in.
+    // Its number, only the script knows.
     [
       'row',
       () =>
         packRow(packer, {
           ...{ epoch: run.epoch, lease: run.leaseId, thread: pairOf(run.owner, run.threadId), base: thread.baseSeq },
-          ...{ mail: 0, claims: run.claimsWithoutProgress, step: marked(run.currentStep), until: run.leaseUntil },
-          ...{ status: run.status, number: 0, lane: laneOf(run), due: run.dueAt, wait, intends: isIntending ? 1 : '' },
+          ...{ claims: run.claimsWithoutProgress, step: marked(run.currentStep), until: run.leaseUntil },
+          ...{ status: run.status, lane: laneOf(run), due: run.dueAt, wait, intends: isIntending ? 1 : '' },
           ...{ reason: run.reason, holder: run.leaseHolder, input: run.inputSeq, tape: run.tapeSeq, end: run.endSeq },
           ...{ fingerprint: run.fingerprint, created: run.createdAt, started: run.startedAt, finished: run.finishedAt },
         }),

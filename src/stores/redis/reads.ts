@@ -152,6 +152,7 @@ export async function listRuns(connection: Connection, query: RunQuery): Promise
       below,
       missing,
       packFilter(query),
+      threadId === undefined ? '' : pairOf(owner, threadId),
     )) as readonly Reply[]
     for (let i = 0; i < rows.length; i += 2) {
       const row = readRow(rows[i + 1] as Reply)

@@ -10,17 +10,27 @@ import { parseLane, splitPair } from './keys.ts'
 import { Packer } from './pack.ts'
 
 /**
- * Rows as Redis keeps them, and the nouns they stand for. A field that says nothing is empty, never absent; a text that may
+ * Rows as Redis keeps them, and the nouns they stand for. A field that says nothing is empty or absent; a text that may
  * itself be empty has `=` in front. What has a checksum leaves here only after it was verified.
  */
 
-/** A run's row, as scripts answer with it. Owner and id are in its key. */
+/** A run's row, as scripts answer with it. Owner and id are in its key. `until` and `holder` count only while there is a lease. */
 export const runFields = [
   ...['epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'number', 'lane', 'due', 'reason'],
   ...['holder', 'input', 'tape', 'end', 'fingerprint', 'created', 'started', 'finished'],
 ]
 
-/** A thread's row. `life` is its incarnation; `head` counts only once it is deleted, before that it is the length of the log. */
+/**
+ * What a run's field says where it is absent, unless that is nothing: every field costs the server time, so a new run has few. It has more
+ * than it answers with: `owner`, `wait`, the operation it waits for, `intends`, whether it ever opened one, and `ready`, the kind of lane it is in
+ * while it is due.
+ */
+export const absentFields: Readonly<Record<string, string>> = { base: '0', mail: '0', claims: '0', input: '1' }
+
+/**
+ * A thread's row; absent are a base, version and head of 0 and a life of 1. `life` is its incarnation; `head` counts only once it is deleted, before that it is the length of the log. Beside these
+ * it has `floor`, below which no epoch of a new life begins, and `run`, its only run, empty where there are none or several.
+ */
 export const threadFields = ['number', 'base', 'life', 'version', 'created', 'deleted', 'head']
 
 export const operationFields = ['status', 'name', 'run', 'thread', 'result', 'evidence', 'by', 'intended', 'closed']
@@ -50,7 +60,11 @@ export function toRun(pair: string, row: Row): StoredRun {
   const run: Run = {
     ...{ owner, id, threadId: splitPair(thread).id, workflow, version, status: status as Run['status'] },
     ...{ reason: reason === '' ? null : (reason as Run['reason']), queue, priority, fingerprint, epoch: Number(epoch) },
-    ...{ leaseId: lease === '' ? null : lease, leaseUntil: numberOrNull(until), leaseHolder: lease === '' ? null : holder },
+    ...{
+      leaseId: lease === '' ? null : lease,
+      leaseUntil: lease === '' ? null : Number(until),
+      leaseHolder: lease === '' ? null : holder,
+    },
     ...{ dueAt: numberOrNull(due), claimsWithoutProgress: Number(claims), currentStep: unmarked(step) },
     ...{ inputSeq: Number(input), tapeSeq: numberOrNull(tape), endSeq: numberOrNull(end) },
     ...{ createdAt: Number(created), startedAt: numberOrNull(started), finishedAt: numberOrNull(finished) },
@@ -62,18 +76,19 @@ export function toRun(pair: string, row: Row): StoredRun {
 type RunRow = readonly [...Seven<string>, string, string, string, string, string, string, ...Seven<string>, string]
 
 export function toThread(pair: string, row: Row, logLength: number): { thread: Thread; number: number } {
-  const [number, base, life, version, created, deleted, head] = row as unknown as Seven<string>
+  const [number, base, life, version, created, deleted, head] = row as unknown as Seven<string | false>
   const { owner, id } = splitPair(pair)
   const baseSeq = Number(base)
+  const isThere = deleted === false || deleted === ''
   const thread = {
     owner,
     threadId: id,
-    headSeq: deleted === '' ? baseSeq + logLength : Number(head),
+    headSeq: isThere ? baseSeq + logLength : Number(head),
     stateVersion: Number(version),
-    incarnation: Number(life),
+    incarnation: life === false ? 1 : Number(life),
     baseSeq,
     createdAt: Number(created),
-    deletedAt: numberOrNull(deleted),
+    deletedAt: isThere ? null : Number(deleted),
   }
   return { thread, number: Number(number) }
 }

@@ -1,5 +1,5 @@
 import { expect } from 'vitest'
-import type { Change } from '../../store/change.ts'
+import type { Change, NewRun } from '../../store/change.ts'
 import type { Claim, Hint } from '../../store/store.ts'
 import {
   change,
@@ -61,6 +61,47 @@ export function testCommits(test: StoreTest): void {
     expect(await scene.store.readInbox({ owner: '', runId: 'r-child' })).toMatchObject([{ name: 'half', at: answer.now }])
     expect(await scene.store.readInbox({ owner: '', runId: 'r' })).toEqual([])
     expect(await scene.store.listCheckpoints({ owner: '', threadId: 'r', label: 'half' })).toMatchObject([{ seq: 3 }])
+  })
+
+  test('ends, starts and others of one batch see what the earlier ones left', async (scene) => {
+    for (const id of ['a', 'b', 'c']) await scene.create({ id })
+    await scene.create({ id: 'c2', threadId: 'c' })
+    const [a, b, c] = (await scene.claim()) as [Claim, Claim, Claim]
+    const ending = (claim: Claim, status: 'completed' | 'failed' = 'completed') =>
+      leased(claim, {
+        events: [event('run_started'), event(`run_${status}`)],
+        run: { status, reason: null, currentStep: null, setsEnd: true, hasProgress: true, startsTape: true },
+      })
+    const start = (id: string, fields: Partial<NewRun> = {}) =>
+      change({ threadId: fields.threadId ?? id, creates: [newRun({ id, ...fields })] })
+    const answers = await scene.commitAll([
+      ...[ending(a), ending(a), start('d'), start('d2', { threadId: 'd' }), ending(c), start('later', { due: { inMs: 60_000 } })],
+      ...[
+        start('a2', { threadId: 'a', ifBusy: 'reject' }),
+        start('a3', { threadId: 'a', ifBusy: 'reject' }),
+        ending(b, 'failed'),
+      ],
+      guarded({ ...a.run, status: 'completed' }, {}, { run: { status: 'pending', reason: null, due: { inMs: 0 } } }),
+    ])
+    expect(answers.map(refusalOf)).toEqual([
+      ...['none', 'lease_lost', 'none', 'none', 'none', 'none', 'none', 'conflict', 'none', 'none'],
+    ])
+    expect(answers[0]).toMatchObject({ firstSeq: 2, lastSeq: 3 })
+    expect(await scene.run('b')).toMatchObject({
+      ...{ status: 'failed', leaseId: null, leaseUntil: null, leaseHolder: null, claimsWithoutProgress: 0 },
+      ...{ tapeSeq: 2, endSeq: 3, startedAt: expect.any(Number), finishedAt: expect.any(Number) },
+    })
+    const [queue] = await scene.store.listQueues({ name: 'default' })
+    expect(queue?.counts).toEqual({ pending: 5, delayed: 1, running: 0, waiting: 0, paused: 0 })
+    const idsOf = async (threadId: string) =>
+      (await scene.store.listRuns({ owner: '', threadId, limit: 9 })).items.map(({ id }) => id)
+    expect([await idsOf('a'), await idsOf('b'), await idsOf('c'), await idsOf('d')]).toEqual([
+      ...[['a2', 'a'], ['b'], ['c2', 'c'], ['d2', 'd']],
+    ])
+    // The run that goes on has its place back, before the one that came after it.
+    expect((await scene.claimedIds()).sort()).toEqual(['a', 'c2', 'd'])
+    scene.advance(60_000)
+    expect(await scene.claimedIds()).toContain('later')
   })
 
   const refusals: Record<string, (scene: Scene, claim: Claim) => Promise<Change>> = {

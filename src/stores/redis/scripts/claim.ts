@@ -1,12 +1,12 @@
 import { runFields, threadFields } from '../rows.ts'
-import { at, clock, counts, defineScript, lines, once, quoted } from './script.ts'
+import { at, clock, defineScript, gathering, lines, once, places, quoted, rowOf } from './script.ts'
 
 /**
  * Takes runs, in the order of model/turns.ts. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 worker, 6 lease ms, 7 limit, 8 a random word
  * for lease ids, 9 { { { workflow, version, highest state version or false } … }, queues or false, how many suspects or false,
  * { { queue, limit } … }, { { priority, last owner } … } }.
  *
- * Answers { now, { run, its row, its thread's row, length of the log, input entry, holder it was taken from, end of that lease }, … }.
+ * Answers { now, { run, its row and its thread's in one, length of the log, input entry, holder it was taken from, end of that lease }, … }.
  * Lanes hold only heads of lines, so sleeping runs and those behind others are never touched. Nothing found writes nothing.
  */
 export const claimScript = defineScript(
@@ -14,22 +14,24 @@ export const claimScript = defineScript(
   `
 ${clock}
 ${once}
+${places}
 ${lines}
-${counts}
+${gathering}
+${rowOf}
 local worker, lease_ms, limit, word = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
 local function describe(run, row, holder, until_)
   local thread = row[${at(runFields, 'thread')}]
-  local place = row[${at(runFields, 'input')}] - row[${at(runFields, 'base')}] - 1
-  return { run, cjson.encode(row), cjson.encode(call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)})), call('LLEN', P .. 'log:' .. thread),
-    call('LINDEX', P .. 'log:' .. thread, place) or '', holder, until_ }
+  local log, place = P .. 'log:' .. thread, row[${at(runFields, 'input')}] - row[${at(runFields, 'base')}] - 1
+  for i, value in ipairs(call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)})) do row[${runFields.length} + i] = value end
+  return { run, cjson.encode(row), call('LLEN', log), call('LINDEX', log, place) or '', holder, until_ }
 end
 
 if kept then
   -- Asked for again: only what is still held under the leases of that claim, since something may have happened meanwhile.
   local answer = { kept[1] }
   for i = 2, #kept do
-    local row = call('HMGET', P .. 'run:' .. kept[i][1], ${quoted(runFields)})
+    local row = row_of(kept[i][1])
     if row[${at(runFields, 'lease')}] == kept[i][2] then answer[#answer + 1] = describe(kept[i][1], row, kept[i][3], kept[i][4]) end
   end
   return answer
@@ -105,34 +107,44 @@ table.sort(priorities, function(a, b) return a > b end)
 
 local answer, claims, bytes = { now }, { now }, 0
 local left, suspects_left = limit, asked[3] or limit
-local starts = {}
+local starts, taken_from = {}, {}
 
 local function take(one)
   local lease = word .. #claims
   local run = string.sub(one.member, 17)
   local key = P .. 'run:' .. run
-  local row = call('HMGET', key, ${quoted([...runFields, 'wait'])})
-  local wait = table.remove(row)
+  local row, r = row_of(run)
   local was, holder, ended = row[${at(runFields, 'status')}], row[${at(runFields, 'holder')}], row[${at(runFields, 'until')}]
   local epoch, count, until_ = row[${at(runFields, 'epoch')}] + 1, row[${at(runFields, 'claims')}] + 1, now + lease_ms
-  local number = row[${at(runFields, 'number')}]
-  if one.owner then remove_ready(one.lane.name, one.owner, one.member) end
-  call('HSET', key, 'status', 'running', 'epoch', epoch, 'lease', lease, 'until', until_, 'holder', worker, 'claims', count, 'end', '', 'ready', '')
-  count_run(one.lane.lane, run, was, 'running')
   row[${at(runFields, 'status')}], row[${at(runFields, 'epoch')}], row[${at(runFields, 'lease')}] = 'running', tostring(epoch), lease
   row[${at(runFields, 'until')}], row[${at(runFields, 'holder')}] = tostring(until_), worker
   row[${at(runFields, 'claims')}], row[${at(runFields, 'end')}] = tostring(count), ''
-  if wait ~= '' then
-    call('SREM', P .. 'waiting:' .. wait, run)
+  call('HSET', key, 'status', 'running', 'epoch', row[${at(runFields, 'epoch')}], 'lease', lease, 'until', row[${at(runFields, 'until')}], 'holder', worker,
+    'claims', row[${at(runFields, 'claims')}], 'ready', '')
+  if r['end'] then call('HSET', key, 'end', '') end
+  if was ~= 'running' then
+    count_later(one.lane.queue, was, -1)
+    count_later(one.lane.queue, 'running', 1)
+    holder, ended = '', ''
+  end
+  if was == 'pending' and is_delayed(row[${at(runFields, 'due')}], row[${at(runFields, 'created')}]) then remove_later(P .. 'delayed:' .. one.lane.queue, run) end
+  if (r.wait or '') ~= '' then
+    call('SREM', P .. 'waiting:' .. r.wait, run)
     call('HSET', key, 'wait', '')
   end
   local lane = lane_of(one.lane.state, one.lane.lane, count, 'running')
-  if lane ~= one.lane.name and not one.owner then hide(one.lane.name, number, run) end
-  show(lane, number, run, until_)
-  if was ~= 'running' then holder, ended = '', '' end
+  if one.owner then
+    local ready = ready_key(one.lane.name, one.owner)
+    taken_from[ready] = one
+    remove_later(ready, one.member)
+  elseif lane ~= one.lane.name then
+    remove_later(P .. 'lane:' .. one.lane.name, one.member)
+  end
+  gathered_lanes[lane] = true
+  add_later(P .. 'lane:' .. lane, row[${at(runFields, 'until')}], one.member)
   claims[#claims + 1] = { run, lease, holder, ended }
   answer[#answer + 1] = describe(run, row, holder, ended)
-  bytes = bytes + #answer[#answer][5]
+  bytes = bytes + #answer[#answer][4]
 end
 
 -- Takes a run if its queue has room for it.
@@ -274,12 +286,21 @@ local function take_in_turn(lanes, last)
   end
 end
 
-for _, priority in ipairs(priorities) do
-  if is_enough() then break end
-  take_apart(by_priority[priority])
-  if is_enough() then break end
-  take_in_turn(by_priority[priority], last_owners[priority])
+local is_done, problem = pcall(function()
+  for _, priority in ipairs(priorities) do
+    if is_enough() then break end
+    take_apart(by_priority[priority])
+    if is_enough() then break end
+    take_in_turn(by_priority[priority], last_owners[priority])
+  end
+end)
+-- A damaged key breaks the claim; what was taken before it is held by nobody until its lease ends.
+write_gathered()
+for ready, one in pairs(taken_from) do
+  if call('EXISTS', ready) == 0 then remove_later(P .. 'turns:' .. one.lane.name, one.owner) end
 end
+write_gathered()
+if not is_done then return reply_of(problem) end
 if #claims == 1 then return { now } end
 for queue, count in pairs(starts) do
   local key = P .. 'starts:' .. queue
@@ -301,6 +322,7 @@ export const renewScript = defineScript(
   'free',
   `
 ${clock}
+${places}
 ${lines}
 local until_ = now + tonumber(ARGV[3])
 local answer = {}
@@ -313,7 +335,7 @@ for i, asked in ipairs(cmsgpack.unpack(ARGV[4])) do
   else
     call('HSET', key, 'until', until_)
     show_if_head(run, r[4])
-    answer[i] = r[3] == '0' and 1 or 2
+    answer[i] = (r[3] or '0') == '0' and 1 or 2
   end
 end
 return answer

@@ -1,12 +1,27 @@
-import { operationFields, runFields } from '../rows.ts'
+import { operationFields } from '../rows.ts'
 import { appendChunks, streamKey } from './chunks.ts'
-import { clock, counts, defineScript, doubtOpen, lines, once, publish, putMessage, quoted, setLabel, wakeRun } from './script.ts'
+import {
+  clock,
+  counts,
+  defineScript,
+  doubtOpen,
+  gathering,
+  lines,
+  once,
+  places,
+  publish,
+  putMessage,
+  quoted,
+  rowOf,
+  setLabel,
+  wakeRun,
+} from './script.ts'
 
 /**
  * One batch of changes. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 publication, 6 the changes as commit.ts packs them.
  *
- * Answers { now, answer, answer, … } in order. A plain step: twice its first position, plus 1 where mail waits; 0 for lease_lost.
- * Another change: { first, last, mail, created } or { refusal, operation }.
+ * Answers { now, answer, answer, … } in order. A plain step or end: twice its first position, plus 1 where mail waits; 0 for lease_lost.
+ * A plain start that begins a thread: when the run is due. Another change: { first, last, mail, created } or { refusal, operation }.
  *
  * The server checks memory and disk before a script's first write only, so a batch that began to write is written whole.
  * In the AOF it is one MULTI … EXEC; a torn tail is dropped whole.
@@ -18,11 +33,15 @@ ${clock}
 ${once}
 if kept then return kept end
 local changes = cmsgpack.unpack(ARGV[6])
+-- Numbers are given to the server as text: it would write each with 17 digits.
+local now_text = string.format('%d', now)
+${places}
+${gathering}
 
 -- Events are pairs of checksum and entry, from index \`from\` on; \`head\` is the last position before them. A checksum is sealed with its
 -- position, as in model/checksum.ts; the sum is exact in doubles.
-local function append(thread, head, events, from)
-  local log, first, length = P .. 'log:' .. thread, head + 1, #events
+local function append(log, head, events, from)
+  local first, length = head + 1, #events
   if length == from + 3 then
     call('RPUSH', log, (events[from] + first) % 4294967296 .. ' ' .. events[from + 1],
       (events[from + 2] + first + 1) % 4294967296 .. ' ' .. events[from + 3])
@@ -44,32 +63,137 @@ local function extended(until_, lease_ms)
   if left < lease_ms * 2 / 3 or left > lease_ms then return now + lease_ms end
 end
 
-local others
-
--- The step of nearly every run: a lease guard, events, and of the run only its step, its claims, its lease and the start of its tape.
--- { 1, run, thread, epoch, lease, step or false, 1 progress or 2 uncount or 0, lease ms or false, starts tape, mail seen, checksum, entry, … }
-local function plain(c)
-  local run, thread = c[2], c[3]
-  local key = P .. 'run:' .. run
-  local r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until')
-  if r[1] ~= c[4] or r[2] ~= c[5] or r[3] ~= thread or c[5] == '' then return 0 end
-  local head = r[4] + call('LLEN', P .. 'log:' .. thread)
-  append(thread, head, c, 11)
-  local first = #c < 11 and head or head + 1
-  local step = c[6] and c[6] ~= r[7]
-  local claims = c[7] ~= 0 and r[6] ~= '0' and (c[7] == 1 and 0 or r[6] - 1)
-  local until_ = c[8] and extended(r[8], c[8])
-  if step or claims or until_ or c[9] then
-    call('HSET', key, 'step', c[6] or r[7], 'claims', claims or r[6], 'until', until_ or r[8])
-    if c[9] then others().start_tape(run, thread, first) end
-    if until_ or claims and r[6] ~= '1' then others().move(run, thread, r[6]) end
-  end
-  return first * 2 + ((r[5] == '0' or tonumber(r[5]) <= c[10]) and 0 or 1)
+-- What a plain step reads comes first: a short hash is searched from its beginning.
+local function write_run(key, thread, owner, lane, fingerprint, number, due, is_ready, epoch, base, input)
+  call('HSET', key, 'epoch', epoch, 'thread', thread, 'status', 'pending', 'number', number, 'lane', lane, 'due', due, 'ready', is_ready and 'n' or '',
+    'fingerprint', fingerprint, 'created', now_text)
+  if owner ~= '' then call('HSET', key, 'owner', owner) end
+  if input ~= '1' then call('HSET', key, 'base', base, 'input', input) end
 end
 
--- All that a plain step does not need; made when the first change of a batch needs it.
+local others
+
+local function copy_from(from, list)
+  local copy = {}
+  for i = from, #list do copy[#copy + 1] = list[i] end
+  return copy
+end
+
+-- What nearly every change is: a lease guard, events, and of the run only its step, its claims, its lease, the start of its tape, and its end.
+-- { 1, run, thread, epoch, lease, step or false, 1 progress or 2 uncount or 0, lease ms or false, starts tape, mail seen, status at the end or
+-- false, checksum, entry, … }
+local function plain(c)
+  local run, thread, ends = c[2], c[3], c[11]
+  local key = P .. 'run:' .. run
+  local r
+  if ends then
+    r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'number', 'lane', 'wait', 'intends', 'reason', 'started')
+  else
+    r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until')
+  end
+  if r[1] ~= c[4] or r[2] ~= c[5] or r[3] ~= thread or c[5] == '' then return 0 end
+  local t = ends and call('HMGET', P .. 'thread:' .. thread, 'version', 'run')
+  if ends and (t[2] ~= run or r[9] ~= 'running' or (r[12] or '') ~= '' or (r[13] or '') ~= '') then
+    -- Others wait behind it, or it leaves something open.
+    return others().judge_and_write({
+      thread = thread, run = run, guard = 'lease', epoch = c[4], lease = c[5], seen = c[10], events = copy_from(12, c),
+      change = { status = ends, reason = '', step = c[6], progress = c[7] == 1, uncount = c[7] == 2, tape = c[9], ends = true },
+    })
+  end
+  local log = P .. 'log:' .. thread
+  local head = (r[4] or 0) + call('LLEN', log)
+  append(log, head, c, 12)
+  local first = #c < 12 and head or head + 1
+  local claims = c[7] ~= 0 and (r[6] or '0') ~= '0' and (c[7] == 1 and '0' or r[6] - 1)
+  local set = {}
+  if c[6] and c[6] ~= (r[7] or '') then set[1], set[2] = 'step', c[6] end
+  if claims then set[#set + 1], set[#set + 2] = 'claims', claims end
+  local until_ = not ends and c[8] and extended(r[8], c[8])
+  if until_ then set[#set + 1], set[#set + 2] = 'until', until_ end
+  if c[9] then
+    set[#set + 1], set[#set + 2] = 'tape', first
+    if ((ends and r[15] or not ends and call('HGET', key, 'started')) or '') == '' then set[#set + 1], set[#set + 2] = 'started', now_text end
+  end
+  if ends then
+    if (r[14] or '') ~= '' then set[#set + 1], set[#set + 2] = 'reason', '' end
+    call('HSET', key, 'status', ends, 'lease', '', 'end', head + (#c - 11) / 2, 'finished', now_text, unpack(set))
+    remove_later(P .. 'lane:' .. lane_of(t[1] or '0', r[11], r[6], 'running'), member_of(r[10], run))
+    count_later(queue_of(r[11]), 'running', -1)
+  elseif #set > 0 then
+    call('HSET', key, unpack(set))
+    if until_ or claims and r[6] ~= '1' then others().move(run, thread, r[6]) end
+  end
+  return first * 2 + ((not r[5] or tonumber(r[5]) <= c[10]) and 0 or 1)
+end
+
+-- How many runs a queue still takes in, and the last number that was given.
+local rooms, last_number = {}
+-- Where runs of one owner and lane go: nearly always the same as those of the change before.
+local way = {}
+
+local function way_of(owner, lane)
+  if way.owner == owner and way.lane == lane then return way end
+  way = {
+    owner = owner, lane = lane, queue = queue_of(lane), threads = P .. 'owner-threads:' .. owner, runs = P .. 'owner-runs:' .. owner,
+    turns = P .. 'turns:0:n:' .. lane, ready = ready_key('0:n:' .. lane, owner), sleeping = P .. 'lane:0:-:' .. lane,
+  }
+  return way
+end
+
+local function settle()
+  write_gathered()
+  if last_number then call('SET', P .. 'number', string.format('%d', last_number)) end
+  rooms, last_number = {}, nil
+end
+
+-- Nearly every start: one run that nobody refuses, without a guard. { 2, run, thread, owner, lane, fingerprint, due ms or false, due or false, whether it
+-- refuses to get in line, checksum, entry }
+local function start(c)
+  local run, thread, owner, lane = c[2], c[3], c[4], c[5]
+  local run_key, thread_key = P .. 'run:' .. run, P .. 'thread:' .. thread
+  if call('EXISTS', run_key, thread_key) > 0 then
+    return others().judge_and_write({
+      thread = thread, owner = owner, guard = 'none', events = {}, rejects = c[9],
+      creates = { { run = run, thread = thread, owner = owner, lane = lane, fingerprint = c[6], due_ms = c[7], due = c[8], rejects = c[9], events = copy_from(10, c) } },
+    })
+  end
+  local to = way_of(owner, lane)
+  local queue = to.queue
+  if not rooms[queue] then
+    local most = call('HGET', P .. 'queue:' .. queue, 'max_queued')
+    rooms[queue] = most and most ~= '' and most - (call('HGET', P .. 'counts:' .. queue, 'pending') or 0) or math.huge
+  end
+  if rooms[queue] < 1 then return { 'queue_full' } end
+  rooms[queue] = rooms[queue] - 1
+  last_number = (last_number or tonumber(call('GET', P .. 'number') or 0)) + 2
+  local thread_number, number = string.format('%d', last_number - 1), string.format('%d', last_number)
+  local due = c[7] and now + c[7] or c[8]
+  local due_text, is_ready = string.format('%d', due), due <= now
+  call('RPUSH', P .. 'log:' .. thread, (c[10] + 1) % 4294967296 .. ' ' .. c[11])
+  call('HSET', thread_key, 'run', run, 'number', thread_number, 'created', now_text)
+  write_run(run_key, thread, owner, lane, c[6], number, due_text, is_ready, '0', '0', '1')
+  add_later(P .. 'threads', thread_number, thread)
+  add_later(to.threads, thread_number, thread)
+  add_later(to.runs, number, run)
+  count_later(queue, 'pending', 1)
+  if is_ready then
+    if not gathered_adds[to.ready] then
+      add_later(to.turns, '0', owner)
+      gathered_lanes['0:n:' .. lane] = true
+    end
+    add_later(to.ready, due_text, member_of(number, run))
+  else
+    gathered_lanes['0:-:' .. lane] = true
+    add_later(to.sleeping, due_text, member_of(number, run))
+    add_later(P .. 'delayed:' .. queue, due_text, run)
+  end
+  return due
+end
+
+-- All that plain changes do not need; made when the first change of a batch needs it. It sees what was gathered before.
 local made
 function others()
+  settle()
   if made then return made end
 ${lines}
 ${counts}
@@ -79,32 +203,25 @@ ${doubtOpen}
 ${setLabel}
 ${streamKey}
 ${appendChunks}
-  local terminal = { completed = true, failed = true, cancelled = true }
+${rowOf}
+  local terminal = is_over
 
   -- After the lease or the claims of a run that is held have changed.
   local function move(run, thread, claims_before)
-    if head_of_line(thread) ~= run then return end
-    local version = call('HGET', P .. 'thread:' .. thread, 'version')
-    local r = call('HMGET', P .. 'run:' .. run, 'lane', 'number', 'claims')
+    local t = call('HMGET', P .. 'thread:' .. thread, 'version', 'run')
+    if t[2] ~= run and head_of_line(thread) ~= run then return end
+    local version = t[1] or '0'
+    local r = call('HMGET', P .. 'run:' .. run, 'lane', 'claims', 'number')
     local before = lane_of(version, r[1], claims_before, 'running')
-    if before ~= lane_of(version, r[1], r[3], 'running') then hide(before, r[2], run) end
+    if before ~= lane_of(version, r[1], r[2], 'running') then hide(before, r[3], run) end
     show_run(run, version)
   end
 
-  local function start_tape(run, thread, first)
-    local key = P .. 'run:' .. run
-    local r = call('HMGET', key, 'number', 'started')
-    if r[2] ~= '' then return call('HSET', key, 'tape', first) end
-    call('HSET', key, 'tape', first, 'started', now)
-    local started = call('HGET', P .. 'thread:' .. thread, 'started')
-    if tonumber(r[1]) > tonumber(started) then call('HSET', P .. 'thread:' .. thread, 'started', r[1]) end
-  end
-
   local function read_thread(thread)
-    local t = call('HMGET', P .. 'thread:' .. thread, 'number', 'base', 'life', 'version', 'deleted', 'floor', 'started', 'head')
+    local t = call('HMGET', P .. 'thread:' .. thread, 'number', 'base', 'life', 'version', 'deleted', 'floor', 'head', 'run')
     return t[1] and {
-      number = t[1], base = tonumber(t[2]), life = tonumber(t[3]), version = t[4], is_deleted = t[5] ~= '', floor = t[6],
-      started = tonumber(t[7]), head = tonumber(t[8]),
+      number = t[1], base = tonumber(t[2] or 0), life = tonumber(t[3] or 1), version = t[4] or '0', is_deleted = (t[5] or '') ~= '',
+      floor = t[6] or '0', head = tonumber(t[7] or 0), run = t[8],
     }
   end
 
@@ -122,8 +239,8 @@ ${appendChunks}
       call('HSET', key, 'life', t.life + 1, 'base', t.head, 'deleted', '')
       t.life, t.base, t.is_deleted = t.life + 1, t.head, false
     else
-      t = { number = call('INCR', P .. 'number'), base = 0, life = 1, version = '0', is_deleted = false, floor = '0', started = 0, head = 0 }
-      call('HSET', key, 'number', t.number, 'base', 0, 'life', 1, 'version', 0, 'deleted', '', 'floor', 0, 'started', 0, 'head', 0, 'created', now)
+      t = { number = call('INCR', P .. 'number'), base = 0, life = 1, version = '0', is_deleted = false, floor = '0', head = 0, run = '' }
+      call('HSET', key, 'run', '', 'number', t.number, 'created', now_text)
       call('ZADD', P .. 'threads', t.number, thread)
     end
     t.is_empty = true
@@ -131,22 +248,22 @@ ${appendChunks}
     return t
   end
 
-  local function is_running(run)
-    return call('HGET', P .. 'run:' .. run, 'status') == 'running'
-  end
-
   local function has_holder(thread)
-    for _, run in ipairs(call('ZRANGE', P .. 'line:' .. thread, 0, -1)) do
-      if is_running(run) then return true end
+    for _, run in ipairs(line_of(thread, -1)) do
+      if call('HGET', P .. 'run:' .. run, 'status') == 'running' then return true end
     end
     return false
   end
 
+  local function length_of_line(thread, t)
+    return t and t.run ~= '' and #line_of(thread, 0) or call('ZCARD', P .. 'line:' .. thread)
+  end
+
   -- A later run that was claimed and wrote nothing yet counts too: it would run beside the earlier one.
-  local function has_later_start(thread, t, number)
-    if t.started > tonumber(number) then return true end
-    for _, run in ipairs(call('ZRANGEBYSCORE', P .. 'line:' .. thread, '(' .. number, '+inf')) do
-      if is_running(run) then return true end
+  local function has_later_start(thread, number)
+    for _, run in ipairs(call('ZRANGEBYSCORE', P .. 'runs:' .. thread, '(' .. number, '+inf')) do
+      local r = call('HMGET', P .. 'run:' .. run, 'status', 'started')
+      if r[1] == 'running' or (r[2] or '') ~= '' then return true end
     end
     return false
   end
@@ -158,7 +275,7 @@ ${appendChunks}
     elseif guard == 'run' then
       if not mine then return 'run_not_found' end
       if r.epoch ~= c.epoch or r.status ~= c.status then return 'conflict' end
-      if c.undisturbed and has_later_start(c.thread, t, r.number) then return 'conflict' end
+      if c.undisturbed and has_later_start(c.thread, r.number) then return 'conflict' end
     elseif guard == 'thread' then
       if not t then return c.head ~= 0 and 'conflict' or nil end
       if t.is_deleted then return 'thread_deleted' end
@@ -191,7 +308,7 @@ ${appendChunks}
     local ended_on = r and c.change and terminal[c.change.status] and not terminal[r.status] and r.thread
     for _, n in ipairs(c.creates) do
       if not created[n.run] and call('EXISTS', P .. 'run:' .. n.run) == 0 then
-        if n.rejects and (taken[n.thread] or call('ZCARD', P .. 'line:' .. n.thread) > (ended_on == n.thread and 1 or 0)) then return true end
+        if n.rejects and (taken[n.thread] or length_of_line(n.thread, read_thread(n.thread)) > (ended_on == n.thread and 1 or 0)) then return true end
         created[n.run] = true
         taken[n.thread] = true
       end
@@ -211,7 +328,7 @@ ${appendChunks}
     end
     for queue, count in pairs(added) do
       local most = call('HGET', P .. 'queue:' .. queue, 'max_queued')
-      if most and most ~= '' and call('ZCARD', P .. 'pending:' .. queue) + count > tonumber(most) then return true end
+      if most and most ~= '' and (call('HGET', P .. 'counts:' .. queue, 'pending') or 0) + count > tonumber(most) then return true end
     end
     return false
   end
@@ -257,11 +374,13 @@ ${appendChunks}
   end
 
   local function read_run(run)
-    local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'number', 'lane',
-      'due', 'wait', 'intends')
-    return r[1] and {
-      epoch = r[1], lease = r[2], thread = r[3], base = tonumber(r[4]), mail = r[5], claims = r[6], step = r[7], ['until'] = r[8], status = r[9],
-      number = r[10], lane = r[11], due = r[12], wait = r[13], intends = r[14],
+    local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'due', 'wait',
+      'intends', 'started', 'lane', 'number', 'created')
+    if not r[1] then return end
+    return {
+      epoch = r[1], lease = r[2] or '', thread = r[3], base = tonumber(r[4] or 0), mail = r[5] or '0', claims = r[6] or '0', step = r[7] or '',
+      ['until'] = r[8] or '', status = r[9], due = r[10], wait = r[11] or '', intends = r[12] or '', started = r[13] or '', lane = r[14],
+      number = r[15], created = r[16],
     }
   end
 
@@ -271,26 +390,24 @@ ${appendChunks}
   end
 
   -- After a run has got another status, time or number of claims: it enters its line, leaves it, or moves among the lanes.
-  local function place(c, r, was, claims_before, version)
-    local run, line = c.run, P .. 'line:' .. c.thread
+  local function place(c, t, r, was, claims_before)
+    local run, line, version = c.run, P .. 'line:' .. c.thread, t.version
+    local is_only = t.run == run
     if terminal[r.status] then
       if terminal[was] then return end
-      call('ZREM', line, run)
+      if not is_only then call('ZREM', line, run) end
       hide(lane_of(version, r.lane, claims_before, was), r.number, run)
-      local next_run = head_of_line(c.thread)
+      local next_run = not is_only and head_of_line(c.thread)
       if next_run then show_run(next_run, version) end
       return
     end
-    if terminal[was] then
+    if terminal[was] and not is_only then
       -- A finished run that goes on gets its old place back; whoever had it meanwhile waits again.
       call('ZADD', line, r.number, run)
       local first = call('ZRANGE', line, 0, 1)
       if first[1] ~= run then return end
-      if first[2] then
-        local behind = call('HMGET', P .. 'run:' .. first[2], 'lane', 'number', 'claims', 'status')
-        hide(lane_of(version, behind[1], behind[3], behind[4]), behind[2], first[2])
-      end
-    elseif head_of_line(c.thread) ~= run then
+      if first[2] then hide_run(first[2], version) end
+    elseif not is_only and head_of_line(c.thread) ~= run then
       return
     elseif lane_of(version, r.lane, claims_before, was) ~= lane_of(version, r.lane, r.claims, r.status) then
       hide(lane_of(version, r.lane, claims_before, was), r.number, run)
@@ -319,15 +436,11 @@ ${appendChunks}
     end
     if to.status then
       put('status', to.status)
-      put('finished', terminal[to.status] and now or '')
+      put('finished', terminal[to.status] and now_text or '')
       if to.status ~= 'waiting' and r.wait ~= '' then wait_for('') end
     end
     if r.status ~= 'running' then
-      if r.lease ~= '' then
-        put('lease', '')
-        put('until', '')
-        put('holder', '')
-      end
+      if r.lease ~= '' then put('lease', '') end
     elseif c.guard == 'lease' and to.lease_ms then
       local until_ = extended(r['until'], to.lease_ms)
       if until_ then
@@ -342,7 +455,8 @@ ${appendChunks}
       is_moved = true
     end
     if to.tape then
-      start_tape(run, c.thread, first)
+      put('tape', first)
+      if r.started == '' then put('started', now_text) end
       if to.input then put('input', first) end
     end
     if to.ends then put('end', last) end
@@ -354,28 +468,39 @@ ${appendChunks}
     if to.status == 'waiting' and is_mail(c, r) and (r.due == '' or tonumber(r.due) > now) then be_due(now) end
     if #set > 0 then call('HSET', P .. 'run:' .. run, unpack(set)) end
     if terminal[r.status] and r.intends ~= '' then doubt_open(run) end
-    if is_moved then place(c, r, was, claims_before, t.version) end
-    if to.status or (is_moved and r.status == 'pending') then count_run(r.lane, run, was, r.status, r.due) end
+    if is_moved then place(c, t, r, was, claims_before) end
+    if to.status or (is_moved and r.status == 'pending') then count_run(r.lane, run, was, r.status, r.due, r.created) end
+  end
+
+  -- A second run comes: from here on the runs of the thread have keys of their own.
+  local function unfold(thread, first)
+    local r = call('HMGET', P .. 'run:' .. first, 'number', 'status')
+    call('ZADD', P .. 'runs:' .. thread, r[1], first)
+    if not terminal[r[2]] then call('ZADD', P .. 'line:' .. thread, r[1], first) end
+    call('HSET', P .. 'thread:' .. thread, 'run', '')
   end
 
   local function create(n)
     local key = P .. 'run:' .. n.run
-    if call('EXISTS', key) == 1 then return { 0, cjson.encode(call('HMGET', key, ${quoted(runFields)})) } end
+    if call('EXISTS', key) == 1 then return { 0, cjson.encode((row_of(n.run))) } end
     local t = open_thread(n.thread, n.owner, read_thread(n.thread))
     local head = t.is_empty and t.base or head_of(n.thread, t)
-    append(n.thread, head, n.events, 1)
-    local number = call('INCR', P .. 'number')
+    append(P .. 'log:' .. n.thread, head, n.events, 1)
+    local number = string.format('%d', call('INCR', P .. 'number'))
     local due = n.due_ms and now + n.due_ms or n.due
-    local is_head = t.is_empty or not head_of_line(n.thread)
+    local is_only = t.is_empty or (t.run == '' and call('EXISTS', P .. 'runs:' .. n.thread) == 0)
+    if t.run ~= '' then unfold(n.thread, t.run) end
+    local is_head = is_only or not head_of_line(n.thread)
     local is_ready = is_head and due <= now
-    -- What a plain step reads comes first: a short hash is searched from its beginning.
-    call('HSET', key, 'epoch', t.floor, 'lease', '', 'thread', n.thread, 'base', t.base, 'mail', 0, 'claims', 0, 'step', '', 'until', '',
-      'status', 'pending', 'number', number, 'lane', n.lane, 'due', due, 'wait', '', 'intends', '', 'reason', '', 'holder', '', 'input', head + 1,
-      'tape', '', 'end', '', 'fingerprint', n.fingerprint, 'created', now, 'started', '', 'finished', '', 'owner', n.owner, 'ready', is_ready and 'n' or '')
-    count_run(n.lane, n.run, nil, 'pending', due)
-    call('ZADD', P .. 'runs:' .. n.thread, number, n.run)
+    write_run(key, n.thread, n.owner, n.lane, n.fingerprint, number, due, is_ready, t.floor, t.base, string.format('%d', head + 1))
+    count_run(n.lane, n.run, nil, 'pending', due, now)
     call('ZADD', P .. 'owner-runs:' .. n.owner, number, n.run)
-    call('ZADD', P .. 'line:' .. n.thread, number, n.run)
+    if is_only then
+      call('HSET', P .. 'thread:' .. n.thread, 'run', n.run)
+    else
+      call('ZADD', P .. 'runs:' .. n.thread, number, n.run)
+      call('ZADD', P .. 'line:' .. n.thread, number, n.run)
+    end
     if is_ready then
       add_ready(t.version .. ':n:' .. n.lane, n.owner, number, n.run, due)
     elseif is_head then
@@ -388,10 +513,7 @@ ${appendChunks}
     if c.version and c.version ~= t.version then
       -- The head of the line changes to the lanes of the new version.
       local head = head_of_line(c.thread)
-      if head then
-        local r = call('HMGET', P .. 'run:' .. head, 'lane', 'number', 'claims', 'status')
-        hide(lane_of(t.version, r[1], r[3], r[4]), r[2], head)
-      end
+      if head then hide_run(head, t.version) end
       call('HSET', P .. 'thread:' .. c.thread, 'version', c.version)
       t.version = c.version
       if head then show_run(head, t.version) end
@@ -423,7 +545,8 @@ ${appendChunks}
     local t
     if c.guard == 'lease' and r and r.thread == thread then
       -- A run is not there without its thread, which it knows well enough.
-      t = { base = r.base, version = call('HGET', P .. 'thread:' .. thread, 'version'), is_deleted = false }
+      local row = call('HMGET', P .. 'thread:' .. thread, 'version', 'run')
+      t = { base = r.base, version = row[1] or '0', run = row[2], is_deleted = false }
     else
       t = read_thread(thread)
     end
@@ -440,7 +563,7 @@ ${appendChunks}
     local last = head_of(thread, t)
     local first = last
     if #c.events > 0 then
-      append(thread, last, c.events, 1)
+      append(P .. 'log:' .. thread, last, c.events, 1)
       first, last = last + 1, last + #c.events / 2
     end
     if t then write_state(c, t, last) end
@@ -456,19 +579,30 @@ ${appendChunks}
     end
     if c.delivers then
       for _, m in ipairs(c.delivers) do put_message(m[1], m[2], m[3]) end
-      if r then r.mail = call('HGET', P .. 'run:' .. c.run, 'mail') end
+      if r then r.mail = call('HGET', P .. 'run:' .. c.run, 'mail') or '0' end
     end
     return { first, last, r and is_mail(c, r) and 1 or 0, created }
   end
 
-  made = { judge_and_write = judge_and_write, move = move, start_tape = start_tape }
+  made = { judge_and_write = judge_and_write, move = move }
   return made
 end
 
 local answer = { now }
-for i, c in ipairs(changes) do
-  answer[i + 1] = c[1] == 1 and plain(c) or others().judge_and_write(c)
-end
+local is_done, problem = pcall(function()
+  for i, c in ipairs(changes) do
+    if c[1] == 1 then
+      answer[i + 1] = plain(c)
+    elseif c[1] == 2 then
+      answer[i + 1] = start(c)
+    else
+      answer[i + 1] = others().judge_and_write(c)
+    end
+  end
+end)
+-- A damaged key breaks the batch; what came before it is there whole.
+settle()
+if not is_done then return reply_of(problem) end
 ${publish}
 return keep(answer)
 `,

@@ -1,5 +1,5 @@
 import { deleteStreams, streamKey } from './chunks.ts'
-import { clock, counts, defineScript, doubtOpen, lines, once, publish } from './script.ts'
+import { clock, counts, defineScript, doubtOpen, lines, once, places, publish } from './script.ts'
 
 /**
  * Deletes a thread, whole: what is left is its row, from which a new life would go on.
@@ -12,6 +12,7 @@ export const deleteThreadScript = defineScript(
 ${clock}
 ${once}
 if kept then return kept end
+${places}
 ${lines}
 ${counts}
 ${doubtOpen}
@@ -19,27 +20,24 @@ ${streamKey}
 ${deleteStreams}
 local thread, owner = ARGV[6], ARGV[7]
 local key = P .. 'thread:' .. thread
-local t = call('HMGET', key, 'base', 'version', 'deleted', 'floor')
-if not t[1] or t[3] ~= '' then return keep(0) end
+local t = call('HMGET', key, 'number', 'version', 'deleted', 'floor', 'base')
+if not t[1] or (t[3] or '') ~= '' then return keep(0) end
 
 local head = head_of_line(thread)
-if head then
-  local r = call('HMGET', P .. 'run:' .. head, 'lane', 'number', 'claims', 'status')
-  hide(lane_of(t[2], r[1], r[3], r[4]), r[2], head)
-end
-local floor = tonumber(t[4])
-for _, run in ipairs(call('ZRANGE', P .. 'runs:' .. thread, 0, -1)) do
-  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends', 'lane', 'status')
+if head then hide_run(head, t[2] or '0') end
+local floor = tonumber(t[4] or 0)
+for _, run in ipairs(runs_of(thread)) do
+  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends', 'status', 'lane')
   floor = math.max(floor, tonumber(r[1]))
-  if r[2] ~= '' then call('SREM', P .. 'waiting:' .. r[2], run) end
-  if r[3] ~= '' then doubt_open(run) end
-  count_run(r[4], run, r[5], nil)
+  if (r[2] or '') ~= '' then call('SREM', P .. 'waiting:' .. r[2], run) end
+  if (r[3] or '') ~= '' then doubt_open(run) end
+  count_run(r[5], run, r[4], nil)
   call('ZREM', P .. 'owner-runs:' .. owner, run)
   call('UNLINK', P .. 'run:' .. run, P .. 'inbox:' .. run)
   delete_streams(run)
 end
 local log = P .. 'log:' .. thread
-call('HSET', key, 'head', tonumber(t[1]) + call('LLEN', log), 'version', 0, 'floor', floor, 'started', 0, 'deleted', ARGV[8])
+call('HSET', key, 'head', (t[5] or 0) + call('LLEN', log), 'version', 0, 'floor', floor, 'run', '', 'deleted', ARGV[8])
 call('UNLINK', log, P .. 'runs:' .. thread, P .. 'line:' .. thread, P .. 'snapshots:' .. thread, P .. 'labels:' .. thread)
 call('ZREM', P .. 'owner-threads:' .. owner, thread)
 ${publish}

@@ -1,4 +1,4 @@
-import { clock, defineScript, lines, once, publish, putMessage, wakeRun } from './script.ts'
+import { clock, defineScript, lines, once, places, publish, putMessage, wakeRun } from './script.ts'
 
 /**
  * Puts a message into a run's inbox. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 publication, 6 run, 7 checksum, 8 entry.
@@ -10,6 +10,7 @@ export const deliverScript = defineScript(
 ${clock}
 ${once}
 if kept then return kept end
+${places}
 ${lines}
 ${wakeRun}
 ${putMessage}

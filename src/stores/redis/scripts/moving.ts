@@ -1,6 +1,6 @@
-import { operationFields, runFields, threadFields } from '../rows.ts'
+import { operationFields, threadFields } from '../rows.ts'
 import { streamKey } from './chunks.ts'
-import { counts, defineScript, lines, once, publish, quoted } from './script.ts'
+import { counts, defineScript, lines, once, places, publish, quoted, rowOf } from './script.ts'
 
 /**
  * What belongs to a thread, its log, snapshots and chunks aside. ARGV: 1 life, 2 thread. Answers nothing where there never was such a thread, or
@@ -12,16 +12,20 @@ export const readThreadImageScript = defineScript(
 local thread = ARGV[2]
 local row = call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)})
 if not row[1] then return {} end
+${places}
+local now = 0
+${lines}
+${rowOf}
 local runs, operations = {}, {}
-for i, run in ipairs(call('ZRANGE', P .. 'runs:' .. thread, 0, -1)) do
-  local key = P .. 'run:' .. run
-  runs[i] = { run, cjson.encode(call('HMGET', key, ${quoted(runFields)})), call('HGET', key, 'wait'), call('HGETALL', P .. 'inbox:' .. run),
+for i, run in ipairs(runs_of(thread)) do
+  local run_row, r = row_of(run)
+  runs[i] = { run, cjson.encode(run_row), r.wait or '', call('HGETALL', P .. 'inbox:' .. run),
     call('HGETALL', P .. 'streams:' .. run) }
 end
 for i, operation in ipairs(call('SMEMBERS', P .. 'operations:' .. thread)) do
   operations[i] = { operation, call('HMGET', P .. 'operation:' .. operation, ${quoted(operationFields)}) }
 end
-return { cjson.encode(row), call('LLEN', P .. 'log:' .. thread), call('HGET', P .. 'thread:' .. thread, 'floor'), runs, operations }
+return { cjson.encode(row), call('LLEN', P .. 'log:' .. thread), call('HGET', P .. 'thread:' .. thread, 'floor') or '0', runs, operations }
 `,
 )
 
@@ -51,6 +55,7 @@ ${once}
 if kept then return kept end
 -- Whatever is due gets ready when it is claimed.
 local now = 0
+${places}
 ${lines}
 ${streamKey}
 ${counts}
@@ -92,25 +97,26 @@ for _, s in ipairs(whole.streams) do
   call('HSET', P .. 'streams:' .. s.run, s.stream, s.length)
 end
 
-local number, started = call('INCR', P .. 'number'), 0
+local number = call('INCR', P .. 'number')
 call('ZADD', P .. 'threads', number, thread)
 if not whole.is_deleted then call('ZADD', P .. 'owner-threads:' .. owner, number, thread) end
 for _, r in ipairs(whole.runs) do
-  local key, run_number = P .. 'run:' .. r.run, call('INCR', P .. 'number')
+  local key, run_number = P .. 'run:' .. r.run, string.format('%d', call('INCR', P .. 'number'))
   call('HSET', key, unpack(r.row))
-  call('HSET', key, 'number', run_number, 'owner', owner, 'ready', '')
-  local counted = call('HMGET', key, 'lane', 'status', 'due')
-  if r.is_open then count_run(counted[1], r.run, nil, counted[2], counted[3]) end
+  call('HSET', key, 'number', run_number, 'owner', owner)
+  local counted = call('HMGET', key, 'lane', 'status', 'due', 'created')
+  if r.is_open then count_run(counted[1], r.run, nil, counted[2], counted[3], counted[4]) end
   for _, message in ipairs(r.inbox) do
     local id = call('INCR', P .. 'number')
     call('HSET', P .. 'inbox:' .. r.run, id, message)
     call('HSET', key, 'mail', id)
   end
   if r.wait ~= '' then call('SADD', P .. 'waiting:' .. r.wait, r.run) end
-  call('ZADD', P .. 'runs:' .. thread, run_number, r.run)
   call('ZADD', P .. 'owner-runs:' .. owner, run_number, r.run)
-  if r.is_open then call('ZADD', P .. 'line:' .. thread, run_number, r.run) end
-  if r.has_started then started = run_number end
+  if #whole.runs > 1 then
+    call('ZADD', P .. 'runs:' .. thread, run_number, r.run)
+    if r.is_open then call('ZADD', P .. 'line:' .. thread, run_number, r.run) end
+  end
 end
 for _, o in ipairs(whole.operations) do
   call('HSET', P .. 'operation:' .. o.operation, unpack(o.row))
@@ -118,7 +124,7 @@ for _, o in ipairs(whole.operations) do
   if o.intended_by then call('SADD', P .. 'intents:' .. o.intended_by, o.operation) end
   if o.unsure_since then call('ZADD', P .. 'unsure', o.unsure_since, o.operation) end
 end
-call('HSET', P .. 'thread:' .. thread, 'number', number, 'started', started, unpack(whole.row))
+call('HSET', P .. 'thread:' .. thread, 'number', number, 'run', #whole.runs == 1 and whole.runs[1].run or '', unpack(whole.row))
 for label, seq in pairs(whole.labels) do call('HSET', P .. 'labels:' .. thread, 'L' .. label, seq, 'S' .. seq, label) end
 local head = head_of_line(thread)
 if head then show_run(head, whole.version) end

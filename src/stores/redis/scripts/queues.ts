@@ -48,9 +48,10 @@ end
 local answer = {}
 for name in pairs(names) do
   local settings = call('HMGET', P .. 'queue:' .. name, ${queueFields.map((field) => `'${field}'`).join(', ')})
-  local counts = call('HMGET', P .. 'counts:' .. name, 'running', 'waiting', 'paused')
-  answer[#answer + 1] = { name, settings[5] and settings or {}, call('ZCOUNT', P .. 'pending:' .. name, '-inf', now), call('ZCARD', P .. 'pending:' .. name),
-    tonumber(counts[1] or 0), tonumber(counts[2] or 0), tonumber(counts[3] or 0) }
+  local counts = call('HMGET', P .. 'counts:' .. name, 'pending', 'running', 'waiting', 'paused')
+  local pending = tonumber(counts[1] or 0)
+  answer[#answer + 1] = { name, settings[5] and settings or {}, pending - call('ZCOUNT', P .. 'delayed:' .. name, '(' .. string.format('%d', now), '+inf'), pending,
+    tonumber(counts[2] or 0), tonumber(counts[3] or 0), tonumber(counts[4] or 0) }
 end
 return answer
 `,

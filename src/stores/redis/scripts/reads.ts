@@ -1,12 +1,13 @@
 import { operationFields, runFields, threadFields } from '../rows.ts'
-import { at, clock, defineScript, once, quoted, setLabel } from './script.ts'
+import { at, clock, defineScript, once, quoted, rowOf, setLabel } from './script.ts'
 
 /** ARGV: 1 life, then runs. Answers their rows. */
 export const readRunsScript = defineScript(
   'read',
   `
+${rowOf}
 local answer = {}
-for i = 2, #ARGV do answer[i - 1] = cjson.encode(call('HMGET', P .. 'run:' .. ARGV[i], ${quoted(runFields)})) end
+for i = 2, #ARGV do answer[i - 1] = cjson.encode((row_of(ARGV[i]))) end
 return answer
 `,
 )
@@ -50,9 +51,9 @@ export const readLogScript = defineScript(
   'read',
   `
 local thread, limit, max_bytes = ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
-local t = call('HMGET', P .. 'thread:' .. thread, 'base', 'life', 'deleted')
-if not t[1] or t[3] ~= '' then return { 0, 0, 0, {}, {} } end
-local log, base = P .. 'log:' .. thread, tonumber(t[1])
+local t = call('HMGET', P .. 'thread:' .. thread, 'number', 'base', 'life', 'deleted')
+if not t[1] or (t[4] or '') ~= '' then return { 0, 0, 0, {}, {} } end
+local log, base = P .. 'log:' .. thread, tonumber(t[2] or 0)
 local head = base + call('LLEN', log)
 local first = math.max(base, tonumber(ARGV[3])) + 1
 local last = ARGV[4] == '' and head or math.min(head, tonumber(ARGV[4]))
@@ -66,7 +67,7 @@ while seq <= last and #entries < limit and bytes < max_bytes do
   end
   seq = seq + size
 end
-return { tonumber(t[2]), head, first, entries, ARGV[8] == '1' and call('HGETALL', P .. 'labels:' .. thread) or {} }
+return { tonumber(t[3] or 1), head, first, entries, ARGV[8] == '1' and call('HGETALL', P .. 'labels:' .. thread) or {} }
 `,
 )
 
@@ -80,8 +81,8 @@ export const readRecordsScript = defineScript(
 local answer, bytes = {}, 0
 for i = 2, #ARGV, 2 do
   if bytes > 4194304 then break end
-  local t = call('HMGET', P .. 'thread:' .. ARGV[i], 'base', 'deleted')
-  local index = t[1] and t[2] == '' and ARGV[i + 1] - t[1] - 1
+  local t = call('HMGET', P .. 'thread:' .. ARGV[i], 'number', 'base', 'deleted')
+  local index = t[1] and (t[3] or '') == '' and ARGV[i + 1] - (t[2] or 0) - 1
   answer[i / 2] = index and index >= 0 and call('LINDEX', P .. 'log:' .. ARGV[i], index) or ''
   bytes = bytes + #answer[i / 2]
 end
@@ -95,7 +96,7 @@ export const readLabelScript = defineScript(
   `
 local seq = call('HGET', P .. 'labels:' .. ARGV[2], 'L' .. ARGV[3])
 if not seq then return {} end
-local entry = call('LINDEX', P .. 'log:' .. ARGV[2], seq - call('HGET', P .. 'thread:' .. ARGV[2], 'base') - 1)
+local entry = call('LINDEX', P .. 'log:' .. ARGV[2], seq - (call('HGET', P .. 'thread:' .. ARGV[2], 'base') or 0) - 1)
 return { tonumber(seq), string.sub(entry, 1, string.find(entry, '\\n', 1, true)) }
 `,
 )
@@ -111,8 +112,8 @@ ${clock}
 ${once}
 if kept then return kept end
 ${setLabel}
-local t = call('HMGET', P .. 'thread:' .. ARGV[5], 'base', 'deleted')
-local index = t[1] and t[2] == '' and tonumber(ARGV[6]) - tonumber(t[1]) - 1
+local t = call('HMGET', P .. 'thread:' .. ARGV[5], 'number', 'base', 'deleted')
+local index = t[1] and (t[3] or '') == '' and ARGV[6] - (t[2] or 0) - 1
 local entry = index and index >= 0 and call('LINDEX', P .. 'log:' .. ARGV[5], index)
 if not entry or not string.find(entry, '^%d+ C') then return keep(0) end
 set_label(ARGV[5], ARGV[7], ARGV[6])
@@ -122,12 +123,13 @@ return keep(1)
 
 /**
  * Runs, newest first. ARGV: 1 life, 2 the index (`owner-runs:…` or `runs:…`), 3 below this number or `+inf`, 4 at most so many,
- * 5 { workflow or false, queue or false, statuses or false, prefix that no workflow may have or false }. Answers { the number where it stopped looking or 0, run, row, run, row, … }:
+ * 5 { workflow or false, queue or false, statuses or false, prefix that no workflow may have or false }, 6 the thread or empty. Answers { the number where it stopped looking or 0, run, row, run, row, … }:
  * it looks at a bounded number of rows, so that a filter that finds little does not hold up the server.
  */
 export const listRunsScript = defineScript(
   'read',
   `
+${rowOf}
 local index, limit = P .. ARGV[2], tonumber(ARGV[4])
 local wanted = cmsgpack.unpack(ARGV[5])
 local statuses = wanted[3] and {}
@@ -141,13 +143,21 @@ local function is_wanted(row)
   return not wanted[2] or string.sub(row[${at(runFields, 'lane')}], from + length) == wanted[2]
 end
 
+-- The only run of a thread stands in the thread's row.
+local only = ARGV[6] ~= '' and call('HGET', P .. 'thread:' .. ARGV[6], 'run')
+local function page_of(before, size)
+  if not only or only == '' then return call('ZREVRANGEBYSCORE', index, before, '-inf', 'WITHSCORES', 'LIMIT', 0, size) end
+  local number = row_of(only)[${at(runFields, 'number')}]
+  return (ARGV[3] == '+inf' or tonumber(number) < tonumber(ARGV[3])) and { only, number } or {}
+end
+
 local answer, below, looked_at = { 0 }, ARGV[3], 0
 while limit > 0 do
   local size = math.min(100, limit)
   if statuses or wanted[1] or wanted[2] or wanted[4] then size = 100 end
-  local page = call('ZREVRANGEBYSCORE', index, below == '+inf' and below or '(' .. below, '-inf', 'WITHSCORES', 'LIMIT', 0, size)
+  local page = page_of(below == '+inf' and below or '(' .. below, size)
   for i = 1, #page, 2 do
-    local row = call('HMGET', P .. 'run:' .. page[i], ${quoted(runFields)})
+    local row = row_of(page[i])
     below = page[i + 1]
     if is_wanted(row) then
       answer[#answer + 1] = page[i]

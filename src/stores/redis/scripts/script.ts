@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { suspicionLimit } from '../../../model/run.ts'
+import { absentFields, runFields } from '../rows.ts'
 
 /** A Lua script and the hash by which the server knows it. */
 export interface Script {
@@ -70,44 +71,55 @@ export const publish = `
 if ARGV[5] ~= '' then call('PUBLISH', P .. 'changes', ARGV[5]) end
 `
 
-/** Keeps count of the unfinished runs of each queue. */
-export const counts = `
+/** Reads the row of a run. */
+export const rowOf = `
+-- Returns the values of all that scripts answer with, and a table of its fields as they are; a list of false where there is no such run.
+local function row_of(run)
+  local found, r = call('HGETALL', P .. 'run:' .. run), {}
+  if #found == 0 then return { false } end
+  for i = 1, #found, 2 do r[found[i]] = found[i + 1] end
+  return { ${runFields.map(valueInLua).join(', ')} }, r
+end
+`
+
+function valueInLua(field: string): string {
+  return `r['${field}'] or '${absentFields[field] ?? ''}'`
+}
+
+/** Where runs are found: lanes and queues. */
+export const places = `
 local is_over = { completed = true, failed = true, cancelled = true }
 
+local queues_of = {}
 local function queue_of(lane)
-  local length, from = string.match(lane, '^[^:]+:[^:]+:(%d+):()')
-  return string.sub(lane, from + length)
+  if not queues_of[lane] then
+    local length, from = string.match(lane, '^[^:]+:[^:]+:(%d+):()')
+    queues_of[lane] = string.sub(lane, from + length)
+  end
+  return queues_of[lane]
 end
 
--- A run of a queue changes from one status to another; nil where it comes or goes. A pending one is kept with the time when it is due.
-local function count_run(lane, run, from, to, due)
-  local queue = queue_of(lane)
-  local was, is = from and not is_over[from], to and not is_over[to]
-  if from == 'pending' then
-    if to ~= 'pending' then call('ZREM', P .. 'pending:' .. queue, run) end
-  elseif was then
-    call('HINCRBY', P .. 'counts:' .. queue, from, -1)
-  end
-  if to == 'pending' then
-    call('ZADD', P .. 'pending:' .. queue, due == '' and '+inf' or due, run)
-  elseif is then
-    call('HINCRBY', P .. 'counts:' .. queue, to, 1)
-  end
-  if is and not was then
-    call('HINCRBY', P .. 'in-queues', queue, 1)
-  elseif was and not is and call('HINCRBY', P .. 'in-queues', queue, -1) == 0 then
+local function count_in_queue(queue, by)
+  if by ~= 0 and call('HINCRBY', P .. 'in-queues', queue, by) == 0 then
     call('HDEL', P .. 'in-queues', queue)
     call('DEL', P .. 'counts:' .. queue)
   end
 end
-`
 
-/** The lines of threads and the lanes in which their heads wait to be claimed. Needs \`now\`. */
-export const lines = `
+-- Pending runs that were not due when they were created are kept with the time when they are.
+local function is_delayed(due, created)
+  return due == '' or tonumber(due) > tonumber(created)
+end
+
+local function owner_of(run)
+  return call('HGET', P .. 'run:' .. run, 'owner') or ''
+end
+
 -- Suspects have lanes of their own: a claim may take only a few of them. So have runs that somebody holds: once abandoned they go first.
 local function lane_of(version, lane, claims, status)
-  local kinds = tonumber(claims) >= ${suspicionLimit} and { ':t:', ':s:' } or { ':h:', ':-:' }
-  return version .. kinds[status == 'running' and 1 or 2] .. lane
+  local is_held = status == 'running'
+  if claims and tonumber(claims) >= ${suspicionLimit} then return version .. (is_held and ':t:' or ':s:') .. lane end
+  return version .. (is_held and ':h:' or ':-:') .. lane
 end
 
 -- The number in front makes runs of the same instant come in order of creation.
@@ -119,7 +131,93 @@ end
 local function ready_key(name, owner)
   return P .. 'ready:' .. #owner .. ':' .. owner .. name
 end
+`
 
+/**
+ * Writes that the changes of a batch share, gathered so that each key is written once: `write_gathered` comes before anything reads
+ * them, and before the end. Needs `places`.
+ */
+export const gathering = `
+local gathered_adds, gathered_removals, gathered_counts, gathered_lanes
+
+local function begin_gathering()
+  gathered_adds, gathered_removals, gathered_counts, gathered_lanes = {}, {}, {}, {}
+end
+begin_gathering()
+
+local function add_later(key, score, member)
+  local list = gathered_adds[key]
+  if not list then
+    list = {}
+    gathered_adds[key] = list
+  end
+  local length = #list
+  list[length + 1], list[length + 2] = score, member
+end
+
+local function remove_later(key, member)
+  local list = gathered_removals[key]
+  if not list then
+    list = {}
+    gathered_removals[key] = list
+  end
+  list[#list + 1] = member
+end
+
+local function count_later(queue, status, by)
+  local sums = gathered_counts[queue]
+  if not sums then
+    sums = {}
+    gathered_counts[queue] = sums
+  end
+  sums[status] = (sums[status] or 0) + by
+end
+
+local function call_in_parts(command, key, list)
+  for i = 1, #list, 1000 do call(command, key, unpack(list, i, math.min(i + 999, #list))) end
+end
+
+-- The answer for what \`pcall\` caught, which is a text or a table, depending on the server.
+local function reply_of(problem)
+  return redis.error_reply(type(problem) == 'table' and problem.err or problem)
+end
+
+local function write_gathered()
+  for key, list in pairs(gathered_adds) do call_in_parts('ZADD', key, list) end
+  for key, list in pairs(gathered_removals) do call_in_parts('ZREM', key, list) end
+  for name in pairs(gathered_lanes) do call('SADD', P .. 'lanes', name) end
+  for queue, sums in pairs(gathered_counts) do
+    local all = 0
+    for status, by in pairs(sums) do
+      all = all + by
+      if by ~= 0 then call('HINCRBY', P .. 'counts:' .. queue, status, by) end
+    end
+    count_in_queue(queue, all)
+  end
+  begin_gathering()
+end
+`
+
+/** Keeps count of the unfinished runs of each queue. Needs `places`. */
+export const counts = `
+-- A run of a queue changes from one status to another; nil where it comes or goes.
+local function count_run(lane, run, from, to, due, created)
+  local queue = queue_of(lane)
+  local was, is = from and not is_over[from], to and not is_over[to]
+  if to == 'pending' and is_delayed(due, created) then
+    call('ZADD', P .. 'delayed:' .. queue, due == '' and '+inf' or due, run)
+  elseif from == 'pending' then
+    call('ZREM', P .. 'delayed:' .. queue, run)
+  end
+  if from == to then return end
+  if was then call('HINCRBY', P .. 'counts:' .. queue, from, -1) end
+  if is then call('HINCRBY', P .. 'counts:' .. queue, to, 1) end
+  count_in_queue(queue, (is and 1 or 0) - (was and 1 or 0))
+end
+`
+
+/** The lines of threads and the lanes in which their heads wait to be claimed. Needs `now` and `places`. */
+export const lines = `
 local function add_ready(name, owner, number, run, at)
   call('ZADD', ready_key(name, owner), at, member_of(number, run))
   if call('ZADD', P .. 'turns:' .. name, 0, owner) == 1 then call('SADD', P .. 'lanes', name) end
@@ -135,10 +233,10 @@ end
 local function hide(name, number, run)
   local member = member_of(number, run)
   if call('ZREM', P .. 'lane:' .. name, member) == 1 then return end
-  local r = call('HMGET', P .. 'run:' .. run, 'ready', 'owner')
-  if not r[1] or r[1] == '' then return end
+  local ready = call('HGET', P .. 'run:' .. run, 'ready')
+  if not ready or ready == '' then return end
   local version, lane = string.match(name, '^(%d+):.:(.*)$')
-  remove_ready(version .. ':' .. r[1] .. ':' .. lane, r[2], member)
+  remove_ready(version .. ':' .. ready .. ':' .. lane, owner_of(run), member)
   call('HSET', P .. 'run:' .. run, 'ready', '')
 end
 
@@ -148,30 +246,51 @@ local function show(name, number, run, at)
   if kind == '-' then
     hide(name, number, run)
     if tonumber(at) <= now then
-      local r = call('HMGET', P .. 'run:' .. run, 'owner', 'epoch', 'thread')
-      local ready = r[2] == call('HGET', P .. 'thread:' .. r[3], 'floor') and 'n' or 'b'
+      local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'thread')
+      local ready = r[1] == (call('HGET', P .. 'thread:' .. r[2], 'floor') or '0') and 'n' or 'b'
       call('HSET', P .. 'run:' .. run, 'ready', ready)
-      return add_ready(version .. ':' .. ready .. ':' .. lane, r[1], number, run, at)
+      return add_ready(version .. ':' .. ready .. ':' .. lane, owner_of(run), number, run, at)
     end
   end
   if call('ZADD', P .. 'lane:' .. name, at, member_of(number, run)) == 1 then call('SADD', P .. 'lanes', name) end
 end
 
+-- The unfinished runs of a thread, in order. One that is the thread's only run stands in the thread's row.
+local function line_of(thread, last)
+  local only = call('HGET', P .. 'thread:' .. thread, 'run')
+  if not only or only == '' then return call('ZRANGE', P .. 'line:' .. thread, 0, last) end
+  return is_over[call('HGET', P .. 'run:' .. only, 'status')] and {} or { only }
+end
+
 local function head_of_line(thread)
-  return call('ZRANGE', P .. 'line:' .. thread, 0, 0)[1]
+  return line_of(thread, 0)[1]
+end
+
+-- All runs of a thread's life, in order.
+local function runs_of(thread)
+  local only = call('HGET', P .. 'thread:' .. thread, 'run')
+  if not only or only == '' then return call('ZRANGE', P .. 'runs:' .. thread, 0, -1) end
+  return { only }
 end
 
 -- Shows the head of a line from the time on at which it can be taken, or hides it.
 local function show_run(run, version)
-  local r = call('HMGET', P .. 'run:' .. run, 'status', 'due', 'until', 'lane', 'number', 'claims')
+  local r = call('HMGET', P .. 'run:' .. run, 'status', 'due', 'until', 'claims', 'lane', 'number')
   local at = ''
   if r[1] == 'running' then at = r[3] elseif r[1] == 'pending' or r[1] == 'waiting' then at = r[2] end
-  show(lane_of(version, r[4], r[6], r[1]), r[5], run, at)
+  show(lane_of(version, r[5], r[4], r[1]), r[6], run, at)
 end
 
--- After the time of a run has changed.
+-- After the time of a run that is not over has changed.
 local function show_if_head(run, thread)
-  if head_of_line(thread) == run then show_run(run, call('HGET', P .. 'thread:' .. thread, 'version')) end
+  local t = call('HMGET', P .. 'thread:' .. thread, 'version', 'run')
+  if t[2] == run or call('ZRANGE', P .. 'line:' .. thread, 0, 0)[1] == run then show_run(run, t[1] or '0') end
+end
+
+-- Takes a run out of the lane that it is in as the head of its line.
+local function hide_run(run, version)
+  local r = call('HMGET', P .. 'run:' .. run, 'lane', 'claims', 'status', 'number')
+  hide(lane_of(version, r[1], r[2], r[3]), r[4], run)
 end
 `
 
