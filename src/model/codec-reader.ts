@@ -65,6 +65,22 @@ function reviveProperties(object: Record<string, unknown>, depth: number, maxDep
   return object
 }
 
+/** An object, or its keys and values in turn. */
+type Fields = Record<string, unknown> | unknown[]
+
+function isFields(value: unknown): value is Fields {
+  if (!Array.isArray(value)) return isJsonObject(value)
+  return value.length % 2 === 0 && value.every((item, index) => index % 2 === 1 || typeof item === 'string')
+}
+
+function reviveFields(fields: Fields, depth: number, maxDepth: number): Record<string, unknown> {
+  if (!Array.isArray(fields)) return reviveProperties(fields, depth, maxDepth)
+  reviveItems(fields, 0, depth, maxDepth)
+  const object: Record<string, unknown> = {}
+  for (let i = 0; i < fields.length; i += 2) define(object, fields[i] as string, fields[i + 1])
+  return object
+}
+
 function reviveTag(body: unknown[], depth: number, maxDepth: number): unknown {
   const [name, first, second] = body
   switch (name) {
@@ -102,12 +118,12 @@ function reviveTag(body: unknown[], depth: number, maxDepth: number): unknown {
       if (isJsonObject(first)) return reviveError(first, depth, maxDepth)
       break
     case 'object':
-      if (isJsonObject(first)) return reviveProperties(first, depth, maxDepth)
+      if (isFields(first)) return reviveFields(first, depth, maxDepth)
       break
     case 'null-object': {
-      if (!isJsonObject(first)) break
+      if (!isFields(first)) break
       const object: Record<string, unknown> = Object.create(null)
-      for (const [key, item] of Object.entries(reviveProperties(first, depth, maxDepth))) object[key] = item
+      for (const [key, item] of Object.entries(reviveFields(first, depth, maxDepth))) object[key] = item
       return object
     }
   }
@@ -148,6 +164,6 @@ function reviveErrorBody(body: Record<string, unknown>, depth: number, maxDepth:
   const revived: Record<string, unknown> = { name: body['name'], message: body['message'], stack: body['stack'] }
   if (Object.hasOwn(body, 'cause')) revived['cause'] = revive(body['cause'], depth + 1, maxDepth)
   // The props stand in an object of their own, which the user's value does not have: not a level.
-  if (isJsonObject(body['props'])) revived['props'] = reviveProperties(body['props'], depth, maxDepth)
+  if (isFields(body['props'])) revived['props'] = reviveFields(body['props'], depth, maxDepth)
   return revived
 }

@@ -87,6 +87,23 @@ describe('exactly', () => {
     expect(roundTrip([shared, { shared }])).toEqual([{ a: 1 }, { shared: { a: 1 } }])
   })
 
+  it('tells keys apart that JSON escapes, also after the engine has seen one of them', () => {
+    const keys = ['\\', '\n', '"', '\u0001', '\ud800', '\u{1f600}', 'é', '\\n', '\na', 'a\\', 'a\n', '__proto__']
+    const objects = keys.map((key) =>
+      Object.fromEntries([
+        ['x', null],
+        [key, 1],
+      ]),
+    )
+    for (const object of objects) JSON.parse(JSON.stringify(object))
+    for (const object of [...objects, ...objects.map((plain) => Object.assign(Object.create(null), plain))])
+      expect(isDeepStrictEqual(roundTrip(object), object)).toBe(true)
+    for (const key of keys) {
+      const error = Object.assign(new Error('no'), { x: null }, Object.fromEntries([[key, 1]]))
+      expect(Object.keys(roundTrip(error) as object)).toEqual(Object.keys(error))
+    }
+  })
+
   it('brings back anything it takes (property)', () => {
     const text = fc.oneof(
       fc.string(),

@@ -8,6 +8,8 @@
  *   {"$hf":["error",{"name":…,"message":…,"stack":…,"cause":…,"props":{…}}]}
  *   {"$hf":["null-object",{…}]}  an object without a prototype
  *   {"$hf":["object",{"$hf":…}]} user data that has the key itself
+ *   {"$hf":["object",[key,value,…]]} also for the two above and for props: an object with a key that JSON escapes. JSON.parse of V8 13 mixes
+ *   such keys up: after {"x":1,"\\":2} it reads {"x":1,"\n":2} as the same.
  *
  * 1. Each property of the user's value is read once; what is written is made from that one reading. toJSON is never called.
  * 2. Nothing stored chooses code: the tags are a closed list, an error is always rebuilt as a plain Error.
@@ -190,8 +192,9 @@ class Snapshot {
     if (prototype === Object.prototype || prototype === null) {
       this.enter(value, depth)
       const copy = this.readProperties(value as Record<string, unknown>, depth)
-      if (prototype === null) return tag('null-object', copy)
-      return Object.hasOwn(copy, tagKey) ? tag('object', copy) : copy
+      const fields = withoutEscapedKeys(copy)
+      if (prototype === null) return tag('null-object', fields)
+      return fields !== copy || Object.hasOwn(copy, tagKey) ? tag('object', fields) : copy
     }
     if (prototype === Date.prototype) return this.readDate(value as Date)
     if (prototype === Map.prototype) {
@@ -327,7 +330,7 @@ class Snapshot {
     for (const name of this.sortKeys ? [...names].sort() : names) {
       if (!errorFields.has(name)) this.readStorable(props, error, name, depth)
     }
-    if (Object.keys(props).length > 0) body['props'] = props
+    if (Object.keys(props).length > 0) body['props'] = withoutEscapedKeys(props)
     this.length = depth
     return tag('error', body)
   }
@@ -379,6 +382,14 @@ const getTime = Date.prototype.getTime
 const toISOString = Date.prototype.toISOString
 const mapEntries = Map.prototype.entries
 const setValues = Set.prototype.values
+
+/** The object, or where JSON would escape one of its keys, its keys and values in turn. */
+function withoutEscapedKeys(object: Record<string, unknown>): Record<string, unknown> | unknown[] {
+  for (const key in object) if (escaped.test(key)) return Object.entries(object).flat(1)
+  return object
+}
+
+const escaped = /["\\\p{Cc}\p{Cs}]/u
 
 function textOf(value: unknown, snapshot: Snapshot, maxBytes: number): string {
   const clean = snapshot.of(value)
