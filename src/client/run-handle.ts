@@ -95,20 +95,20 @@ export class RunHandle<Output = unknown> {
     return readEvents(this.#core, await this.#read(), options)
   }
 
-  /** What happens from now on, until the run has ended. Works from any process. */
-  watch(): AsyncGenerator<RunEvent, void, void> {
+  /** What happens from now on, until the run has ended or the signal is aborted. Works from any process. */
+  watch({ signal }: { signal?: AbortSignal } = {}): AsyncGenerator<RunEvent, void, void> {
     // "Now" is when it is called, not when it is first read.
     const thread = this.#core.store.readThread({ owner: this.#key.owner, threadId: this.threadId })
     thread.catch(() => {})
-    return this.#watchFrom(thread)
+    return this.#watchFrom(thread, signal)
   }
 
-  async *#watchFrom(thread: Promise<Thread | null>): AsyncGenerator<RunEvent, void, void> {
+  async *#watchFrom(thread: Promise<Thread | null>, signal: AbortSignal | undefined): AsyncGenerator<RunEvent, void, void> {
     const begun = await thread.catch((error: unknown) => {
       if (!this.#core.waiters.isClosed) throw error
     })
     let after = begun?.headSeq ?? 0
-    for (;;) {
+    while (signal?.aborted !== true) {
       const next = this.#core.waiters.nextEvent(this.#key)
       let run: Run
       let events: RunEvent[]
@@ -118,16 +118,17 @@ export class RunHandle<Output = unknown> {
       } catch (error) {
         if (this.#core.waiters.isClosed) return
         if (!isOutage(error)) throw error
-        await next
+        await sooner(next, Number.POSITIVE_INFINITY, signal)
         continue
       }
       for (const event of events) {
+        if (signal?.aborted) return
         after = event.seq
         yield event
       }
       if (events.length > 0) continue
       if (isTerminal(run.status) || this.#core.waiters.isClosed) return
-      await next
+      await sooner(next, Number.POSITIVE_INFINITY, signal)
     }
   }
 

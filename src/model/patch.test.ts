@@ -220,7 +220,7 @@ describe('a patch gives the state that the recipe made', () => {
           check(deepFreeze(codec.decode(codec.encode(root))), recipeOf(commands, pick))
         },
       ),
-      { numRuns: 4000 },
+      { numRuns: 2000 },
     )
   })
 
@@ -243,7 +243,7 @@ describe('a patch gives the state that the recipe made', () => {
           expect(isDeeplyFrozen(whole)).toBe(true)
         },
       ),
-      { numRuns: 2000 },
+      { numRuns: 1000 },
     )
   })
 

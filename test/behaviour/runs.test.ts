@@ -619,6 +619,28 @@ onEveryStore('result and watch', ({ open, openWrapped, advance }) => {
     for await (const event of run.watch()) expect(event).toBeUndefined()
   })
 
+  it('watch is left when its signal is aborted, and the run goes on', async () => {
+    const release = gate()
+    const sleeper = workflow('sleeper', async (ctx) => {
+      await ctx.step('a', () => release.promise)
+      await ctx.sleep(60_000)
+    })
+    const hf = await open()
+    const run = await hf.start(sleeper)
+    const leaving = new AbortController()
+    const watching = run.watch({ signal: leaving.signal })
+    await run.info()
+    release.open()
+    const types: string[] = []
+    for await (const { type } of watching) {
+      types.push(type)
+      if (type === 'timer_set') setTimeout(() => leaving.abort(), 20)
+    }
+    expect(types.at(-1)).toBe('timer_set')
+    for await (const event of run.watch({ signal: AbortSignal.abort() })) expect(event).toBeUndefined()
+    await becomes(run, 'waiting')
+  })
+
   it('watch of a run that waits goes on until it is over', async () => {
     const sleeper = workflow('sleeper', async (ctx) => {
       await ctx.sleep(60_000)

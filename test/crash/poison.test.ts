@@ -34,7 +34,7 @@ onEveryDurableStore((on) => {
   test('a step that kills its worker three times fails with worker_died, and its fallback applies', {
     timeout: 60_000,
   }, async () => {
-    const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'kill', afterMs: 150 } }]
+    const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'kill', afterMs: 600 } }]
     const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, 1))
     expect(ends.filter(({ signal }) => signal === 'SIGKILL')).toHaveLength(3)
     expectFallback(dump)
@@ -50,7 +50,7 @@ onEveryDurableStore((on) => {
   })
 
   test('running out of memory is such a death', { timeout: 120_000 }, async () => {
-    const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'memory', afterMs: 150 } }]
+    const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'memory', afterMs: 600 } }]
     const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, 1), ['--max-old-space-size=64'])
     expect(ends.filter(({ errors }) => errors.includes('heap out of memory'))).toHaveLength(3)
     expectFallback(dump)

@@ -1,5 +1,6 @@
 import { isTerminal } from '../../model/run.ts'
 import type { Change, NewRun, RunChange } from '../../store/change.ts'
+import { isStart } from '../../store/kinds-of-change.ts'
 import type { LeasePlace, Leases } from './leases.ts'
 
 /** Changes under one lease, one after the other. */
@@ -163,36 +164,6 @@ function isHeldKind({ creates, operation, label, readMessages, delivers, run, gu
   if (creates !== undefined || operation !== undefined || label !== undefined) return false
   if (readMessages !== undefined || delivers !== undefined) return false
   return run?.waitKey === undefined && guard.kind === 'lease' && Number.isSafeInteger(guard.epoch)
-}
-
-function isStart({
-  owner,
-  threadId,
-  runId,
-  guard,
-  events,
-  run,
-  creates,
-  operation,
-  snapshot,
-  stateVersion,
-  readMessages,
-  delivers,
-  chunks,
-}: Change): boolean {
-  if (guard.kind !== 'none' || runId !== null || events.length > 0 || creates?.length !== 1) return false
-  if (
-    run !== undefined ||
-    operation !== undefined ||
-    snapshot !== undefined ||
-    stateVersion !== undefined ||
-    readMessages !== undefined ||
-    delivers !== undefined ||
-    chunks !== undefined
-  )
-    return false
-  const [create] = creates
-  return create?.owner === owner && create.threadId === threadId
 }
 
 function createOf(changes: readonly Change[], index: number): NewRun {

@@ -1,5 +1,6 @@
 import { isTerminal, type Run } from '../../model/run.ts'
 import type { Change, Committed, NewRun, OperationChange, Refusal, RunChange } from '../../store/change.ts'
+import { isOfRunAlone, isStart } from '../../store/kinds-of-change.ts'
 import type { Hint, NewMessage } from '../../store/store.ts'
 import { packChunks } from './chunks.ts'
 import type { Connection, Reply } from './connection.ts'
@@ -56,7 +57,7 @@ function packChanges(changes: readonly Change[]): { count: number; packed: Buffe
   let count = 0
   for (const change of changes) {
     if (isPlainStep(change)) packPlainStep(packer, change)
-    else if (isPlainStart(change)) packPlainStart(packer, change.creates[0])
+    else if (isStart(change)) packPlainStart(packer, change.creates[0])
     else packChange(packer, change)
     count += 1
     if (packer.length > partBytes && count < changes.length) return packChanges(changes.slice(0, count))
@@ -106,23 +107,12 @@ function hintOfMail({ owner, runId }: NewMessage): Hint {
 }
 
 function isPlainStep(change: Change): boolean {
-  const { guard, runId, creates, operation, snapshot, stateVersion, label, readMessages, delivers, chunks, run } = change
-  if (guard.kind !== 'lease' || runId === null) return false
-  if (creates !== undefined || operation !== undefined || snapshot !== undefined) return false
-  if (stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
-  if (delivers !== undefined || chunks !== undefined) return false
+  const { guard, runId, run } = change
+  if (guard.kind !== 'lease' || runId === null || !isOfRunAlone(change)) return false
   if (run === undefined) return true
   if (run.due !== undefined || run.waitKey !== undefined || run.hasNewInput === true) return false
   if (run.status === undefined) return run.reason === undefined && run.setsEnd === undefined
   return isTerminal(run.status) && run.reason === null && run.setsEnd === true
-}
-
-function isPlainStart(change: Change): change is Change & { readonly creates: readonly [NewRun] } {
-  const { owner, threadId, runId, guard, events, creates, operation, snapshot, stateVersion, delivers, run } = change
-  if (guard.kind !== 'none' || runId !== null || events.length > 0 || creates?.length !== 1) return false
-  if (run !== undefined || operation !== undefined || snapshot !== undefined) return false
-  if (stateVersion !== undefined || delivers !== undefined) return false
-  return creates[0]?.owner === owner && creates[0].threadId === threadId
 }
 
 /** In the form that `plain` in scripts/commit.ts reads. */
@@ -274,7 +264,7 @@ function packOperation(packer: Packer, operation: OperationChange, owner: string
 
 function readAnswer(change: Change, answer: Reply, now: number): Committed {
   if (typeof answer === 'number') {
-    if (isPlainStart(change)) return readStarted(change.creates[0], answer, now)
+    if (isStart(change)) return readStarted(change.creates[0], answer, now)
     return readPlainAnswer(change, answer, now)
   }
   const [first, last, hasMail, created] = answer as readonly Reply[]

@@ -1,5 +1,6 @@
 import { isTerminal } from '../../model/run.ts'
 import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../store/change.ts'
+import { isOfRunAlone, isStart } from '../../store/kinds-of-change.ts'
 import type { Hint } from '../../store/store.ts'
 import { prepareChunks } from './chunks.ts'
 import { type Database, prepare } from './connection.ts'
@@ -60,7 +61,7 @@ export function prepareCommit(db: Database) {
   function apply(change: Change, now: number, hints: Hint[]): Committed {
     if (isPlainStep(change)) return step.apply(change, now, hints)
     if (isPlainEnd(change)) return end(change, now, hints)
-    const started = isPlainStart(change) ? start(change.creates, now, hints)?.[0] : undefined
+    const started = isStart(change) ? start(change.creates, now, hints)?.[0] : undefined
     if (started !== undefined) return started
 
     const thread = threads.find(change.owner, change.threadId)
@@ -401,39 +402,15 @@ function startsFrom(changes: readonly Change[], index: number): NewRun[] | null 
   const starts: NewRun[] = []
   for (let i = index; i < index + startsAtOnce; i++) {
     const change = changes[i] as Change
-    if (!isPlainStart(change)) return null
+    if (!isStart(change)) return null
     starts.push(change.creates[0])
   }
   return starts
 }
 
-function isPlainStart(change: Change): change is Change & { readonly creates: readonly [NewRun] } {
-  const {
-    owner,
-    threadId,
-    runId,
-    guard,
-    events,
-    run,
-    creates,
-    operation,
-    snapshot,
-    stateVersion,
-    readMessages,
-    delivers,
-    chunks,
-  } = change
-  if (guard.kind !== 'none' || runId !== null || events.length > 0 || creates?.length !== 1) return false
-  if (run !== undefined || operation !== undefined || snapshot !== undefined || stateVersion !== undefined) return false
-  if (readMessages !== undefined || delivers !== undefined || chunks !== undefined) return false
-  return creates[0]?.owner === owner && creates[0].threadId === threadId
-}
-
 function isPlainStep(change: Change): boolean {
-  const { guard, creates, operation, snapshot, stateVersion, label, readMessages, delivers, chunks, run } = change
-  if (guard.kind !== 'lease' || creates !== undefined || operation !== undefined || snapshot !== undefined) return false
-  if (stateVersion !== undefined || label !== undefined || readMessages !== undefined) return false
-  if (delivers !== undefined || chunks !== undefined) return false
+  const { guard, run } = change
+  if (guard.kind !== 'lease' || !isOfRunAlone(change)) return false
   if (run === undefined) return true
   const isStill = run.status === undefined && run.reason === undefined && run.due === undefined && run.waitKey === undefined
   return isStill && run.hasNewInput === undefined && run.setsEnd === undefined

@@ -1,5 +1,6 @@
 import { isTerminal, type RunStatus } from '../../model/run.ts'
 import type { Change, Committed } from '../../store/change.ts'
+import { isOfRunAlone } from '../../store/kinds-of-change.ts'
 import type { Hint } from '../../store/store.ts'
 import { type Database, prepare } from './connection.ts'
 import type { Line } from './line.ts'
@@ -14,14 +15,11 @@ export interface PlainEnd extends Change {
 }
 
 export function isPlainEnd(change: Change): change is PlainEnd {
-  const { guard, runId, events, run, creates, operation, snapshot, stateVersion, label, readMessages, delivers, chunks } = change
-  if (guard.kind !== 'lease' || runId === null || events.length === 0) return false
+  const { guard, runId, events, run } = change
+  if (guard.kind !== 'lease' || runId === null || events.length === 0 || !isOfRunAlone(change)) return false
   if (run?.status === undefined || !isTerminal(run.status) || run.setsEnd !== true) return false
-  if (run.reason !== null || run.currentStep !== null) return false
-  if (run.due !== undefined || run.waitKey !== undefined || run.hasNewInput !== undefined || run.uncountClaim !== undefined)
-    return false
-  if (creates !== undefined || operation !== undefined || snapshot !== undefined || stateVersion !== undefined) return false
-  return label === undefined && readMessages === undefined && delivers === undefined && chunks === undefined
+  if (run.reason !== null || run.currentStep !== null || run.due !== undefined) return false
+  return run.waitKey === undefined && run.hasNewInput === undefined && run.uncountClaim === undefined
 }
 
 /** The end of a held run: one look, which also tells whether anybody else is concerned, the records, the new head, the row. */

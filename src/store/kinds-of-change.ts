@@ -1,0 +1,19 @@
+import type { Change, NewRun } from './change.ts'
+
+/** The usual start: one run on a thread of its own owner, and nothing besides. */
+export function isStart(change: Change): change is Change & { readonly creates: readonly [NewRun] } {
+  const { owner, threadId, runId, guard, events, run, creates } = change
+  if (guard.kind !== 'none' || runId !== null || events.length > 0 || run !== undefined || creates?.length !== 1) return false
+  return creates[0]?.owner === owner && creates[0].threadId === threadId && concernsNothingElse(change)
+}
+
+/** Whether a change is of one run alone: events, and what changes in the run's row. */
+export function isOfRunAlone(change: Change): boolean {
+  return change.creates === undefined && concernsNothingElse(change)
+}
+
+function concernsNothingElse(change: Change): boolean {
+  const { operation, snapshot, stateVersion, label, readMessages, delivers, chunks } = change
+  if (operation !== undefined || snapshot !== undefined || stateVersion !== undefined || label !== undefined) return false
+  return readMessages === undefined && delivers === undefined && chunks === undefined
+}
