@@ -9,15 +9,23 @@ const bundled = new Map<string, Promise<string>>()
 
 /**
  * A program under test as one file: loading it from many takes longer than most of what it does. It is the same code, drivers
- * included. Made once in this process, and removed with it.
+ * included. Made once for all tests of a run, by the desk of `servers/setup.ts`; outside of vitest once in this process.
  */
 export function bundleProgram(source: string): Promise<string> {
-  const made = bundled.get(source) ?? bundle(source)
+  const desk = process.env['HOLDFAST_TEST_SERVERS']
+  const made = bundled.get(source) ?? (desk === undefined ? bundle(source) : askFor(desk, source))
   bundled.set(source, made)
   return made
 }
 
-async function bundle(source: string): Promise<string> {
+async function askFor(desk: string, source: string): Promise<string> {
+  const answer = await fetch(`${desk}/bundle?source=${encodeURIComponent(source)}`)
+  if (!answer.ok) throw new Error(`${source} could not be bundled: ${await answer.text()}`)
+  return answer.text()
+}
+
+/** Removed with this process. */
+export async function bundle(source: string): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-program-'))
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
   symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'))

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { bundle } from '../crash/program-bundle.ts'
 import { startPostgres } from './postgres.ts'
 import { startRedis } from './redis.ts'
 
@@ -14,19 +15,23 @@ const starters: Readonly<Record<string, () => Promise<Server>>> = {
   '/redis': () => startRedis(),
 }
 
-/** Called by vitest before any test: opens the desk at which tests ask for servers, and returns what to do after the last. */
+/** Called by vitest before any test: opens the desk at which tests ask for servers and bundles, and returns what to do after the last. */
 export default async function openDesk(): Promise<() => Promise<void>> {
   const started = new Map<string, Promise<Server>>()
-  const desk = createServer(async ({ url = '' }, answer) => {
-    const start = starters[url]
-    if (start === undefined) return void answer.writeHead(404).end()
-    const server = started.get(url) ?? start()
-    started.set(url, server)
-    try {
-      answer.end(JSON.stringify(await server))
-    } catch (error) {
-      answer.writeHead(500).end(String(error))
-    }
+  const bundles = new Map<string, Promise<string>>()
+  const answerTo = async (url: string): Promise<string> => {
+    const { pathname, searchParams } = new URL(url, 'http://desk')
+    const source = searchParams.get('source')
+    if (pathname === '/bundle' && source !== null) return onceFor(bundles, source, () => bundle(source))
+    const start = starters[pathname]
+    if (start === undefined) throw new Error(`nobody has ${url}`)
+    return JSON.stringify(await onceFor(started, pathname, start))
+  }
+  const desk = createServer(({ url = '' }, answer) => {
+    answerTo(url).then(
+      (text) => answer.end(text),
+      (error) => answer.writeHead(500).end(String(error)),
+    )
   }).listen(0, '127.0.0.1')
   await once(desk, 'listening')
   process.env['HOLDFAST_TEST_SERVERS'] = `http://127.0.0.1:${(desk.address() as AddressInfo).port}`
@@ -36,4 +41,10 @@ export default async function openDesk(): Promise<() => Promise<void>> {
     const servers = await Promise.allSettled(started.values())
     for (const server of servers) if (server.status === 'fulfilled') await server.value.stop()
   }
+}
+
+function onceFor<Made>(made: Map<string, Promise<Made>>, name: string, make: () => Promise<Made>): Promise<Made> {
+  const one = made.get(name) ?? make()
+  made.set(name, one)
+  return one
 }
