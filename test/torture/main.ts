@@ -196,8 +196,12 @@ async function tortureByMutants(): Promise<void> {
   summary.push(`mutants: ${problems.length === 0 ? 'all caught' : `${problems.length} problems`}`)
 }
 
+/** Said at once, too: it may be hours to the summary. */
 function note(kind: DurableStore, sentences: readonly string[]): void {
-  broken.push(...sentences.map((sentence) => `${kind}: ${sentence}`))
+  for (const sentence of sentences) {
+    broken.push(`${kind}: ${sentence}`)
+    console.error(`BROKEN ${kind}: ${sentence}`)
+  }
 }
 
 /** No failure in n trials: with 95 % confidence the rate is below 3/n. */
