@@ -134,6 +134,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   /** Recorded scopes by the path of the calls inside. */
   const scopes = new Map<string, CallHistory>()
   const keysOfScopes = new Map<string, CallKey>()
+  /** The same, and also by the path of the calls in their fallbacks. */
+  const sites = new Map<string, CallHistory>()
   const patches: { patch: Payload; version: number | null }[] = []
   const outcomes = new Map<CallKey, Outcome>()
   const undone = new Set<number>()
@@ -163,6 +165,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     history.outcome = { key, seq, payload, isFailure, patchCount: patches.length, ...(isSkip && { isSkip }) }
     outcomes.delete(key)
     outcomes.set(key, history.outcome)
+    // Scopes in which something gets done are not what brings the worker down, however often it dies in them.
+    for (const scope of around(pathOf(key), sites)) scope.deaths = 0
   }
   const reopen = (key: CallKey): void => {
     const history = calls.get(key)
@@ -274,6 +278,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         if (inputFingerprint !== undefined) history.inputFingerprint = inputFingerprint
         if (scope !== undefined) {
           scopes.set(scope, Object.assign(history, { scope }))
+          sites.set(scope, history).set(fallbackPath(scope), history)
           keysOfScopes.set(scope, callKey('step', record.step ?? '', record.count))
           history.started = { seq: record.seq, at: record.at, patchCount: patches.length }
         }

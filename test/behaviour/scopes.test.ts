@@ -1,4 +1,4 @@
-import { HoldfastError, type RunHandle, state, workflow } from 'holdfast'
+import { type Context, HoldfastError, type RunHandle, state, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
@@ -405,6 +405,39 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
     const heir = await open({ workflows: [work] })
     expect(await (await heir.runs.get('r')).result()).toBe('worker_died')
     expect(deaths).toBe(3)
+  })
+
+  it('goes on however often its worker dies, as long as something inside is recorded between the deaths', async () => {
+    const pages = [1, 2, 3, 4, 5]
+    const copy = (inner: Context, name: string) =>
+      inner.scope<number>(
+        name,
+        async () => {
+          let sum = 0
+          for (const page of pages) sum += await inner.step(`page ${page}`, () => page)
+          return sum
+        },
+        { retry: once },
+      )
+    const work = workflow('work', (ctx) =>
+      ctx.scope<number>(
+        'outer',
+        async () => {
+          await copy(ctx, 'inner')
+          throw new Error('no')
+        },
+        { retry: once, fallback: (_, inner) => copy(inner, 'again') },
+      ),
+    )
+    // Each process gets as far as the end of one page.
+    for (let death = 0; death < 2 * pages.length; death++) {
+      const { hf, dead } = await openMortal({ workflows: [work] }, { after: 'step_completed' })
+      if (death === 0) await hf.start(work, undefined, { id: 'r' })
+      await dead
+      advance(11_000)
+    }
+    const heir = await open({ workflows: [work] })
+    expect(await (await heir.runs.get('r')).result()).toBe(15)
   })
 
   it('falls back when a step inside was running at three deaths of its worker', async () => {
