@@ -51,8 +51,8 @@ export function prepareCommit(db: Database) {
       if (started !== null) answers.push(...started)
       else {
         // Where some cannot be started together, each is started by itself.
-        const end = answers.length + (starts?.length ?? 1)
-        while (answers.length < end) answers.push(apply(changes[answers.length] as Change, now, hints))
+        const count = answers.length + (starts?.length ?? 1)
+        while (answers.length < count) answers.push(apply(changes[answers.length] as Change, now, hints))
       }
     }
     return answers
