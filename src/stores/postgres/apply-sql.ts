@@ -107,7 +107,7 @@ BEGIN
   -- Whether a queue has no room for the runs to be created. The batch has locked those that may be full.
   IF c.guard = 'none' AND v_new_queues <> '{}' AND EXISTS (
       SELECT FROM holdfast.queues q WHERE q.name = ANY (v_new_queues) AND q.max_queued < cardinality(array_positions(v_new_queues, q.name))
-        + (SELECT count(*) FROM (SELECT FROM holdfast.runs x WHERE x.queue = q.name AND x.status = 'pending' AND x.finished_at IS NULL LIMIT q.max_queued) x)) THEN
+        + (SELECT count(*) FROM (SELECT FROM holdfast.runs x WHERE x.queue = q.name AND x.status = 'pending' LIMIT q.max_queued) x)) THEN
     answer := '{"refusal":"queue_full"}';
     RETURN;
   END IF;
@@ -212,7 +212,7 @@ BEGIN
         WHERE x.id = r.id;
       IF v_was_finished <> (r.finished_at IS NOT NULL) THEN
         -- The line of the thread moves: up, or a finished run has its old place back.
-        SELECT x.id INTO v_id FROM holdfast.runs x WHERE x.thread = r.thread AND x.finished_at IS NULL ORDER BY x.id LIMIT 1;
+        SELECT x.id INTO v_id FROM holdfast.runs x WHERE x.thread = r.thread AND x.finished_at IS NULL ORDER BY x.finished_at, x.id LIMIT 1;
         UPDATE holdfast.runs x SET is_next = (x.id = v_id) WHERE x.thread = r.thread AND x.finished_at IS NULL AND x.is_next <> (x.id = v_id);
       END IF;
       IF r.finished_at IS NOT NULL THEN

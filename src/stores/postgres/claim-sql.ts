@@ -20,6 +20,8 @@ const readClaimed = (arrays: string) => `
 /** Runs of one lane of those that are ready. */
 const inLane = `r.is_next AND r.wake_at IS NOT NULL AND r.ready > 0 AND r.ready = v_lane.ready AND r.workflow = p_workflows[v_lane.n]
   AND r.version = p_versions[v_lane.n] AND r.queue = v_lane.queue AND r.priority = v_lane.priority`
+/** As the index of the lanes has it, so that no index which begins with the owner is taken for it. */
+const owner = "(r.owner || '')"
 /** Those of it that are due and that the worker understands, for a joined thread. */
 const isDue = `r.wake_at <= v_now AND (p_state_versions[v_lane.n] IS NULL OR t.state_version <= p_state_versions[v_lane.n])`
 /** Lanes of runs that are ready. */
@@ -105,7 +107,7 @@ BEGIN
       INTO v_names, v_takes, v_places, v_starts, v_rates FROM (
         SELECT coalesce(q.name, a.queue) AS name, q.rate_per_ms, CASE WHEN q.is_paused THEN 0 ELSE coalesce(a.takes, p_limit) END AS takes,
             coalesce(q.concurrency - (SELECT count(*) FROM holdfast.runs r
-              WHERE r.queue = q.name AND r.status = 'running' AND r.finished_at IS NULL AND q.concurrency IS NOT NULL), p_limit) AS places,
+              WHERE r.queue = q.name AND r.status = 'running' AND q.concurrency IS NOT NULL), p_limit) AS places,
             coalesce(q.rate_count - (SELECT coalesce(sum(s.count), 0) FROM holdfast.queue_starts s
               WHERE s.queue = q.name AND s.at > v_now - q.rate_per_ms), p_limit)::bigint AS starts
           FROM unnest(p_limit_queues, p_limits) AS a(queue, takes)
@@ -177,13 +179,13 @@ BEGIN
         UNION ALL
         SELECT y.owner, y.is_round, o.n + x.is_due::int, x.is_due FROM o
           CROSS JOIN LATERAL (
-            (SELECT r.owner, o.is_round FROM holdfast.runs r WHERE ${inLane} AND r.owner > o.owner ORDER BY r.owner LIMIT 1)
+            (SELECT r.owner, o.is_round FROM holdfast.runs r WHERE ${inLane} AND ${owner} > o.owner ORDER BY ${owner} LIMIT 1)
             UNION ALL
-            (SELECT r.owner, true FROM holdfast.runs r WHERE NOT o.is_round AND ${inLane} ORDER BY r.owner LIMIT 1)
+            (SELECT r.owner, true FROM holdfast.runs r WHERE NOT o.is_round AND ${inLane} ORDER BY ${owner} LIMIT 1)
             LIMIT 1) y(owner, is_round)
           -- Not EXISTS: that may be planned as a hash of the whole lane.
           CROSS JOIN LATERAL (SELECT count(*) > 0 FROM (SELECT FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
-            WHERE ${inLane} AND r.owner = y.owner AND ${isDue} LIMIT 1) x) x(is_due)
+            WHERE ${inLane} AND ${owner} = y.owner AND ${isDue} LIMIT 1) x) x(is_due)
           WHERE o.n < v_size AND (NOT y.is_round OR v_last IS NULL OR y.owner <= v_last)
       ) SELECT array_agg(o.owner) INTO v_owners FROM o WHERE o.is_due;
       CONTINUE WHEN v_owners IS NULL;
@@ -192,14 +194,14 @@ BEGIN
       WHILE cardinality(v_owners) BETWEEN 2 AND v_size - 1 LOOP
         SELECT sum(x.count) AS count, max(x.count) AS most INTO v_found FROM unnest(v_owners) AS a(owner) CROSS JOIN LATERAL (
           SELECT count(*) AS count FROM (SELECT FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
-            WHERE ${inLane} AND r.owner = a.owner AND ${isDue} LIMIT v_turns) x) x;
+            WHERE ${inLane} AND ${owner} = a.owner AND ${isDue} LIMIT v_turns) x) x;
         EXIT WHEN v_found.count >= v_size OR v_found.most < v_turns;
         v_turns := 2 * v_turns;
       END LOOP;
       SELECT k_id || array_agg(x.id), k_owner || array_agg(a.owner), k_queue || array_agg(v_lane.queue), k_new || array_agg(v_lane.ready = 2),
           k_since || array_agg(x.wake_at)
         INTO k_id, k_owner, k_queue, k_new, k_since FROM unnest(v_owners) AS a(owner) CROSS JOIN LATERAL (
-          SELECT r.id, r.wake_at FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread WHERE ${inLane} AND r.owner = a.owner AND ${isDue}
+          SELECT r.id, r.wake_at FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread WHERE ${inLane} AND ${owner} = a.owner AND ${isDue}
             ORDER BY r.wake_at, r.id LIMIT v_turns FOR NO KEY UPDATE OF r, t SKIP LOCKED) x;
     END LOOP;
     FOR v_found IN

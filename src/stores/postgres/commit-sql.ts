@@ -73,7 +73,7 @@ BEGIN
       SELECT array_agg(q.name) INTO v_tight FROM holdfast.queues q WHERE q.name = ANY (v_queues) AND q.max_queued <
         coalesce(cardinality(array_positions(c_queue, q.name)), 0)
         + (SELECT count(*) + coalesce(sum(jsonb_array_length(a.creates)), 0) FROM jsonb_to_recordset(p_others) AS a(creates jsonb))
-        + (SELECT count(*) FROM (SELECT FROM holdfast.runs r WHERE r.queue = q.name AND r.status = 'pending' AND r.finished_at IS NULL
+        + (SELECT count(*) FROM (SELECT FROM holdfast.runs r WHERE r.queue = q.name AND r.status = 'pending'
           LIMIT q.max_queued + 1) x);
     END IF;
   END IF;
@@ -180,7 +180,7 @@ BEGIN
       -- The lines move up, and what an ended run left intended only a person can close.
       UPDATE holdfast.runs r SET is_next = true
         FROM unnest(v_thread, m_status) AS a(thread, status)
-        CROSS JOIN LATERAL (SELECT l.id FROM holdfast.runs l WHERE l.thread = a.thread AND l.finished_at IS NULL ORDER BY l.id LIMIT 1) n
+        CROSS JOIN LATERAL (SELECT l.id FROM holdfast.runs l WHERE l.thread = a.thread AND l.finished_at IS NULL ORDER BY l.finished_at, l.id LIMIT 1) n
         WHERE a.status IN ${endedSql} AND r.id = n.id AND NOT r.is_next;
       UPDATE holdfast.operations o SET status = 'unsure'
         FROM unnest(v_run, m_status) AS a(run, status)

@@ -33,12 +33,15 @@ export function setQueueValues({ name, concurrency, rateLimit, maxQueued, isPaus
   return [name, JSON.stringify({ concurrency, ...rate, max_queued: maxQueued, is_paused: isPaused })]
 }
 
+/** As the index of queues has it. */
+const isUnfinished = "r.status IN ('pending', 'running', 'waiting', 'paused')"
+
 /** Queues with settings or unfinished runs. The names of the latter are found by hopping through their index. */
 const listSql = `
   WITH RECURSIVE used AS (
-    (SELECT r.queue FROM holdfast.runs r WHERE r.finished_at IS NULL AND ($1::text IS NULL OR r.queue = $1) ORDER BY r.queue LIMIT 1)
+    (SELECT r.queue FROM holdfast.runs r WHERE ${isUnfinished} AND ($1::text IS NULL OR r.queue = $1) ORDER BY r.queue LIMIT 1)
     UNION ALL
-    SELECT (SELECT r.queue FROM holdfast.runs r WHERE r.finished_at IS NULL AND r.queue > u.queue AND $1::text IS NULL ORDER BY r.queue LIMIT 1)
+    SELECT (SELECT r.queue FROM holdfast.runs r WHERE ${isUnfinished} AND r.queue > u.queue AND $1::text IS NULL ORDER BY r.queue LIMIT 1)
       FROM used u WHERE u.queue IS NOT NULL
   )
   SELECT n.name, q.concurrency, q.rate_count, q.rate_per_ms, q.max_queued, coalesce(q.is_paused, false), c.counts
@@ -47,7 +50,7 @@ const listSql = `
     LEFT JOIN holdfast.queues q ON q.name = n.name
     CROSS JOIN LATERAL (SELECT json_object_agg(x.status, x.count) AS counts FROM (
       SELECT CASE WHEN r.status = 'pending' AND coalesce(r.due_at > ${nowSql.replace('p_offset', '$2')}, true) THEN 'delayed' ELSE r.status END AS status, count(*) AS count
-        FROM holdfast.runs r WHERE r.queue = n.name AND r.finished_at IS NULL GROUP BY 1) x) c
+        FROM holdfast.runs r WHERE r.queue = n.name AND ${isUnfinished} GROUP BY 1) x) c
     ORDER BY n.name COLLATE "C"`
 
 export function prepareListQueues(connections: Connections, prepare: (sql: string) => Statement, clock: Clock) {

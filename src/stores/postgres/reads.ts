@@ -266,9 +266,9 @@ function runsQuery(
   const runs =
     threadId === undefined
       ? `unnest($4::text[]) s(status) CROSS JOIN LATERAL (
-           SELECT * FROM holdfast.runs r WHERE r.owner = $1 AND r.status = s.status AND r.id < $2 ${filters} ORDER BY r.id DESC LIMIT $3) r`
+           SELECT * FROM holdfast.runs r WHERE r.owner || '' = $1 AND r.status = s.status AND r.id < $2 ${filters} ORDER BY r.id DESC LIMIT $3) r`
       : `(SELECT * FROM holdfast.runs r WHERE r.thread = (SELECT t.id FROM holdfast.threads t WHERE t.owner = $1 ${filter('t.thread_id', threadId)})
-           AND r.id + 0 < $2 AND r.status || '' = ANY ($4::text[]) ${filters} ORDER BY r.id DESC LIMIT $3) r`
+           AND r.id + 0 < $2 AND r.status || '' = ANY ($4::text[]) ${filters} ORDER BY r.id + 0 DESC LIMIT $3) r`
   const sql = `SELECT ${selectRunColumns} FROM ${runs} JOIN holdfast.threads t ON t.id = r.thread ORDER BY r.id DESC LIMIT $3`
   return { sql, values }
 }

@@ -27,8 +27,9 @@ import { settleFunctions } from './writes.ts'
  * batch often changes all rows of a page, so that its updates stay heap-only. Ids are compared bytewise (COLLATE "C"). A
  * payload is text or bytes, two columns of which one is null: text stays readable, a null costs one bit.
  *
- * Plans are made when the tables are small, where one index looks as good as another. So no index begins like another that could
- * be taken for it, and where a condition could lead astray it is written so that no index knows it (x.owner || '').
+ * Plans are made when the tables are small, where one index looks as good as another. So no index knows a condition that another is
+ * meant for, in whatever place: Postgres 18 skips leading columns. Where both have a column, one of them has it as an expression
+ * (owner || ''), and statements write it as the index they mean does.
  */
 const migrations: readonly string[] = [
   `
@@ -80,11 +81,11 @@ const migrations: readonly string[] = [
     wait_key text COLLATE "C",
     UNIQUE (owner, run_id)
   ) WITH (fillfactor = 45);
-  CREATE INDEX runs_by_status ON holdfast.runs (status, owner, id);
+  CREATE INDEX runs_by_status ON holdfast.runs (status, (owner || ''), id);
   CREATE INDEX runs_in_line ON holdfast.runs (thread, finished_at, id);
   CREATE INDEX runs_to_claim ON holdfast.runs (workflow, version, queue, priority, is_suspect, is_held, wake_at, id) WHERE is_next AND wake_at IS NOT NULL AND ready = 0;
-  CREATE INDEX runs_ready ON holdfast.runs (version, workflow, queue, priority, ready, owner, wake_at, id) WHERE is_next AND wake_at IS NOT NULL AND ready > 0;
-  CREATE INDEX runs_in_queue ON holdfast.runs (queue, status, due_at) WHERE finished_at IS NULL;
+  CREATE INDEX runs_ready ON holdfast.runs (version, workflow, queue, priority, ready, (owner || ''), wake_at, id) WHERE is_next AND wake_at IS NOT NULL AND ready > 0;
+  CREATE INDEX runs_in_queue ON holdfast.runs (queue, status, due_at) WHERE status IN ('pending', 'running', 'waiting', 'paused');
   CREATE INDEX runs_by_wait_key ON holdfast.runs (wait_key) WHERE wait_key IS NOT NULL;
 
   CREATE TABLE holdfast.queues (            -- those with settings of their own
