@@ -2,10 +2,13 @@
 // All of it runs even after a failure. The last line, `N passed, N failed`, counts each test, and types and lint as one each.
 
 import { spawnSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
+import { freemem, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ensureSystemPackages } from './system-packages.mjs'
+
+/** Linux has a file system in memory here. */
+const memory = '/dev/shm'
 
 const startedAt = performance.now()
 const times = []
@@ -31,15 +34,46 @@ function check(name, command, args) {
 }
 
 function runTests(vitestArgs) {
-  const folder = mkdtempSync(join(tmpdir(), 'holdfast-test-'))
+  const folder = makeFolder()
   try {
     const file = join(folder, 'results.json')
     const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
-    const isGreen = run('tests', 'vitest', ['run', ...reporters, ...vitestArgs])
+    const isGreen = run('tests', 'vitest', ['run', ...reporters, ...vitestArgs], { ...process.env, TMPDIR: folder })
     const failedBefore = counts.failed
     countTests(JSON.parse(readFileSync(file, 'utf8')))
     // An error outside of every test, such as an unhandled rejection, fails the run and no test.
     if (!isGreen && counts.failed === failedBefore) counts.failed += 1
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/**
+ * Where servers and tests have their files: in memory where there is room, so that nobody waits for a disk that others keep busy.
+ * Processes and servers are killed here, never the machine, and a kill takes nothing from either. Torture and benchmarks use the disk.
+ */
+function makeFolder() {
+  const folder = mkdtempSync(join(hasRoom(memory) ? memory : tmpdir(), 'holdfast-test-'))
+  // Postgres runs as another user where this is root.
+  chmodSync(folder, 0o755)
+  return folder
+}
+
+function hasRoom(parent) {
+  try {
+    const { bavail, bsize } = statfsSync(parent)
+    return Math.min(bavail * bsize, freemem()) > 8 * 2 ** 30 && canExecute(parent)
+  } catch {
+    return false
+  }
+}
+
+/** Some systems run nothing from there; the tests install a package in their folder. */
+function canExecute(parent) {
+  const folder = mkdtempSync(join(parent, 'holdfast-test-'))
+  try {
+    writeFileSync(join(folder, 'program'), '#!/bin/sh\n', { mode: 0o755 })
+    return spawnSync(join(folder, 'program')).status === 0
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }
@@ -54,9 +88,9 @@ function countTests(results) {
   counts.failed += results.testResults.filter((file) => file.status === 'failed' && !hasFailedTest(file)).length
 }
 
-function run(name, command, args) {
+function run(name, command, args, env = process.env) {
   const stepStartedAt = performance.now()
-  const result = spawnSync(command, args, { stdio: 'inherit' })
+  const result = spawnSync(command, args, { stdio: 'inherit', env })
   if (result.error) throw result.error
   times.push(`${name} ${seconds(stepStartedAt)}`)
   return result.status === 0
