@@ -76,12 +76,10 @@ describe('sqlite: the file', () => {
     await store.close()
     chmodSync(file, 0o444)
     chmodSync(folder, 0o555)
-    // Root may write anywhere, so the process becomes nobody.
-    const asNobody = process.getuid?.() === 0 ? { uid: 65_534 } : {}
-    const existing = await run('open', file, '', asNobody)
+    const existing = await run('openAsNobody', file)
     expect(existing).toMatchObject({ code: 'store_unavailable' })
     expect(existing['message']).toContain(file)
-    expect(await run('open', join(folder, 'new.db'), '', asNobody)).toMatchObject({ code: 'store_unavailable' })
+    expect(await run('openAsNobody', join(folder, 'new.db'))).toMatchObject({ code: 'store_unavailable' })
     chmodSync(folder, 0o755)
   })
 

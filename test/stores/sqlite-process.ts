@@ -60,6 +60,13 @@ const acts: Record<string, () => Promise<unknown>> = {
     }
   },
 
+  /** Opens as a user who may write nowhere. Root may write anywhere, so it becomes nobody, after loading what nobody may not read. */
+  async openAsNobody() {
+    new BetterSqlite3(':memory:').close()
+    if (process.getuid?.() === 0) process.setuid?.(65_534)
+    return acts['open']?.()
+  },
+
   /** Writes until the disk is full, reads, frees space, goes on. The file is on a small disk of its own. */
   async fill() {
     const ballast = join(dirname(file), 'ballast')

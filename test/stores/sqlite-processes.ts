@@ -18,13 +18,8 @@ export function start(act: string, file: string, argument = ''): Started {
 }
 
 /** Runs an act to its end and returns the last line that it printed. */
-export async function run(
-  act: string,
-  file: string,
-  argument = '',
-  options: { readonly uid?: number } = {},
-): Promise<Record<string, unknown>> {
-  return end(spawn(process.execPath, [program, act, file, argument], { stdio: ['ignore', 'pipe', 'inherit'], ...options }))
+export async function run(act: string, file: string, argument = ''): Promise<Record<string, unknown>> {
+  return end(spawn(process.execPath, [program, act, file, argument], { stdio: ['ignore', 'pipe', 'inherit'] }))
 }
 
 /** How often an act flushes files to the disk. */
