@@ -204,14 +204,14 @@ export class World {
 
   /** Called before the answers are compared, so that the lease ids in them have names. */
   private takeLeases(answers: BySide<readonly Claim[]>): void {
+    for (const { run, leaseId } of answers.flat()) {
+      this.leaseNames.set(leaseId, `lease ${run.epoch} of ${run.id} of "${run.owner}"`)
+    }
     for (const [index, { run }] of (answers[0] ?? []).entries()) {
       const { owner, id: runId, threadId, epoch } = run
       const claims = answers.flatMap((claims) => claims[index] ?? [])
-      const same = claims.filter((claim) => claim.run.id === runId)
-      const name = `lease ${epoch} of ${runId} of "${owner}"`
-      for (const { leaseId } of same) this.leaseNames.set(leaseId, name)
       // A store that has claimed something else is about to be told of.
-      if (same.length < answers.length) return
+      if (claims.filter((claim) => claim.run.id === runId).length < answers.length) return
       const [taken, kept] = partition(this.held, (lease) => lease.owner === owner && lease.runId === runId)
       this.stale.push(...taken)
       const leaseIds = claims.map(({ leaseId }) => leaseId)
@@ -633,12 +633,12 @@ export class World {
   }
 
   /**
-   * Instants end in other digits than those of the clock, and no two are the same: the few ms by which the stores' clocks
-   * differ must not decide what is due, or who is first.
+   * Instants end in other digits than those of the clock, and no two are within 100 ms: what the stores' clocks differ by, also on a
+   * busy machine, must not decide what is due, or who is first.
    */
   private durationMs(minSeconds: number, maxSeconds: number, from = this.clock.now()): number {
     for (;;) {
-      const durationMs = this.random.integer(minSeconds, maxSeconds) * 1_000 + 200 + this.random.integer(0, 19) * 10
+      const durationMs = this.random.integer(minSeconds, maxSeconds) * 1_000 + 200 + this.random.integer(0, 5) * 100
       if (this.instants.has(from + durationMs)) continue
       this.instants.add(from + durationMs)
       return durationMs
