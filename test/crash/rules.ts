@@ -161,10 +161,14 @@ function brokenAfterStrike(journal: PlayedScene['journal'], struck: number): str
   })
 }
 
-/** A run whose holder was killed is taken from it, by name, when somebody goes on with it. */
+/**
+ * A run whose holder was killed is taken from it, by name, when somebody goes on with it. The holder may have been killed before the
+ * last life that was: that one did something else until the lease was over, and did not get to see the end of it.
+ */
 function brokenRecoveries({ lives, takeover }: PlayedScene): string[] {
   const broken: string[] = []
-  lives.slice(0, -1).forEach(({ dump, pid, number }, index) => {
+  lives.slice(0, -1).forEach(({ dump, number }, index) => {
+    const pids = lives.slice(0, index + 1).map(({ pid }) => pid)
     const next = (lives[index + 1] as PlayedLife).dump
     for (const run of dump.runs) {
       if (run.status !== 'running') continue
@@ -174,8 +178,14 @@ function brokenRecoveries({ lives, takeover }: PlayedScene): string[] {
       const { holder, why } = (recovered[0]?.data ?? {}) as { holder?: string; why?: string }
       if (recovered.length !== 1)
         broken.push(`life ${number + 1} went on with ${run.id} and logged ${recovered.length} recoveries`)
-      else if (holder !== run.leaseHolder || why !== takeover || !(pid === null || holder?.includes(`:${pid}:`))) {
-        broken.push(`life ${number + 1} took ${run.id} from ${holder} (${why}); its holder was ${run.leaseHolder}`)
+      else if (
+        holder !== run.leaseHolder ||
+        why !== takeover ||
+        !pids.some((pid) => pid === null || holder?.includes(`:${pid}:`))
+      ) {
+        broken.push(
+          `life ${number + 1} took ${run.id} from ${holder} (${why}); its holder was ${run.leaseHolder}, and the lives before ${pids.join(', ')}`,
+        )
       }
     }
   })
