@@ -103,7 +103,7 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
     })
   const envoys = life.runs.filter(({ workflow }) => workflow === 'envoy' || workflow === 'herald')
   // Those who wait for others have no effects.
-  const hasDecisions = life.decides !== false && envoys.length < life.runs.length
+  const hasDecisions = life.decides !== false && (life.isWorker === true || envoys.length < life.runs.length)
   const [results] = await Promise.all([
     ends,
     hasDecisions ? decideUnsureEffects() : undefined,
