@@ -24,7 +24,7 @@ export type {
   EffectOptions,
   MapOptions,
   OpenStep,
-  ScopeOptions,
+  SectionOptions,
   StepHandle,
   StepOptions,
   StreamWriter,

@@ -143,7 +143,7 @@ export class Calls {
     return new HoldfastError(
       'nested_call',
       `ctx.${method}("${shown}") was called inside the body of step "${body}" of run "${this.#runId}". ` +
-        'A body can use its step handle; move recording calls on ctx out of it, or use ctx.scope to group steps.',
+        'A body can use its step handle; move recording calls on ctx out of it, or group steps with ctx.scope or ctx.section.',
       { details: { runId: this.#runId, step: body } },
     )
   }

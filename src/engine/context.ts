@@ -26,11 +26,13 @@ export interface Context<State = Record<string, unknown>> {
     fn: (item: Item, index: number, step: StepHandle<State>) => Promise<T> | T,
     options?: MapOptions<T>,
   ): Promise<T[]>
+  /** Groups calls: inner names become `name/inner`. Nothing is recorded for the scope itself. */
+  scope<T>(name: string, fn: (ctx: Context<State>) => Promise<T> | T): Promise<T>
   /**
-   * Groups calls: inner names become `name/inner`. With options, be they empty, the scope is recorded as a whole, like a step: one with
-   * a recorded result is not entered again, and another attempt keeps what succeeded inside.
+   * A scope that is recorded as a whole, like a step: one with a recorded result is not entered again, and another attempt keeps what
+   * succeeded inside.
    */
-  scope<T>(name: string, fn: (ctx: Context<State>) => Promise<T> | T, options?: ScopeOptions<T, State>): Promise<T>
+  section<T>(name: string, fn: (ctx: Context<State>) => Promise<T> | T, options?: SectionOptions<T, State>): Promise<T>
   /** Writes the user's own tables in the same transaction as the checkpoint. SQLite and Postgres; 5 s at most. */
   transaction<T>(name: string, fn: (tx: SqlTransaction) => Promise<T> | T): Promise<T>
   /** The two halves of a step, for loops that Holdfast does not drive. */
@@ -141,16 +143,16 @@ export interface StepOptions<T> {
   readonly checkpoint?: boolean
 }
 
-export interface ScopeOptions<T, State = Record<string, unknown>> {
-  /** Attempts of the scope as a whole. Default: those of a step, but what a call inside has retried in vain is not tried again. */
+export interface SectionOptions<T, State = Record<string, unknown>> {
+  /** Attempts of the section as a whole. Default: those of a step, but what a call inside has retried in vain is not tried again. */
   readonly retry?: RetryOptions
   /** Longest time of one attempt, waits inside and restarts included, in ms. Default none. */
   readonly timeoutMs?: number
-  /** Makes the result when all attempts have failed. Its calls are recorded like those of the scope. */
+  /** Makes the result when all attempts have failed. Its calls are recorded like those of the section. */
   readonly fallback?: (error: Error, ctx: Context<State>) => Promise<T> | T
   /** When all attempts have failed and there is no fallback: throw (default), go on with undefined, or pause the run. */
   readonly onFailure?: 'fail' | 'skip' | 'pause'
-  /** Takes back what the scope as a whole did, before what its calls did is taken back. */
+  /** Takes back what the section as a whole did, before what its calls did is taken back. */
   readonly undo?: (result: T) => unknown
 }
 

@@ -12,7 +12,7 @@ import type {
   EffectOptions,
   MapOptions,
   OpenStep,
-  ScopeOptions,
+  SectionOptions,
   StepHandle,
   StepOptions,
   StreamWriter,
@@ -128,16 +128,22 @@ export class RunContext implements Context<never> {
     throw blame(first, errors.flatMap(blamed))
   }
 
-  scope<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T, options?: ScopeOptions<T, never>): Promise<T> {
+  scope<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T, ...more: readonly unknown[]): Promise<T> {
     const { calls } = this.#execution
-    if (options === undefined) {
-      return heard(
-        (async () => {
-          calls.checkGroup(name, 'scope')
-          return calls.inScope(calls.scopePath(name, false), () => fn(this))
-        })(),
-      )
-    }
+    return heard(
+      (async () => {
+        if (more[0] !== undefined)
+          throw new HoldfastError(
+            'invalid_input',
+            `ctx.scope("${name}") only groups names and takes no options. A scope that is recorded as a whole is ctx.section(name, fn, options).`,
+          )
+        calls.checkGroup(name, 'scope')
+        return calls.inScope(calls.scopePath(name, false), () => fn(this))
+      })(),
+    )
+  }
+
+  section<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T, options: SectionOptions<T, never> = {}): Promise<T> {
     const { fallback, undo, ...policy } = options
     const { codec } = this.#execution
     const undoOf = (value: T) => {
@@ -153,12 +159,12 @@ export class RunContext implements Context<never> {
       record: (result: T) => ({ result, recipes: [] }),
     }
     return this.recordedScope(name, scope, () => {
-      requireFunction(fn, `Scope "${name}"`)
-      checkScopeOptions(`Scope "${name}"`, options)
+      requireFunction(fn, `Section "${name}"`)
+      checkScopeOptions(`Section "${name}"`, options)
     })
   }
 
-  /** A scope that is recorded as a whole: `scope` with options, and the steps of a plan. */
+  /** A scope that is recorded as a whole: `section`, and the steps of a plan. */
   recordedScope<T>(name: string, scope: Omit<RecordedScope<T>, 'path'>, check?: () => void): Promise<T> {
     const { calls } = this.#execution
     const checkAll = () => {

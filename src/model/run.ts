@@ -16,7 +16,7 @@
  *   pending, waiting, abandoned running
  *           → running      store.claim                      stores/<store>/claim.ts  run_started or run_recovered, with the first commit
  *   running → running      Execution.commit                 engine/execution.ts      steps, effects, state
- *                          Execution.requestReload          engine/execution.ts      step_failed of a scope that is tried again
+ *                          Execution.requestReload          engine/execution.ts      step_failed of a section that is tried again
  *   running → waiting      Execution.park, #stopIfIdle      engine/execution.ts      timer_set, effect_unsure, step_failed with a long delay
  *   running → pending      Execution.requestRelease         engine/execution.ts      shutdown: not counted as a death
  *   running → paused       Execution.requestPause, pauseBecause, pauseNow

@@ -53,13 +53,13 @@ async function carryOut(plan: Plan, ctx: Context<Notes>, path: string, seen: str
     case 'scope':
       return ctx.scope(plan.name, () => carryOut(plan.part, ctx, path, seen))
     case 'tried': {
-      // What it sees inside counts once it is recorded: a scope with a result is not entered again.
+      // What it sees inside counts once it is recorded: a section with a result is not entered again.
       const inside = async (part: string) => {
         const found: string[] = []
         await carryOut(plan.part, ctx, `${path}.${part}`, found)
         return found
       }
-      const found = await ctx.scope(
+      const found = await ctx.section(
         plan.name,
         async () => {
           const seenInside = await inside('tried')
@@ -143,7 +143,7 @@ onEveryStore('any function', ({ open, openMortal, advance }) => {
   }
 
   for (let seed = 1; seed <= 15; seed++) {
-    it(`with scopes that are tried again and fall back does so too (seed ${seed})`, async () => {
+    it(`with sections that are tried again and fall back does so too (seed ${seed})`, async () => {
       const random = createRandom(1_000 + seed)
       const plan: Plan = { kind: 'in turn', parts: [makePlan(random, 4, true), makePlan(random, 4, true)] }
       await dieAndGoOn(plan, random.integer(3, 40))

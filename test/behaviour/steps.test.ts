@@ -757,6 +757,7 @@ onEveryStore('recording calls inside a body', ({ open }) => {
     once: (ctx) => ctx.once('inner', { run: () => 1 }),
     map: (ctx) => ctx.map('inner', [1], (x) => x),
     scope: (ctx) => ctx.scope('inner', (scoped) => scoped.step('deep', () => 1)),
+    section: (ctx) => ctx.section('inner', (inner) => inner.step('deep', () => 1)),
     begin: (ctx) => ctx.begin('inner'),
     update: (ctx) =>
       ctx.update((draft) => {

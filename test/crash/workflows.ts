@@ -178,7 +178,7 @@ function everything(world: World, { on, sending }: Tools): AnyWorkflow {
         return 'two'
       }),
     ])
-    const tried = await ctx.scope(
+    const tried = await ctx.section(
       'tried',
       async () => {
         ctx.update(write('tried'))

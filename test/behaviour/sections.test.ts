@@ -6,17 +6,17 @@ import { onEveryStore } from './stores.ts'
 const once = { attempts: 1 }
 const twice = { attempts: 2, minMs: 1 }
 
-/** What happened to a step or scope, in order, with what came next after a failure. */
+/** What happened to a step or section, in order, with what came next after a failure. */
 async function storyOf(run: RunHandle, step: string): Promise<string[]> {
   const events = (await run.events()).filter((event) => event.step === step)
   return events.map(({ type, data }) => [type, data?.['next'], data?.['via']].filter((part) => part !== undefined).join(' '))
 }
 
-onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
+onEveryStore('a section', ({ open, openMortal, advance }) => {
   it('is recorded as a whole, and not entered again on a replay', async () => {
     const entered: string[] = []
     const work = workflow('work', async (ctx) => {
-      const parts = await ctx.scope(
+      const parts = await ctx.section(
         'gather',
         async () => {
           entered.push('gather')
@@ -44,7 +44,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('is entered again after a crash in the middle, and its recorded calls are not executed again', async () => {
     const ran: string[] = []
     const work = workflow('work', (ctx) =>
-      ctx.scope(
+      ctx.section(
         'gather',
         async () => {
           for (const name of ['a', 'b', 'c']) await ctx.step(name, () => void ran.push(name))
@@ -70,7 +70,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('that is tried again keeps inner successes and reopens inner failures', async () => {
     const ran: string[] = []
     const work = workflow({ name: 'work', retry: once }, (ctx) =>
-      ctx.scope(
+      ctx.section(
         'gather',
         async () => {
           ctx.update((draft) => Object.assign(draft, { tries: Number(draft['tries'] ?? 0) + 1 }))
@@ -101,7 +101,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('keeps every item of a map that succeeded', async () => {
     const asked: string[] = []
     const work = workflow('work', (ctx) =>
-      ctx.scope(
+      ctx.section(
         'gather',
         (inner) =>
           inner.map(
@@ -127,7 +127,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
     const tries: string[] = []
     const work = workflow({ name: 'work', retry: twice }, async (ctx) => {
       await ctx
-        .scope(
+        .section(
           'own',
           () => {
             tries.push('own')
@@ -137,7 +137,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
         )
         .catch(() => {})
       await ctx
-        .scope('inner', () => ctx.step('deep', () => Promise.reject(new Error(String(tries.push('deep'))))), {})
+        .section('inner', () => ctx.step('deep', () => Promise.reject(new Error(String(tries.push('deep'))))), {})
         .catch(() => {})
     })
     const hf = await open()
@@ -148,7 +148,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('may take another way on another attempt', async () => {
     let tries = 0
     const work = workflow('work', (ctx) =>
-      ctx.scope(
+      ctx.section(
         'search',
         async () => {
           tries++
@@ -170,7 +170,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('waits for its next attempt as a row when that is far off, and goes on in another process', async () => {
     const ran: string[] = []
     const work = workflow({ name: 'work', retry: once }, (ctx) =>
-      ctx.scope(
+      ctx.section(
         'gather',
         async () => {
           await ctx.step('a', () => ran.push('a'))
@@ -197,7 +197,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('falls back when all attempts have failed; the calls of the fallback are recorded too', async () => {
     const ran: string[] = []
     const work = workflow({ name: 'work', retry: once }, async (ctx) => {
-      const result = await ctx.scope(
+      const result = await ctx.section(
         'analyze',
         async () => {
           await ctx.step('load', () => ran.push('load'))
@@ -230,7 +230,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('goes on in the middle of its fallback after a crash', async () => {
     const ran: string[] = []
     const work = workflow({ name: 'work', retry: once }, (ctx) =>
-      ctx.scope('analyze', () => ctx.step('crunch', () => Promise.reject(new Error(String(ran.push('crunch'))))), {
+      ctx.section('analyze', () => ctx.step('crunch', () => Promise.reject(new Error(String(ran.push('crunch'))))), {
         fallback: async () => {
           await ctx.step('sample', () => void ran.push('sample'))
           return ctx.step('draw', () => ran.push('draw'))
@@ -248,7 +248,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
 
   it('is skipped, with undefined as its result', async () => {
     const work = workflow({ name: 'work', retry: once }, async (ctx) => [
-      await ctx.scope('charts', () => ctx.step('draw', () => Promise.reject(new Error('no ink'))), { onFailure: 'skip' }),
+      await ctx.section('charts', () => ctx.step('draw', () => Promise.reject(new Error('no ink'))), { onFailure: 'skip' }),
       await ctx.step('after', () => 'after'),
     ])
     const hf = await open()
@@ -261,7 +261,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
     const ran: string[] = []
     let isDown = true
     const work = workflow({ name: 'work', retry: once }, (ctx) =>
-      ctx.scope(
+      ctx.section(
         'gather',
         async () => {
           await ctx.step('a', () => ran.push('a'))
@@ -288,7 +288,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
     const ran: string[] = []
     let isDown = true
     const work = workflow({ name: 'work', retry: once }, async (ctx) => {
-      const charts = await ctx.scope(
+      const charts = await ctx.section(
         'charts',
         () => ctx.step('draw', () => Promise.reject(new Error(String(ran.push('draw'))))),
         {
@@ -296,11 +296,11 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
         },
       )
       const gathered = await ctx
-        .scope(
+        .section(
           'gather',
           async () => {
             await ctx.step('a', () => ran.push('a'))
-            await ctx.scope(
+            await ctx.section(
               'deep',
               () =>
                 ctx.step('b', () => {
@@ -331,7 +331,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('reaches what runs inside through its signal when it takes too long, and does not wait for what ignores it', async () => {
     const seen: string[] = []
     const work = workflow({ name: 'work', retry: once }, async (ctx) => {
-      const slow = await ctx.scope<unknown>(
+      const slow = await ctx.section<unknown>(
         'slow',
         async () => {
           await ctx.step('hangs', async (step) => {
@@ -352,7 +352,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('that took too long is tried again although something of it still hangs', async () => {
     let tries = 0
     const work = workflow({ name: 'work', retry: once }, (ctx) =>
-      ctx.scope(
+      ctx.section(
         'slow',
         () =>
           ctx.step('fetch', async () => {
@@ -369,7 +369,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
 
   it('counts its time limit over waits and restarts', async () => {
     const work = workflow({ name: 'work', retry: once }, (ctx) =>
-      ctx.scope('patient', () => ctx.sleep(7_200_000), { timeoutMs: 3_600_000, retry: once }),
+      ctx.section('patient', () => ctx.sleep(7_200_000), { timeoutMs: 3_600_000, retry: once }),
     )
     const first = await open({ workflows: [work] })
     await becomes(await first.start(work, undefined, { id: 'r' }), 'waiting')
@@ -383,7 +383,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
     let deaths = 0
     const doors: (() => void)[] = []
     const work = workflow({ name: 'work', retry: once }, (ctx) =>
-      ctx.scope<unknown>(
+      ctx.section<unknown>(
         'analyze',
         async () => {
           deaths++
@@ -410,7 +410,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('goes on however often its worker dies, as long as something inside is recorded between the deaths', async () => {
     const pages = [1, 2, 3, 4, 5]
     const copy = (inner: Context, name: string) =>
-      inner.scope<number>(
+      inner.section<number>(
         name,
         async () => {
           let sum = 0
@@ -420,7 +420,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
         { retry: once },
       )
     const work = workflow('work', (ctx) =>
-      ctx.scope<number>(
+      ctx.section<number>(
         'outer',
         async () => {
           await copy(ctx, 'inner')
@@ -444,7 +444,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
     let deaths = 0
     const doors: (() => void)[] = []
     const work = workflow('work', (ctx) =>
-      ctx.scope<unknown>(
+      ctx.section<unknown>(
         'analyze',
         () =>
           ctx.step('crunch', async () => {
@@ -473,7 +473,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
     const order: string[] = []
     const work = workflow({ name: 'work', retry: once }, (ctx) =>
       Promise.all([
-        ctx.scope(
+        ctx.section(
           'flaky',
           () =>
             ctx.step('fetch', (step) => {
@@ -498,7 +498,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('can be paused and cancelled like any other work', async () => {
     const inside = gate()
     const work = workflow('work', (ctx) =>
-      ctx.scope(
+      ctx.section(
         'gather',
         async () => {
           await ctx.step('a', () => inside.open())
@@ -522,7 +522,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('of a name that another scope has gets paths of its own', async () => {
     const work = workflow('work', async (ctx) => {
       const visit = (fails: boolean) =>
-        ctx.scope(
+        ctx.section(
           'visit',
           async () => {
             const n = await ctx.step('look', (step) => step.key)
@@ -548,7 +548,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
     const ran: string[] = []
     const inner = gate()
     const work = workflow('work', async (ctx) => {
-      await ctx.scope(
+      await ctx.section(
         'quick',
         async () => {
           void (async () => {
@@ -573,7 +573,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
     const seen: unknown[] = []
     const counted = state<{ n: number }>({ version: 1, initial: () => ({ n: 0 }) })
     const work = workflow<undefined, unknown, { n: number }>({ name: 'work', state: counted, retry: once }, async (ctx) =>
-      ctx.scope(
+      ctx.section(
         'count',
         async () => {
           seen.push(ctx.state.n)
@@ -606,19 +606,45 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
       { undo: 'none' },
     ]
     for (const [index, options] of wrong.entries()) {
-      const work = workflow(`work-${index}`, (ctx) => ctx.scope('scope', () => 1, options))
+      const work = workflow(`work-${index}`, (ctx) => ctx.section('part', () => 1, options))
       expect(await failureOf(await hf.start(work))).toMatchObject({ code: 'invalid_input' })
     }
-    const noFunction = workflow('none', (ctx) => ctx.scope('scope', undefined as never, {}))
+    const noFunction = workflow('none', (ctx) => ctx.section('part', undefined as never, {}))
     expect(await failureOf(await hf.start(noFunction))).toMatchObject({ code: 'invalid_input' })
-    const nested = workflow('nested', (ctx) => ctx.step('body', () => ctx.scope('scope', () => 1, {})))
+    const nested = workflow('nested', (ctx) => ctx.step('body', () => ctx.section('part', () => 1, {})))
     expect(await failureOf(await hf.start(nested))).toMatchObject({ code: 'nested_call' })
+  })
+
+  it('needs no options to be recorded', async () => {
+    let entered = 0
+    const work = workflow('work', (ctx) => ctx.section('part', () => ctx.step('inner', () => ++entered)))
+    const hf = await open()
+    const run = await hf.start(work)
+    expect(await run.result()).toBe(1)
+    expect(await storyOf(run, 'part')).toEqual(['step_started', 'step_completed'])
+  })
+
+  it('is not a scope, which takes no options and says so', async () => {
+    const hf = await open()
+    for (const [index, options] of [{}, { retry: once }, null].entries()) {
+      const work = workflow(`work-${index}`, (ctx) =>
+        (ctx as { scope: Context['section'] }).scope('part', () => 1, options as object),
+      )
+      expect(await failureOf(await hf.start(work))).toMatchObject({
+        code: 'invalid_input',
+        message: expect.stringContaining('ctx.section'),
+      })
+    }
+    const grouped = workflow('grouped', (ctx) => ctx.scope('part', () => ctx.step('inner', () => 1)))
+    const run = await hf.start(grouped)
+    expect(await run.result()).toBe(1)
+    expect(await storyOf(run, 'part')).toEqual([])
   })
 
   it('keeps an effect inside from being sent twice', async () => {
     const sent: string[] = []
     const work = workflow({ name: 'work', retry: once }, (ctx) =>
-      ctx.scope(
+      ctx.section(
         'deliver',
         async () => {
           await ctx.once('mail', { run: (key) => sent.push(key) })
@@ -639,11 +665,11 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
     const undone: string[] = []
     const note = (name: string) => () => void undone.push(name)
     const work = workflow({ name: 'work', retry: once }, async (ctx) => {
-      await ctx.scope(
+      await ctx.section(
         'book',
         async () => {
           await ctx.step('flight', () => 1, { undo: note('flight') })
-          await ctx.scope('deep', () => ctx.once('hotel', { run: () => 2, undo: note('hotel') }), { undo: note('deep') })
+          await ctx.section('deep', () => ctx.once('hotel', { run: () => 2, undo: note('hotel') }), { undo: note('deep') })
           await ctx.step('car', () => Promise.reject(new Error('no car')))
         },
         {
@@ -673,7 +699,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
     const ran: string[] = []
     let isDown = true
     const work = workflow({ name: 'work', retry: once, undoOnFailure: true }, async (ctx) => {
-      await ctx.scope(
+      await ctx.section(
         'book',
         async () => {
           await ctx.step('flight', () => ran.push('flight'), { undo: () => ran.push('undo flight') })
@@ -698,7 +724,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
   it('is entered again after a rollback into it', async () => {
     const ran: string[] = []
     const work = workflow({ name: 'work', retry: once }, async (ctx) => {
-      const booked = await ctx.scope(
+      const booked = await ctx.section(
         'book',
         async () => [await ctx.step('flight', () => ran.push('flight')), await ctx.step('hotel', () => ran.push('hotel'))],
         {},
@@ -721,7 +747,7 @@ onEveryStore('a scope with options', ({ open, openMortal, advance }) => {
 
   it('writes to streams through its steps only', async () => {
     const hf = await open()
-    const work = workflow({ name: 'work', retry: once }, (ctx) => ctx.scope('talk', () => ctx.stream('tokens').write('a'), {}))
+    const work = workflow({ name: 'work', retry: once }, (ctx) => ctx.section('talk', () => ctx.stream('tokens').write('a'), {}))
     expect(await failureOf(await hf.start(work))).toMatchObject({ code: 'nested_call' })
   })
 })

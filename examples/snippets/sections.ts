@@ -8,9 +8,9 @@ const bookHotel = async (attempt: number): Promise<string> => {
   return 'hotel 1'
 }
 
-// #region scope
+// #region section
 const travel = workflow('travel', async (ctx) => {
-  return await ctx.scope(
+  return await ctx.section(
     'book',
     async () => ({
       flight: await ctx.step('flight', () => bookFlight()),
@@ -21,6 +21,6 @@ const travel = workflow('travel', async (ctx) => {
 })
 // #endregion
 
-const hf = await open('sqlite:scopes.db', { workflows: [travel] })
+const hf = await open('sqlite:sections.db', { workflows: [travel] })
 assert.deepEqual(await hf.run(travel), { flight: 'flight 1', hotel: 'hotel 1' })
 await hf.close()
