@@ -475,25 +475,25 @@ export const mutants: readonly Mutant[] = [
         put: "if (!area.isEntered) return 'strict'",
       },
     ],
-    test: { file: 'test/behaviour/scopes.test.ts', name: 'on memory > is recorded as a whole' },
+    test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > is recorded as a whole' },
   },
   {
     name: 'attempt-bound-to-the-last',
     wrong: 'another attempt of a scope has to ask for what earlier ones did',
     edits: [{ file: 'engine/scopes-on-tape.ts', find: "if (seq < area.since) found = 'loose'", put: '' }],
-    test: { file: 'test/behaviour/scopes.test.ts', name: 'on memory > may take another way on another attempt' },
+    test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > may take another way on another attempt' },
   },
   {
     name: 'inner-failure-kept',
     wrong: 'another attempt of a scope meets the failures that failed the last one',
     edits: [{ file: 'engine/tape.ts', find: 'for (const key of failed) reopen(key)', put: '' }],
-    test: { file: 'test/behaviour/scopes.test.ts', name: 'on memory > that is tried again keeps inner successes' },
+    test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > that is tried again keeps inner successes' },
   },
   {
     name: 'undo-of-a-scope-forgotten',
     wrong: 'what was done in a scope that was not entered again is not undone',
     edits: [{ file: 'engine/execution.ts', find: '        await next[1]()\n', put: '' }],
-    test: { file: 'test/behaviour/scopes.test.ts', name: 'on memory > that was not entered again is undone' },
+    test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > that was not entered again is undone' },
   },
   {
     name: 'death-of-a-scope-uncounted',
@@ -501,7 +501,7 @@ export const mutants: readonly Mutant[] = [
     edits: [
       { file: 'engine/execute-run.ts', find: 'execution.mustRecordStarts && hasRunningScope', put: 'false && hasRunningScope' },
     ],
-    test: { file: 'test/behaviour/scopes.test.ts', name: 'on memory > whose own function brings its worker down' },
+    test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > whose own function brings its worker down' },
   },
   {
     name: 'waiting-for-nothing',
