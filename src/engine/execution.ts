@@ -36,6 +36,7 @@ import { loadState, type StateAt } from './thread-state.ts'
 import { Undos } from './undos.ts'
 import { longWaitMs, type Wait, Waits } from './waits.ts'
 import type { AnyWorkflow, Registry } from './workflow.ts'
+import { WriteOrder } from './write-order.ts'
 
 /** When a run that could not be stopped is tried again. */
 const stopAgainMs = 1_000
@@ -94,6 +95,7 @@ export class Execution {
   lastFailure: CallKey | undefined
   readonly #committer: Committer
   readonly #writer: RunWriter
+  readonly #writes = new WriteOrder()
   #abort: AbortController | undefined
   readonly #running = new Map<CallKey, string>()
   #abandoned: Set<CallKey> | undefined
@@ -466,19 +468,24 @@ export class Execution {
     if (store.transact === undefined) {
       throw new HoldfastError('invalid_input', `ctx.transaction needs SQLite or Postgres; this store is ${store.kind}.`)
     }
-    if (this.#writer.hasRiding) await this.commit([], {})
     const { epoch, threadId } = claim.run
     const guarded = { owner: this.owner, runId: this.runId, threadId, epoch, leaseId: claim.leaseId, timeoutMs }
     this.#resultsOnTheirWay++
     try {
-      const answer = this.#heed(
-        await this.#transactPatiently(guarded, async (tx) => {
-          const events = await body(tx)
-          // What began to ride meanwhile goes with the next commit: earlier commits may still be on their way (E2).
-          return this.#writer.changeAlone(events, { hasProgress: true })
-        }),
+      const answer = await this.#writes.alone(
+        () => (this.#writer.hasRiding ? this.commit([], {}) : null),
+        async () => {
+          if (this.isDetached) return never<Committed>()
+          this.throwIfEnded()
+          return this.#transactPatiently(guarded, async (tx) => {
+            const events = await body(tx)
+            // What began to ride meanwhile goes with the next commit.
+            return this.#writer.changeAlone(events, { hasProgress: true })
+          })
+        },
       )
-      if (!answer.ok) throw this.#refused(answer.refusal)
+      if (!this.#heed(answer).ok) throw this.#refused((answer as Extract<Committed, { ok: false }>).refusal)
+      this.#hasProgress = true
       await this.#turn()
     } finally {
       this.#resultsOnTheirWay--
@@ -783,7 +790,7 @@ export class Execution {
     if (this.#hasEnded) throw this.#endError()
     this.#busy++
     try {
-      return this.#heed(await this.#committer.commit(change, true))
+      return this.#heed(await this.#writes.add(() => this.#committer.commit(change, true)))
     } catch (error) {
       return await this.#startOver(error)
     } finally {

@@ -74,6 +74,30 @@ onEverySqlStore('ctx.transaction', (scene) => {
     expect(await balances()).toEqual({ alice: 70, bob: 30 })
   })
 
+  it('beside others at the start of a run is on its tape: a replay does not execute it again', async () => {
+    const hf = await open()
+    await setUp()
+    const bodies: string[] = []
+    const pay = workflow('pay', async (ctx) => {
+      const put = (name: string, amount: number) =>
+        ctx.transaction(name, (tx) => {
+          bodies.push(name)
+          return move(tx, amount)
+        })
+      const left = await Promise.all([put('first', 30), put('second', 20), ctx.step('beside', () => 1), put('third', 10)])
+      await ctx.waitFor('go')
+      return left
+    })
+    const run = await hf.start(pay, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    await hf.signal('r', 'go')
+    expect(await run.result()).toEqual([70, 50, 1, 40])
+    expect(bodies).toEqual(['first', 'second', 'third'])
+    expect(await balances()).toEqual({ alice: 40, bob: 60 })
+    const types = await eventTypes(run)
+    expect(types.slice(0, 2)).toEqual(['run_queued', 'run_started'])
+  })
+
   it('that was running at three deaths of its worker fails with worker_died', async () => {
     const client = await open({ worker: false })
     await setUp()

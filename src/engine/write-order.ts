@@ -1,0 +1,45 @@
+/**
+ * The order of one execution's writes. Commits are handed in as they come, and the committer keeps their order. A transaction
+ * reaches the store by another way: it waits for the commits under way, and holds later ones back until it has ended.
+ */
+export class WriteOrder {
+  #last: Promise<unknown> | undefined
+  #isTaken = false
+  /** Commits that wait for the transaction under way; undefined where there is none. */
+  #held: (() => void)[] | undefined
+  readonly #turns: (() => void)[] = []
+
+  /** Hands a commit in, now or when the transaction under way has ended. */
+  add<T>(write: () => Promise<T>): Promise<T> {
+    const held = this.#held
+    if (held !== undefined) return new Promise((resolve) => held.push(() => resolve(this.add(write))))
+    const written = write()
+    this.#last = written
+    return written
+  }
+
+  /** Runs a transaction in its turn: `before` hands in what must be durable before it, and nothing else is under way. */
+  async alone<T>(before: () => Promise<unknown> | null, transaction: () => Promise<T>): Promise<T> {
+    if (this.#isTaken) await new Promise<void>((resolve) => this.#turns.push(resolve))
+    this.#isTaken = true
+    try {
+      const handedIn = before()
+      this.#held = []
+      await handedIn
+      // The last one is answered for after all that were handed in before it. Its failure is told to whoever wrote it.
+      await this.#last?.catch(() => {})
+      return await transaction()
+    } finally {
+      this.#release()
+    }
+  }
+
+  #release(): void {
+    const held = this.#held ?? []
+    this.#held = undefined
+    for (const go of held) go()
+    const next = this.#turns.shift()
+    if (next === undefined) this.#isTaken = false
+    else next()
+  }
+}
