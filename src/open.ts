@@ -11,10 +11,11 @@ import { HeadStateCache } from './engine/thread-state.ts'
 import { type AnyWorkflow, Registry } from './engine/workflow.ts'
 import { createCodec } from './model/codec.ts'
 import { HoldfastError } from './model/errors.ts'
-import { type Logger, silentLogger } from './model/logger.ts'
+import { type Logger, readLogger } from './model/logger.ts'
 import { requireNode } from './node-version.ts'
 import { notifyWorkflow } from './notify/notify-workflow.ts'
 import { type CheckedTarget, type NotifyOption, readTargets } from './notify/targets.ts'
+import { createStderrLogger } from './stderr-logger.ts'
 import type { RunKey, Store } from './store/store.ts'
 import { scheduleWorkflow } from './worker/schedule-workflow.ts'
 import { Worker, type WorkerOptions } from './worker/worker.ts'
@@ -29,7 +30,11 @@ export interface OpenOptions {
    * lost with the machine. The intents of effects are always full.
    */
   readonly durability?: 'full' | 'relaxed'
-  readonly logger?: Logger
+  /**
+   * Where to say what happens. Default: a line on stderr, at most 10 a second, when a run fails, pauses by itself, waits for a person
+   * about an unsure effect or is taken over, and when the store can't be reached. False: nowhere.
+   */
+  readonly logger?: Logger | false
   /**
    * Whom to tell when a run ends or needs somebody. A message is written with what it is about, by the process that executes the run: give
    * this to every process with a worker. Default nobody.
@@ -180,7 +185,8 @@ function assemble(
   targets: readonly CheckedTarget[],
   closeStore: () => Promise<void>,
 ): Holdfast {
-  const log = options.logger ?? silentLogger
+  const stderr = options.logger === undefined ? createStderrLogger() : undefined
+  const log = stderr ?? readLogger(options.logger)
   const registry = new Registry()
   for (const workflow of options.workflows ?? []) registry.add(workflow)
   for (const target of targets) registry.add(notifyWorkflow(target, log))
@@ -214,7 +220,7 @@ function assemble(
   }
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {
-    closing ??= closeAll(worker, committer, waiters, closeStore)
+    closing ??= closeAll(worker, committer, waiters, closeStore).finally(() => stderr?.flush())
     return closing
   }
   worker?.start()

@@ -17,7 +17,8 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   adapters: ['index.ts'], // what a user could use, and never another adapter
   cli: ['model', 'store', 'engine', 'client', 'worker', 'server', 'open.ts', 'index.ts'],
   'node-version.ts': ['model'],
-  'open.ts': ['model', 'store', 'stores', 'engine', 'client', 'worker', 'notify', 'node-version.ts'],
+  'stderr-logger.ts': ['model'],
+  'open.ts': ['model', 'store', 'stores', 'engine', 'client', 'worker', 'notify', 'node-version.ts', 'stderr-logger.ts'],
   'copy-store.ts': ['model', 'store', 'client', 'open.ts'],
   'index.ts': ['model', 'store', 'engine', 'client', 'worker', 'notify', 'open.ts', 'copy-store.ts'],
 }

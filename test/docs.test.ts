@@ -2,20 +2,23 @@ import { execFile, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join, relative, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import { describe, expect, type TestContext, test } from 'vitest'
 import { errorCodes } from '../src/model/errors.ts'
+import { pauseReasons, runStatuses, waitReasons } from '../src/model/run.ts'
 import { sharedPostgres } from './servers/postgres.ts'
 import { sharedRedis } from './servers/redis.ts'
 
 const root = resolve(import.meta.dirname, '..')
 const pages = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...filesIn('docs', '.md')]
 const examples = filesIn('examples', '.ts')
-const snippets = filesIn('examples/snippets', '.ts')
+/** Reads what the quickstart has left behind, and runs after it. */
+const look = 'examples/snippets/look.ts'
+const snippets = filesIn('examples/snippets', '.ts').filter((file) => file !== look)
 
 describe('snippets', () => {
   const sources = examples.map((file) => trimmedLines(read(file)).filter((line) => !/^\/\/ #(end)?region/.test(line)))
@@ -48,6 +51,30 @@ describe('snippets', () => {
       const report = ['# Report', '', '4 refunds, 260.4 euros in all']
       expect(await runToEnd(file, cwd)).toEqual(['summarizing …', 'writing the report …', ...report])
       expect(await runToEnd(file, cwd)).toEqual(report)
+      const seen = await runToEnd(look, cwd)
+      expect(seen.slice(0, 4)).toEqual([
+        '1 run_queued',
+        '2 run_started',
+        '3 step_started load_data',
+        expect.stringMatching(/^4 step_completed load_data \d+$/),
+      ])
+      expect(seen.join('\n')).toContain("status: 'completed'")
+    })
+
+    test('a newcomer who kills it and then renames a step is told what happened', async (context) => {
+      const file = 'examples/snippets/quickstart.ts'
+      const cwd = await emptyFolder(context)
+      await runUntilKilled(file, { cwd, killAt: 'summarizing …' })
+      await mkdir(join(cwd, 'node_modules'))
+      await symlink(root, join(cwd, 'node_modules', 'holdfast'))
+      const edited = join(cwd, 'edited.mts')
+      await writeFile(edited, read(file).replace("'load_data'", "'load'"))
+      const args = ['--conditions=holdfast-source', edited]
+      const failed = promisify(execFile)(process.execPath, args, { cwd, timeout: 50_000 })
+      const { stderr } = (await failed.catch((error: unknown) => error)) as { stderr: string }
+      expect(stderr).toMatch(/^holdfast: Run "refunds-2026-11" .* was taken over from worker/m)
+      expect(stderr).toMatch(/^holdfast: Run "refunds-2026-11" .* is paused \(mismatch\): .*step:load_data#1.*run\.resume\(\)/m)
+      expect(stderr).toContain("code: 'nondeterminism'")
     })
   })
 })
@@ -85,6 +112,14 @@ test('every decision is in their index', () => {
 test('every error code is on the page about errors', () => {
   const page = read('docs/reference/errors.md')
   expect(errorCodes.filter((code) => !page.includes(`\`${code}\``))).toEqual([])
+})
+
+test('every status of a run, and every reason to wait or pause, is among the concepts', () => {
+  const page = read('docs/concepts.md')
+  const rowOf = (status: string) => page.split('\n').find((line) => line.startsWith(`| \`${status}\` |`)) ?? ''
+  expect(runStatuses.filter((status) => rowOf(status) === '')).toEqual([])
+  expect(waitReasons.filter((reason) => !rowOf('waiting').includes(`\`${reason}\``))).toEqual([])
+  expect(pauseReasons.filter((reason) => !rowOf('paused').includes(`\`${reason}\``))).toEqual([])
 })
 
 test('every export is on the page about the API', () => {

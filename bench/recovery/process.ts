@@ -30,7 +30,7 @@ if (act === 'leave') await leave()
 else await takeUp()
 
 async function leave(): Promise<void> {
-  const hf = await open(url, { workflows: [report], worker: { concurrency: runCount, leaseMs: 4_000 } })
+  const hf = await open(url, { logger: false, workflows: [report], worker: { concurrency: runCount, leaseMs: 4_000 } })
   await hf.startMany(Array.from({ length: runCount }, (_, index) => ({ workflow: report, options: { id: `run-${index}` } })))
 }
 
@@ -61,7 +61,7 @@ async function takeUp(): Promise<void> {
     },
   })
   const openedMs = performance.now()
-  const hf = await open(counting, { workflows: [report] })
+  const hf = await open(counting, { logger: false, workflows: [report] })
   await over
   const endedAt = performance.timeOrigin + performance.now()
   const { user, system } = process.cpuUsage()

@@ -2,6 +2,7 @@ import { isOutage } from '../engine/committer.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
+import { standingOf } from '../model/standing.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { RunKey, Thread } from '../store/store.ts'
 import { checkpointSeq } from './checkpoint-seq.ts'
@@ -69,7 +70,8 @@ export class RunHandle<Output = unknown> {
 
   /**
    * Waits for the end of the run and returns its output. Throws `run_failed` with the error as cause, `run_cancelled`,
-   * `thread_deleted`, or `timeout` when `timeoutMs` has passed (the run goes on). Waits through outages of the store.
+   * `thread_deleted`, or `timeout` when `timeoutMs` has passed (the run goes on). A run that only a change of code continues is not
+   * waited for: paused as mismatch it is `nondeterminism`, as poisoned `worker_died`. Waits through outages of the store.
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Output> {
     const deadline = options.timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + options.timeoutMs
@@ -81,6 +83,7 @@ export class RunHandle<Output = unknown> {
       try {
         const run = await this.#read()
         if (isTerminal(run.status)) return await this.#output(run)
+        if (run.status === 'paused') await this.#refuseStopped(run)
         if (leftMs <= 0) throw stillRunning(run, options.timeoutMs)
       } catch (error) {
         // A store out of reach says nothing about the run: it is waited for like the run itself.
@@ -184,6 +187,18 @@ export class RunHandle<Output = unknown> {
     return readRun(this.#core, this.#key)
   }
 
+  async #refuseStopped(run: Run): Promise<void> {
+    if (run.reason !== 'mismatch' && run.reason !== 'poisoned') return
+    const error = (await readEnd(this.#core, run))?.error
+    const { is, help } = standingOf(run)
+    const why = (error?.message ?? 'no reason is recorded').replace(/\.$/, '')
+    throw new HoldfastError(
+      run.reason === 'mismatch' ? 'nondeterminism' : 'worker_died',
+      `Run "${run.id}" of workflow "${run.workflow}" is ${is}: ${why}. ${help}`,
+      { cause: error, details: { runId: run.id, status: run.status, reason: run.reason } },
+    )
+  }
+
   async #output(run: Run): Promise<Output> {
     const end = await readEnd(this.#core, run)
     if (run.status === 'completed') return end?.data?.['output'] as Output
@@ -285,12 +300,8 @@ async function readUsage(core: Core, run: Run, steps: number): Promise<UsageTota
 }
 
 function stillRunning(run: Run, timeoutMs: number | undefined): HoldfastError {
-  return new HoldfastError(
-    'timeout',
-    `Run "${run.id}" was still ${run.status} after ${timeoutMs} ms. It goes on; ask again later.`,
-    {
-      retryable: true,
-      details: { runId: run.id, status: run.status },
-    },
-  )
+  const { is, help } = standingOf(run)
+  const details = { runId: run.id, status: run.status, ...(run.reason !== null && { reason: run.reason }) }
+  const message = `Run "${run.id}" was still ${is} after ${timeoutMs} ms. ${help}`
+  return new HoldfastError('timeout', message, { retryable: true, details })
 }

@@ -9,6 +9,7 @@ import { isOutage } from './committer.ts'
 import type { EffectOptions } from './context.ts'
 import type { Execution } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
+import { reportUnsureEffect } from './run-reports.ts'
 import { failureEvent, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
 import { withTimeout } from './with-timeout.ts'
 
@@ -321,6 +322,7 @@ class Effect<T> {
     const message = error === undefined ? 'the worker died while the effect was under way' : toStorableError(error).message
     const event = execution.event('effect_unsure', this.#call, { attempt: this.#attempt, data: { key: this.#key, message } })
     await execution.commit([event], { hasProgress: true, operation: { kind: 'doubt', key: this.#key } })
+    reportUnsureEffect(execution, { step: this.#call.path, key: this.#key, message })
     return { stage: { kind: 'unsure' } }
   }
 

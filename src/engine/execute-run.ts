@@ -13,6 +13,7 @@ import type { OpenQuestions } from './open-questions.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
 import type { Outbox } from './outbox.ts'
 import { RunContext } from './run-context.ts'
+import { reportTakeover } from './run-reports.ts'
 import { countDeath, emptyTape, hasRunningScope, parseCallKey, readTape, runningCalls, type Tape } from './tape.ts'
 import { catchUp, emptyState, type HeadStateCache, loadState, type StateAt } from './thread-state.ts'
 import type { AnyWorkflow, Registry } from './workflow.ts'
@@ -219,7 +220,9 @@ function rideBeginning(execution: Execution, claim: Claim): void {
   for (const [stream, { isStale }] of streams) if (isStale) execution.streams.reopen(stream)
   if (claim.takenFrom === null) return
   const { holder, why, leaseUntil } = claim.takenFrom
-  const data = { holder, why, leaseUntil, epoch: claim.run.epoch, running: runningCalls(execution.tape) }
+  const running = runningCalls(execution.tape)
+  const data = { holder, why, leaseUntil, epoch: claim.run.epoch, running }
+  reportTakeover(execution, running)
   execution.ride(execution.event('run_recovered', null, { data }))
 }
 

@@ -26,6 +26,7 @@ import type { RunOrigin } from './origin.ts'
 import type { Outbox } from './outbox.ts'
 import { Playback } from './playback.ts'
 import { Progress } from './progress.ts'
+import { reportEnd, reportLoss } from './run-reports.ts'
 import { RunStreams } from './run-streams.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
 import { isInside } from './scope-paths.ts'
@@ -693,6 +694,7 @@ export class Execution {
   lose(): void {
     if (this.#hasEnded) return
     this.#stop = { kind: 'lost' }
+    reportLoss(this)
     this.#throwEverywhere()
     this.#finish({ kind: 'lost' })
   }
@@ -957,6 +959,7 @@ export class Execution {
     const answer = await this.#committer.commit(change, true).catch((error: unknown) => this.#unwritten(error))
     if (answer?.ok) this.#lastSeq = answer.lastSeq
     this.#endState = { ...state, seq: this.#lastSeq }
+    if (answer?.ok) reportEnd(this, events)
     this.#finish(answer?.ok ? end : { kind: 'lost' })
   }
 

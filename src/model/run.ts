@@ -38,9 +38,11 @@
 export const runStatuses = ['pending', 'running', 'waiting', 'paused', 'completed', 'failed', 'cancelled'] as const
 export type RunStatus = (typeof runStatuses)[number]
 
-export type PauseReason = 'asked' | 'poisoned' | 'mismatch' | 'budget' | 'retries' | 'undo'
+export const pauseReasons = ['asked', 'poisoned', 'mismatch', 'budget', 'retries', 'undo'] as const
+export type PauseReason = (typeof pauseReasons)[number]
 /** What a waiting run waits for. */
-export type WaitReason = 'timer' | 'retry' | 'signal' | 'person' | 'child' | 'effect'
+export const waitReasons = ['timer', 'retry', 'signal', 'person', 'child', 'effect'] as const
+export type WaitReason = (typeof waitReasons)[number]
 
 /** A run's row as every store returns it. Times are ms since 1970 by the store's clock. */
 export interface Run {

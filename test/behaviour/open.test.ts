@@ -87,7 +87,7 @@ onEveryStore('the context', ({ open }) => {
   it('log lines go to the logger with the run they belong to, and are not repeated by a replay', async () => {
     const lines: unknown[] = []
     const note = (message: string, data?: unknown) => lines.push([message, data])
-    const logger = { debug: () => {}, info: note, warn: note, error: note }
+    const logger = { debug: () => {}, info: note, warn: note, error: () => {} }
     let isDown = true
     const chatty = workflow({ name: 'chatty', retry: { attempts: 1 } }, async (ctx: Context) => {
       ctx.log('at the start', { n: 1 })

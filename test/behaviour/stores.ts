@@ -101,7 +101,7 @@ function createScene(kind: StoreKind): Scene {
   })
 
   const openOn = async (target: string | Store, options: OpenOptions) => {
-    const hf = await open(target, { clock: () => offsetMs, ...options })
+    const hf = await open(target, { clock: () => offsetMs, logger: false, ...options })
     endings.push(() => hf.close())
     return hf
   }

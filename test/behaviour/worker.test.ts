@@ -289,6 +289,10 @@ onEveryStore('a run that brings its worker down', ({ open, openMortal, advance }
     await becomes(run, 'paused')
     expect(claims).toBe(5)
     expect(await run.info()).toMatchObject({ reason: 'poisoned', error: { code: 'worker_died' } })
+    await expect(run.result()).rejects.toMatchObject({
+      code: 'worker_died',
+      details: { runId: 'r', status: 'paused', reason: 'poisoned' },
+    })
     expect(await survivor.run(workflow('other', () => 'fine'))).toBe('fine')
     isPoisonous = false
     await run.resume()

@@ -88,7 +88,12 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
   const { leaseMs, closeGraceMs = 5_000, concurrency = 100 } = life
   const hasHerald = life.runs.some(({ workflow }) => workflow === 'herald')
   const hf = await patiently(() =>
-    open(store, { workflows, worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 }, ...(hasHerald && { notify: tell }) }),
+    open(store, {
+      logger: false,
+      workflows,
+      worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 },
+      ...(hasHerald && { notify: tell }),
+    }),
   )
 
   // One after another: the runs of a thread go in the order in which they were started.

@@ -46,7 +46,7 @@ test('outages and unknown outcomes do not count as deaths', async () => {
       throw new HoldfastError('outcome_unknown', 'The answer got lost.')
     },
   })
-  const hf = await open(store, { worker: { pollMs: 10 } })
+  const hf = await open(store, { logger: false, worker: { pollMs: 10 } })
   const twelve = workflow('twelve', async (ctx) => {
     for (let n = 0; n < 12; n++) await ctx.step(`step${n}`, () => n)
     return 'done'
@@ -66,7 +66,7 @@ test('a claim whose answer got lost is taken up again when its lease is over', a
       throw new HoldfastError('outcome_unknown', 'The answer got lost.')
     },
   })
-  const hf = await open(store, { worker: { pollMs: 10, leaseMs: 300 } })
+  const hf = await open(store, { logger: false, worker: { pollMs: 10, leaseMs: 300 } })
   const short = workflow('short', (ctx) => ctx.step('only', () => 'done'))
   const run = await hf.start(short, undefined)
   expect(await run.result({ timeoutMs: 10_000 })).toBe('done')
@@ -80,7 +80,7 @@ test('what a function does to its state after its run has ended is seen by nobod
       if (act === 'commit' && writes(args, 'run_failed')) await wait(60)
     },
   })
-  const hf = await open(store, { worker: { pollMs: 10 } })
+  const hf = await open(store, { logger: false, worker: { pollMs: 10 } })
   const late = workflow<undefined, void>({ name: 'late', timeoutMs: 50 }, async (ctx) => {
     await ctx.step('first', () => {})
     for (let n = 1; n < 40; n++) {

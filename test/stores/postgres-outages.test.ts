@@ -112,9 +112,13 @@ describe('runs wait and go on', { timeout: 60_000 }, () => {
         return 'done'
       }),
     )
-    const hf = await open(store, { workflows: [slow], worker: { leaseMs: 1_000 } })
+    const hf = await open(store, { logger: false, workflows: [slow], worker: { leaseMs: 1_000 } })
     // Somebody who would take over what is not kept alive.
-    const other = await open(`${scene.url}?schema=${scene.schema}`, { workflows: [slow], worker: { pollMs: 50, concurrency: 1 } })
+    const other = await open(`${scene.url}?schema=${scene.schema}`, {
+      logger: false,
+      workflows: [slow],
+      worker: { pollMs: 50, concurrency: 1 },
+    })
     scene.afterwards(() => hf.close())
     scene.afterwards(() => other.close())
     const runs = await Promise.all(Array.from({ length: 8 }, () => hf.start(slow)))
@@ -147,7 +151,7 @@ async function startLoad(url: string, { leaseMs = 10_000 } = {}) {
     await ctx.transaction('end', async (tx) => void (await tx.query('SELECT 1')))
     return 'done'
   })
-  const hf = await open(url, { workflows: [work], worker: { leaseMs, pollMs: 100 } })
+  const hf = await open(url, { logger: false, workflows: [work], worker: { leaseMs, pollMs: 100 } })
   scene.afterwards(() => hf.close())
   const ids = Array.from({ length: 10 }, (_, n) => `r-${n}`)
   const runs = await Promise.all(ids.map((id) => hf.start(work, undefined, { id })))

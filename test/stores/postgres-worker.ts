@@ -5,6 +5,6 @@ import { open } from 'holdfast'
 import { makeDeposit } from './postgres-deposit.ts'
 
 const deposit = makeDeposit(() => console.log('in the body'))
-const hf = await open(process.argv[2], { workflows: [deposit], worker: { leaseMs: 1_000 } })
+const hf = await open(process.argv[2], { logger: false, workflows: [deposit], worker: { leaseMs: 1_000 } })
 await new Promise((resolve) => process.stdin.once('end', resolve).resume())
 await hf.close()

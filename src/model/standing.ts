@@ -1,0 +1,33 @@
+import type { PauseReason, Run, WaitReason } from './run.ts'
+
+/** Where a run stands, in words, and what takes it further: the same in errors and in the log. */
+export function standingOf({ status, reason }: Pick<Run, 'status' | 'reason'>): { readonly is: string; readonly help: string } {
+  if (status === 'paused' && reason !== null) return { is: `paused (${reason})`, help: helpForPause[reason as PauseReason] }
+  if (status === 'waiting' && reason !== null) return { is: `waiting (${reason})`, help: helpForWait[reason as WaitReason] }
+  if (status === 'pending') return { is: 'pending', help: 'A worker that has its workflow takes it when it is due.' }
+  return { is: status, help: status === 'running' ? 'It continues; ask again later.' : '' }
+}
+
+export const helpForFailure = 'run.retry() takes it up where it failed.'
+
+export const helpForPause: Readonly<Record<PauseReason, string>> = {
+  asked: 'run.resume() continues it.',
+  retries: 'run.resume() gives its step fresh attempts; run.cancel() ends it.',
+  budget: 'run.resume({ budget }) continues it with higher limits; run.cancel() ends it.',
+  undo: 'run.resume() tries the undo again; run.cancel({ undo: false }) ends it as it is.',
+  poisoned: 'Find out why, then run.resume() gives it a new count; run.cancel() ends it.',
+  mismatch: 'Repair the code, then run.resume() continues it; run.cancel() ends it.',
+}
+
+const helpForWait: Readonly<Record<WaitReason, string>> = {
+  timer: 'It continues when its timer is due.',
+  retry: 'It continues with its next attempt.',
+  signal: 'hf.signal(runId, name, value) sends what it waits for.',
+  person: 'hf.inbox() lists what it asks for; hf.answer or hf.resolve continues it.',
+  child: 'It continues when its child has ended.',
+  effect: 'It continues when the run that has its effect under way is done with it.',
+}
+
+export function helpForUnsureEffect(key: string): string {
+  return `Find out whether it happened, then hf.resolve(${JSON.stringify(key)}, { happened: true }), or false, continues the run.`
+}

@@ -1,0 +1,61 @@
+import type { Logger } from './model/logger.ts'
+
+const maxLinesASecond = 10
+const maxLineLength = 2_000
+
+/** The logger of who gives none: warnings and errors, a line each, no more than 10 a second. */
+export interface StderrLogger extends Logger {
+  /** Says how many lines were left out, if any were. */
+  flush(): void
+}
+
+/** `write` gets whole lines; `now` is in ms. */
+export function createStderrLogger(
+  write: (line: string) => void = (line) => void process.stderr.write(line),
+  now: () => number = () => performance.now(),
+): StderrLogger {
+  let since = Number.NEGATIVE_INFINITY
+  let lines = 0
+  let dropped = 0
+  let timer: NodeJS.Timeout | undefined
+
+  const flush = (): void => {
+    clearTimeout(timer)
+    timer = undefined
+    if (dropped === 0) return
+    const count = dropped
+    dropped = 0
+    write(
+      `holdfast: ${count} more ${count === 1 ? 'line was' : 'lines were'} left out; open(url, { logger: console }) shows all.\n`,
+    )
+  }
+  const say = (message: string, data?: Readonly<Record<string, unknown>>): void => {
+    if (now() - since >= 1_000) {
+      flush()
+      since = now()
+      lines = 0
+    }
+    if (lines < maxLinesASecond) {
+      lines++
+      write(`holdfast: ${lineOf(message, data)}\n`)
+    } else {
+      dropped++
+      timer ??= setTimeout(flush, Math.max(0, since + 1_000 - now())).unref()
+    }
+  }
+  return { debug() {}, info() {}, warn: say, error: say, flush }
+}
+
+/** A message that is a sentence says it all; to others belongs what they are about. */
+function lineOf(message: string, data: Readonly<Record<string, unknown>> = {}): string {
+  const isSentence = /[.!?]$/.test(message)
+  const shown = isSentence ? [] : Object.entries(data).map(([key, value]) => `${key}: ${textOf(value)}`)
+  const line = shown.length === 0 ? message : `${message} (${shown.join(', ')})`
+  const flat = line.replace(/\s*[\r\n]+\s*/g, ' ')
+  return flat.length > maxLineLength ? `${flat.slice(0, maxLineLength)}…` : flat
+}
+
+function textOf(value: unknown): string {
+  if (value instanceof Error) return value.message
+  return typeof value === 'object' && value !== null ? (JSON.stringify(value) ?? '') : String(value)
+}

@@ -1,0 +1,230 @@
+import { NotHappened, type OpenOptions, open as openHoldfast, type RunHandle, workflow } from 'holdfast'
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import { becomes, failureOf, logged } from './runs.ts'
+import { onEveryStore } from './stores.ts'
+
+const once = { attempts: 1 }
+
+type Said = { level: string; message: string; data: Readonly<Record<string, unknown>> | undefined }
+
+/** A logger, and the warnings and errors that it was told. */
+function createListener(): {
+  said: Said[]
+  logger: Exclude<OpenOptions['logger'], false | undefined>
+  heard: (text: string) => Promise<Said>
+} {
+  const said: Said[] = []
+  const note = (level: string) => (message: string, data?: Readonly<Record<string, unknown>>) =>
+    void said.push({ level, message, data })
+  const logger = { debug() {}, info() {}, warn: note('warn'), error: note('error') }
+  const heard = async (text: string) => {
+    await vi.waitUntil(() => said.some(({ message }) => message.includes(text)), { timeout: 15_000, interval: 5 })
+    return said.find(({ message }) => message.includes(text)) as Said
+  }
+  return { said, logger, heard }
+}
+
+onEveryStore('the logger', ({ open, openMortal, advance }) => {
+  it('hears when a run fails: run, step, reason, and the call that helps', async () => {
+    const { said, logger, heard } = createListener()
+    const hf = await open({ logger })
+    const work = workflow('work', (ctx) => ctx.step('load', () => Promise.reject(new Error('no disk')), { retry: once }))
+    await failureOf(await hf.start(work, undefined, { id: 'r' }))
+    const { level, message, data } = await heard('failed')
+    expect(level).toBe('error')
+    expect(message).toBe('Run "r" of workflow "work" failed at "load": no disk. run.retry() takes it up where it failed.')
+    expect(data).toMatchObject({
+      runId: 'r',
+      workflow: 'work',
+      step: 'load',
+      error: expect.objectContaining({ message: 'no disk' }),
+    })
+    expect(said).toHaveLength(1)
+  })
+
+  it('hears when a run pauses because a step has no attempts left', async () => {
+    const { logger, heard } = createListener()
+    const hf = await open({ logger })
+    const work = workflow('work', (ctx) =>
+      ctx.step('load', () => Promise.reject(new Error('no disk')), { retry: once, onFailure: 'pause' }),
+    )
+    await hf.start(work, undefined, { id: 'r' })
+    const { message, data } = await heard('paused')
+    expect(message).toContain('Run "r" of workflow "work" is paused (retries) at "load": no disk. run.resume()')
+    expect(data).toMatchObject({ runId: 'r', step: 'load', reason: 'retries' })
+  })
+
+  it('hears when a budget is used up', async () => {
+    const { logger, heard } = createListener()
+    const hf = await open({ logger })
+    const work = workflow({ name: 'work', budget: { steps: 1 } }, async (ctx) => {
+      await ctx.step('a', () => 1)
+      await ctx.step('b', () => 1)
+    })
+    await hf.start(work, undefined, { id: 'r' })
+    const { message } = await heard('paused (budget)')
+    expect(message).toContain('run.resume({ budget })')
+  })
+
+  it('hears when an undo fails', async () => {
+    const { logger, heard } = createListener()
+    const hf = await open({ logger })
+    const work = workflow({ name: 'work', retry: once }, async (ctx) => {
+      await ctx.step('book', () => 1, { undo: () => Promise.reject(new Error('too late')), retry: once })
+      await ctx.waitFor('go')
+    })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    await run.cancel()
+    const { message } = await heard('paused (undo)')
+    expect(message).toContain('too late')
+    expect(message).toContain('run.cancel({ undo: false })')
+  })
+
+  it('hears when nobody can know whether an effect happened', async () => {
+    const { logger, heard } = createListener()
+    const hf = await open({ logger })
+    const work = workflow('work', (ctx) =>
+      ctx.once('send', {
+        key: 'mail-1',
+        run: () => {
+          throw new Error('connection reset')
+        },
+      }),
+    )
+    const run = await hf.start(work, undefined, { id: 'r' })
+    const { level, message, data } = await heard('waits for a person')
+    expect(level).toBe('warn')
+    expect(message).toContain('"send" happened is not known (connection reset)')
+    expect(message).toContain('hf.resolve("mail-1", { happened: true })')
+    expect(data).toMatchObject({ runId: 'r', step: 'send', effectKey: 'mail-1' })
+    await run.cancel({ undo: false })
+  })
+
+  it('hears when a run is taken over, and what was running', async () => {
+    const { logger, heard } = createListener()
+    const work = workflow('work', (ctx) => ctx.step('long', ({ attempt }) => (attempt === 1 ? first() : 'done')))
+    let calls = 0
+    const first = () => (++calls === 1 ? new Promise<string>(() => {}) : 'done')
+    const { hf, die } = await openMortal({ workflows: [work] })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await logged(run, 'step_started')
+    die()
+    const heir = await open({ workflows: [work], logger })
+    advance(11_000)
+    expect(await (await heir.runs.get('r')).result()).toBe('done')
+    const { level, message, data } = await heard('taken over')
+    expect(level).toBe('warn')
+    expect(message).toContain('Running was "long"')
+    expect(data).toMatchObject({ runId: 'r', step: 'long' })
+  })
+
+  it('that throws does not keep a run from ending', async () => {
+    const bad = () => {
+      throw new Error('no log')
+    }
+    const hf = await open({ logger: { debug: bad, info: bad, warn: bad, error: bad } })
+    const work = workflow('work', () => Promise.reject(new Error('boom')))
+    expect((await failureOf(await hf.start(work))).message).toBe('boom')
+  })
+
+  it('hears nothing about a run that completes, is paused by a person or is cancelled', async () => {
+    const { said, logger } = createListener()
+    const hf = await open({ logger })
+    const work = workflow('work', async (ctx, isLong: boolean) => {
+      await ctx.step('a', () => Promise.reject(new NotHappened('x')), { retry: once }).catch(() => {})
+      if (isLong) await ctx.waitFor('go')
+    })
+    await hf.run(work, false)
+    const run = await hf.start(work, true)
+    await becomes(run, 'waiting')
+    await run.pause()
+    await run.resume()
+    await run.cancel()
+    expect(said).toEqual([])
+  })
+})
+
+onEveryStore('result()', ({ open }) => {
+  const stop = async (run: RunHandle) =>
+    run.result().then(
+      () => ({}),
+      (error: Error) => error,
+    )
+
+  it('of a run that no longer matches its log rejects with nondeterminism, also for who waits already', async () => {
+    let name = 'a'
+    const work = workflow('work', async (ctx) => {
+      await ctx.step(name, () => 1)
+      await ctx.waitFor('go')
+    })
+    const hf = await open()
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    const waiting = stop(run)
+    name = 'b'
+    await hf.signal('r', 'go')
+    const error = await waiting
+    expect(error).toMatchObject({
+      code: 'nondeterminism',
+      message: expect.stringContaining('Run "r" of workflow "work" is paused (mismatch): '),
+      details: { runId: 'r', status: 'paused', reason: 'mismatch' },
+      cause: expect.objectContaining({ code: 'nondeterminism' }),
+    })
+    expect(await stop(run)).toMatchObject({ code: 'nondeterminism' })
+    // Repaired, it continues and has a result again.
+    name = 'a'
+    await run.resume()
+    await run.result()
+  })
+
+  it('names the status as it is when its time is over, and what helps', async () => {
+    const hf = await open()
+    const cases = {
+      'waiting (timer)': workflow('sleeps', (ctx) => ctx.sleep(3_600_000)),
+      'waiting (signal)': workflow('listens', (ctx) => ctx.waitFor('go')),
+      'waiting (person)': workflow('asks', (ctx) => ctx.ask('name', { question: 'Who?' })),
+      'paused (retries)': workflow('fails', (ctx) =>
+        ctx.step('a', () => Promise.reject(new Error('no')), { retry: once, onFailure: 'pause' }),
+      ),
+    }
+    const helps = { timer: 'timer', signal: 'hf.signal', person: 'hf.inbox()', retries: 'run.resume()' }
+    for (const [status, work] of Object.entries(cases)) {
+      const run = await hf.start(work)
+      const [is, reason] = status.slice(0, -1).split(' (') as ['waiting' | 'paused', keyof typeof helps]
+      await becomes(run, is)
+      const error = await run.result({ timeoutMs: 1 }).catch((caught: Error) => caught)
+      expect(error).toMatchObject({ code: 'timeout', details: { status: is, reason } })
+      expect((error as Error).message).toContain(`was still ${status} after 1 ms. `)
+      expect((error as Error).message).toContain(helps[reason])
+    }
+  })
+})
+
+describe('without a logger', () => {
+  afterEach(() => void vi.restoreAllMocks())
+  const failing = workflow('failing', () => Promise.reject(new Error('boom')))
+
+  it('a line on stderr says that a run failed', async () => {
+    const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true)
+    const hf = await openHoldfast('memory:')
+    await failureOf(await hf.start(failing, undefined, { id: 'r' }))
+    await hf.close()
+    expect(written.mock.calls.map(([line]) => line)).toEqual([
+      'holdfast: Run "r" of workflow "failing" failed: boom. run.retry() takes it up where it failed.\n',
+    ])
+  })
+
+  it('logger: false switches it off', async () => {
+    const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true)
+    const hf = await openHoldfast('memory:', { logger: false })
+    await failureOf(await hf.start(failing))
+    await hf.close()
+    expect(written).not.toHaveBeenCalled()
+  })
+
+  it('a logger that lacks a function is refused', async () => {
+    await expect(openHoldfast('memory:', { logger: { warn() {} } as never })).rejects.toMatchObject({ code: 'invalid_input' })
+    await expect(openHoldfast('memory:', { logger: true as never })).rejects.toMatchObject({ code: 'invalid_input' })
+  })
+})
