@@ -10,6 +10,7 @@ import pg from 'pg'
 import { describe, expect, type TestContext, test } from 'vitest'
 import { errorCodes } from '../src/model/errors.ts'
 import { pauseReasons, runStatuses, waitReasons } from '../src/model/run.ts'
+import { patience } from './patience.ts'
 import { sharedPostgres } from './servers/postgres.ts'
 import { sharedRedis } from './servers/redis.ts'
 
@@ -27,10 +28,14 @@ describe('snippets', () => {
     expect(sources.some((source) => contains(source, lines))).toBe(true)
   })
 
-  describe.concurrent('run', { timeout: 60_000 }, () => {
+  describe.concurrent('run', () => {
     test.for(snippets)('%s', async (file, context) => {
       const env = { ...process.env, ...(await serversFor(file)) }
-      await promisify(execFile)(process.execPath, nodeArgs(file), { cwd: await emptyFolder(context), timeout: 50_000, env })
+      await promisify(execFile)(process.execPath, nodeArgs(file), {
+        cwd: await emptyFolder(context),
+        timeout: patience(50_000),
+        env,
+      })
     })
 
     test('the recovery plan that the guide shows is the one that its snippet prints', async (context) => {
@@ -199,7 +204,7 @@ async function runUntilKilled(file: string, { cwd, killAt }: { cwd: string; kill
 }
 
 async function runToEnd(file: string, cwd: string): Promise<string[]> {
-  const { stdout } = await promisify(execFile)(process.execPath, nodeArgs(file), { cwd, timeout: 30_000 })
+  const { stdout } = await promisify(execFile)(process.execPath, nodeArgs(file), { cwd, timeout: patience(30_000) })
   return trimmedLines(stdout)
 }
 

@@ -4,13 +4,14 @@ import { promisify } from 'node:util'
 import { describe, expect, test } from 'vitest'
 // Registers the store suite, as the page about writing a store shows it.
 import '../examples/own-store/my-store.suite.ts'
+import { patience } from './patience.ts'
 import { sharedPostgres } from './servers/postgres.ts'
 
 const root = resolve(import.meta.dirname, '..')
 
-describe.concurrent('examples', { timeout: 60_000 }, () => {
+describe.concurrent('examples', () => {
   test('the demo gets its report out through a kill, three workers out of memory, a failed chart and a question', {
-    timeout: 150_000,
+    timeout: patience(150_000),
   }, async () => {
     const output = await run('report/demo.ts')
     expect(output).toMatch(/✗ kill -9 \d+ +process 1 is gone/)
@@ -72,7 +73,7 @@ describe.concurrent('examples', { timeout: 60_000 }, () => {
 
 async function run(example: string, ...more: string[]): Promise<string> {
   const args = ['--conditions=holdfast-source', join(root, 'examples', example), ...more]
-  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 140_000 })
+  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: patience(140_000) })
   return stdout
 }
 

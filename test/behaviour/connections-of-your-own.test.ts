@@ -5,6 +5,7 @@ import { Redis } from 'ioredis'
 import pg from 'pg'
 import { createClient } from 'redis'
 import { afterEach, describe, expect, it } from 'vitest'
+import { patience } from '../patience.ts'
 import { sharedPostgres } from '../servers/postgres.ts'
 import { sharedRedis, startRedis } from '../servers/redis.ts'
 import { codeOfRejection } from './runs.ts'
@@ -102,7 +103,7 @@ describe('start with { tx }', () => {
       expect(run.id).toBe('o-1')
       expect(await codeOfRejection(hf.runs.get('o-1'))).toBe('run_not_found')
       await client.query(end)
-      if (end === 'COMMIT') expect(await run.result({ timeoutMs: 10_000 })).toBe('thank you')
+      if (end === 'COMMIT') expect(await run.result({ timeoutMs: patience(10_000) })).toBe('thank you')
       else expect(await codeOfRejection(hf.runs.get('o-1'))).toBe('run_not_found')
     }
     client.release()

@@ -223,7 +223,7 @@ describe('copyStore', () => {
   it('refuses to copy while a run is being executed, and says by whom', async () => {
     const [source, target] = [await placeOf('sqlite', 'from'), await placeOf('memory', 'to')]
     const { trip, letGo } = makeTrip()
-    const hf = await open(source, { workflows: [trip], worker: { leaseMs: 600 } })
+    const hf = await open(source, { workflows: [trip] })
     const run = await hf.start(trip, undefined, { id: 'trip' })
     await becomes(run, 'running')
     await expect(copyStore(source, target)).rejects.toMatchObject({

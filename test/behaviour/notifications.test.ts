@@ -382,8 +382,12 @@ onEveryStore('a webhook', ({ open }) => {
     const { url, received } = await startReceiver(0, 200)
     const hf = await open({ notify: target({ url, timeoutMs: 50 }) })
     await hf.run(greet, 'ann')
-    await (await deliveries(hf)).result()
-    expect(received).toHaveLength(2)
+    const delivery = await deliveries(hf)
+    await delivery.result()
+    // The second answer may be late as well, on a machine that is busy: each post but the last has timed out.
+    const failures = (await delivery.events()).filter(({ type }) => type === 'step_failed')
+    expect(failures.length).toBeGreaterThan(0)
+    expect(received).toHaveLength(failures.length + 1)
   })
 
   it('that does not answer holds up neither runs nor schedules, however many messages there are for it', async () => {

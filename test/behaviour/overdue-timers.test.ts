@@ -8,7 +8,7 @@ const count = 500
 const places = 10
 
 onEveryStore('timers that are overdue after a downtime', ({ open, advance }) => {
-  it('fire once each, and a run that is started later gets its turn among them', { timeout: 60_000 }, async () => {
+  it('fire once each, and a run that is started later gets its turn among them', async () => {
     const order: string[] = []
     let hf: Holdfast
     const newcomer = workflow('newcomer', (ctx) => {

@@ -160,7 +160,7 @@ onEveryStore('queues', ({ open, advance }) => {
 })
 
 onEveryStore('owners', ({ open }) => {
-  it('take turns: one with many queued runs does not keep another waiting', { timeout: 90_000 }, async () => {
+  it('take turns: one with many queued runs does not keep another waiting', async () => {
     const order: string[] = []
     const work = workflow('work', async (ctx, owner: string) => {
       await ctx.step('a', () => void order.push(owner))

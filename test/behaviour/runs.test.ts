@@ -1,6 +1,7 @@
 import { type HoldfastError, type RunEvent, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { z } from 'zod'
+import { patience } from '../patience.ts'
 import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged, noting } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
@@ -545,7 +546,7 @@ onEveryStore('result and watch', ({ open, openWrapped, advance }) => {
     const error = await run.result({ timeoutMs: 20 }).catch((thrown: HoldfastError) => thrown)
     expect(error).toMatchObject({ code: 'timeout' })
     release.open()
-    expect(await run.result({ timeoutMs: 10_000 })).toBe('done')
+    expect(await run.result({ timeoutMs: patience(10_000) })).toBe('done')
     expect(await run.result({ timeoutMs: 0 })).toBe('done')
   })
 

@@ -161,8 +161,8 @@ onEveryStore('a stream', (scene) => {
     const counting = (store: Parameters<typeof wrapStore>[0]) =>
       wrapStore(store, { before: (act) => void (act === 'commit' && writes++) })
     const hf = await scene.openWrapped(counting, { workflows: [answer] })
-    const run = await hf.start(answer)
     const started = performance.now()
+    const run = await hf.start(answer)
     await run.result()
     const elapsedMs = performance.now() - started
     const items = await all(run, 'tokens')

@@ -67,17 +67,15 @@ onEverySharedStore('a thread after kill -9', (scene) => {
 })
 
 onSqlite('a thread after kill -9', (scene) => {
-  // A claim about time, on a machine that may be busy with something else for a moment.
-  it('goes on within a second with its unfinished run, not after the lease', { retry: 2 }, async () => {
+  // How soon is measured by the benchmark `recovery`; here nobody lets the lease run out.
+  it('goes on with its unfinished run at once, not after the lease', async () => {
     const program = startProgram('chat-and-hang', scene.url)
     await program.said('in the second turn')
     await program.kill()
 
-    const reopened = performance.now()
     const hf = await scene.open({ workflows: [chat] })
     const run = await hf.runs.get('second-turn')
     expect(await run.result()).toBe('you said my name is Alice, you said my name is Alice, second')
-    expect(performance.now() - reopened).toBeLessThan(1_000)
     expect(await hf.thread('alice').run(chat, { say: 'third' })).toContain('my name is Alice')
     const recovered = (await run.events()).find(({ type }) => type === 'run_recovered')
     expect(recovered?.data).toMatchObject({ why: 'holder_died' })
@@ -90,9 +88,9 @@ onSqlite('a thread after kill -9', (scene) => {
     const run = await heir.runs.get('second-turn')
     expect(await run.info()).toMatchObject({ status: 'running' })
     await program.kill()
-    const killed = performance.now()
     await run.result()
-    expect(performance.now() - killed).toBeLessThan(3_000)
+    const recovered = (await run.events()).find(({ type }) => type === 'run_recovered')
+    expect(recovered?.data).toMatchObject({ why: 'holder_died' })
   })
 })
 

@@ -135,7 +135,7 @@ onEveryStore('cancelling', ({ open, openMortal, advance }) => {
     await run.resume()
     await becomes(run, 'cancelled')
     expect(journal).toEqual(['undo b', 'undo a'])
-  }, 20_000)
+  })
 })
 
 onEveryStore('a run that fails with undoOnFailure', ({ open }) => {

@@ -1,6 +1,7 @@
 import { type Context, type HoldfastError, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import type { Store } from '../../src/store/store.ts'
+import { patience } from '../patience.ts'
 import { makePoison } from './programs/poisonous.ts'
 import { startProgram } from './programs.ts'
 import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
@@ -66,9 +67,11 @@ onEveryStore('closing', ({ open, openWrapped, advance }) => {
     await Promise.all(Array.from({ length: 60 }, (_, n) => first.start(quick, n, { id: `r${n}` })))
     await first.close()
     const second = await open({ workflows: [quick] })
-    const began = performance.now()
-    for (let n = 0; n < 60; n++) expect(await (await second.runs.get(`r${n}`)).result()).toBe(n)
-    expect(performance.now() - began).toBeLessThan(5_000)
+    for (let n = 0; n < 60; n++) {
+      const run = await second.runs.get(`r${n}`)
+      expect(await run.result()).toBe(n)
+      expect(await eventTypes(run)).not.toContain('run_recovered')
+    }
   })
 
   it('while runs are being claimed leaves none of them behind', async () => {
@@ -468,7 +471,8 @@ onEverySharedStore('a process that is really brought down', (scene) => {
     await program.said('closed')
     const closed = performance.now()
     expect(await program.ended).toBe(0)
-    expect(performance.now() - closed).toBeLessThan(2_000)
+    // Anything that it had left would hold it for a minute.
+    expect(performance.now() - closed).toBeLessThan(patience(20_000))
   })
 })
 

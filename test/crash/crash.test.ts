@@ -1,4 +1,5 @@
 import { beforeAll, expect, test } from 'vitest'
+import { patience } from '../patience.ts'
 import { CrashHarness } from './harness.ts'
 import { onEveryDurableStore } from './on-every-durable-store.ts'
 import { killAtSystemCalls } from './syscalls.ts'
@@ -6,7 +7,7 @@ import { killAtSystemCalls } from './syscalls.ts'
 // Real processes, real SIGKILLs, real stores. What must hold is in rules.ts; npm run torture does the same for longer.
 
 const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
-const limitMs = 480_000
+const limitMs = patience(480_000)
 
 onEveryDurableStore((on) => {
   let harness: CrashHarness

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { patience } from '../patience.ts'
 import { Stage } from './stage.ts'
 import { operationCount } from './workflows.ts'
 
@@ -12,14 +13,14 @@ beforeAll(async () => {
 })
 afterAll(() => stage.close())
 
-test('every acknowledgement of a lone run comes after a flush of its own that covers it', { timeout: 60_000 }, async () => {
+test('every acknowledgement of a lone run comes after a flush of its own that covers it', async () => {
   const notes = await notesOf('windows-step')
   const acks = notes.filter(({ kind }) => kind === 'ack')
   expect(acks).toHaveLength(operationCount)
   for (const { flushes, isCovered } of acks) expect([flushes > 0, isCovered]).toEqual([true, true])
 })
 
-test('an effect is flushed before its call, and again before its acknowledgement', { timeout: 60_000 }, async () => {
+test('an effect is flushed before its call, and again before its acknowledgement', async () => {
   const notes = await notesOf('windows-neither')
   expect(notes.map(({ kind }) => kind)).toEqual(Array.from({ length: operationCount }, () => ['body', 'ack']).flat())
   for (const { flushes, isCovered } of notes) expect([flushes > 0, isCovered]).toEqual([true, true])
@@ -43,7 +44,7 @@ async function notesOf(workflow: string): Promise<TracedNote[]> {
     const life = await stage.lifeIn(scene, { number: 1, decides: false, runs })
     const strace = ['strace', '-f', '-y', '-qq', '-s', '300', '-e', 'trace=write,pwrite64,fsync,fdatasync', '-o', trace]
     const traced = stage.startProcess({ command: strace })
-    const { report, errors } = await traced.live(life, 20_000)
+    const { report, errors } = await traced.live(life, patience(20_000))
     expect(report, errors).not.toBeNull()
     await traced.dismiss()
     const file = life.store.url.slice('sqlite:'.length)

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe } from 'vitest'
+import { patience } from '../patience.ts'
 import { Stage } from './stage.ts'
 import { type DurableStore, durableStores } from './store-address.ts'
 
@@ -19,11 +20,11 @@ export function onDurableStores(kinds: readonly DurableStore[], tests: (on: Stag
     let stage: Stage
     beforeAll(async () => {
       stage = await Stage.build(kind)
-    }, 120_000)
+    }, patience(120_000))
     afterAll(async () => {
       if (stage.killCount > 0) console.log(`${kind}: ${stage.killCount} real SIGKILLs`)
       await stage.close()
-    }, 120_000)
+    }, patience(120_000))
     tests({
       kind,
       get stage() {

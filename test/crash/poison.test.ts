@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { patience } from '../patience.ts'
 import type { LentStore } from './grounds/ground.ts'
 import type { LifeEnd } from './life-process.ts'
 import type { Life } from './live.ts'
@@ -10,9 +11,7 @@ import { WorkerProcess } from './worker-process.ts'
 // Runs and steps that bring their worker down: they are given up, their neighbours are not.
 
 onEveryDurableStore((on) => {
-  test('a run that ends its process before any step is paused as poisoned after five deaths, and others go on', {
-    timeout: 60_000,
-  }, async () => {
+  test('a run that ends its process before any step is paused as poisoned after five deaths, and others go on', async () => {
     const innocent = Array.from({ length: 5 }, (_, n) => ({
       workflow: 'steady',
       id: `innocent-${n}`,
@@ -31,25 +30,21 @@ onEveryDurableStore((on) => {
     expect(brokenInDump(dump)).toEqual([])
   })
 
-  test('a step that kills its worker three times fails with worker_died, and its fallback applies', {
-    timeout: 60_000,
-  }, async () => {
+  test('a step that kills its worker three times fails with worker_died, and its fallback applies', async () => {
     const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'kill', afterMs: 600 } }]
     const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, 1))
     expect(ends.filter(({ signal }) => signal === 'SIGKILL')).toHaveLength(3)
     expectFallback(dump)
   })
 
-  test('a step that kills its worker before its start was written is found out one death later', {
-    timeout: 60_000,
-  }, async () => {
+  test('a step that kills its worker before its start was written is found out one death later', async () => {
     const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'kill', afterMs: 0 } }]
     const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, 1))
     expect(ends.filter(({ signal }) => signal === 'SIGKILL')).toHaveLength(4)
     expectFallback(dump)
   })
 
-  test('running out of memory is such a death', { timeout: 120_000 }, async () => {
+  test('running out of memory is such a death', { timeout: patience(120_000) }, async () => {
     const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'memory', afterMs: 600 } }]
     const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, 1), ['--max-old-space-size=64'])
     expect(ends.filter(({ errors }) => errors.includes('heap out of memory'))).toHaveLength(3)

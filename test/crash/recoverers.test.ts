@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { patience } from '../patience.ts'
 import { raceForOrphans } from './recoverers.ts'
 import { Stage } from './stage.ts'
 import { durableStores } from './store-address.ts'
@@ -6,7 +7,7 @@ import { durableStores } from './store-address.ts'
 test.each(durableStores)(
   'sixteen processes that find a thousand orphaned runs on %s are granted each of them once',
   {
-    timeout: 120_000,
+    timeout: patience(120_000),
   },
   async (kind) => {
     const stage = await Stage.build(kind)

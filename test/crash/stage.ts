@@ -1,6 +1,7 @@
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { patience } from '../patience.ts'
 import { Cast } from './cast.ts'
 import { describeFault, type Fault } from './fault.ts'
 import type { Ground, LentStore } from './grounds/ground.ts'
@@ -14,7 +15,7 @@ import type { DurableStore } from './store-address.ts'
 import type { StoreDump } from './store-dump.ts'
 
 /** How long a process may take before it counts as stuck. Far below the lease: nothing here may wait for one to run out. */
-const patienceMs = 20_000
+const patienceMs = patience(20_000)
 const leaseMs = 60_000
 
 /** A process that lived in a scene until it was killed, or came to its end. */

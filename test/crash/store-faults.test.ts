@@ -3,6 +3,7 @@ import { beforeAll, expect, test } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
 import { wrapStore } from '../../src/testing/faulty-store.ts'
+import { patience } from '../patience.ts'
 import { CrashHarness } from './harness.ts'
 import { onEveryDurableStore } from './on-every-durable-store.ts'
 
@@ -16,23 +17,23 @@ onEveryDurableStore((on) => {
   let harness: CrashHarness
   beforeAll(async () => {
     harness = await CrashHarness.prepare(on.stage)
-  }, 60_000)
+  })
 
-  test('a run waits for a store that is not available, at every write', { timeout: 120_000 }, async () => {
+  test('a run waits for a store that is not available, at every write', { timeout: patience(120_000) }, async () => {
     const { scenes, broken } = await harness.failOnce('store_unavailable', sample)
     expect(broken, `seed ${seed}`).toEqual([])
     expect(scenes).toBeGreaterThan(12)
   })
 
   test('a run whose write has an unknown outcome is read anew: nothing is lost, nothing recorded is made again', {
-    timeout: 120_000,
+    timeout: patience(120_000),
   }, async () => {
     const { scenes, broken } = await harness.failOnce('outcome_unknown', sample)
     expect(broken, `seed ${seed}`).toEqual([])
     expect(scenes).toBeGreaterThan(25)
   })
 
-  test('a run gets through a store of which every act fails one time in twenty', { timeout: 120_000 }, async () => {
+  test('a run gets through a store of which every act fails one time in twenty', { timeout: patience(120_000) }, async () => {
     const { broken } = await harness.failByChance(12, { ofFailure: 0.05, seed })
     expect(broken, `seed ${seed}`).toEqual([])
   })
@@ -52,7 +53,7 @@ test('outages and unknown outcomes do not count as deaths', async () => {
     return 'done'
   })
   const run = await hf.start(twelve, undefined)
-  expect(await run.result({ timeoutMs: 20_000 })).toBe('done')
+  expect(await run.result({ timeoutMs: patience(20_000) })).toBe('done')
   expect((await run.events()).filter(({ type }) => type === 'step_completed')).toHaveLength(12)
   await hf.close()
 })
@@ -69,7 +70,7 @@ test('a claim whose answer got lost is taken up again when its lease is over', a
   const hf = await open(store, { logger: false, worker: { pollMs: 10, leaseMs: 300 } })
   const short = workflow('short', (ctx) => ctx.step('only', () => 'done'))
   const run = await hf.start(short, undefined)
-  expect(await run.result({ timeoutMs: 10_000 })).toBe('done')
+  expect(await run.result({ timeoutMs: patience(10_000) })).toBe('done')
   expect((await run.events()).map(({ type }) => type)).toContain('run_recovered')
   await hf.close()
 })

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { patience } from '../patience.ts'
 import { onDurableStores } from './on-every-durable-store.ts'
 import { type CrashWindow, type WindowClass, type WindowOutcome, walkWindows } from './windows.ts'
 import { operationCount } from './workflows.ts'
@@ -6,7 +7,7 @@ import { operationCount } from './workflows.ts'
 // failure-model 2.3: five operations of each class, killed with SIGKILL in each crash window. On every store in npm run torture.
 
 const every = operationCount
-const limitMs = 120_000
+const limitMs = patience(120_000)
 const nothing = { duplicated: 0, missing: 0, unsure: { happened: 0, not: 0 }, viaCheck: 0 }
 
 onDurableStores(['sqlite'], (on) => {

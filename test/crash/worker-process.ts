@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { patience } from '../patience.ts'
 import { type JournalEntry, readJournal } from './journal.ts'
 import type { LifeEnd, LifeProcess } from './life-process.ts'
 import type { Life } from './live.ts'
@@ -20,7 +21,7 @@ export class WorkerProcess {
     stage: Stage,
     scene: OpenedScene,
     own: Parameters<Stage['lifeIn']>[1],
-    { nodeArgs = [], limitMs = 60_000 }: { nodeArgs?: readonly string[]; limitMs?: number } = {},
+    { nodeArgs = [], limitMs = patience(60_000) }: { nodeArgs?: readonly string[]; limitMs?: number } = {},
   ): Promise<WorkerProcess> {
     return new WorkerProcess(await stage.lifeIn(scene, own), stage.startProcess({ nodeArgs }), limitMs)
   }
@@ -88,7 +89,7 @@ export async function until(
   what: string,
   isHopeless: () => boolean = () => false,
 ): Promise<void> {
-  const deadline = performance.now() + 20_000
+  const deadline = performance.now() + patience(20_000)
   while (!(await isSo())) {
     if (performance.now() > deadline || isHopeless()) throw new Error(`Waited in vain until ${what}`)
     await new Promise((resolve) => setTimeout(resolve, 10))

@@ -1,6 +1,7 @@
 import { open } from 'holdfast'
 import { expect, test } from 'vitest'
 import { createCodec } from '../../src/model/codec.ts'
+import { patience } from '../patience.ts'
 import { onEveryDurableStore } from './on-every-durable-store.ts'
 import { brokenInDump } from './rules.ts'
 import { until, WorkerProcess } from './worker-process.ts'
@@ -10,7 +11,7 @@ import { raiseZombie, raiseZombies, zombiePointsOn } from './zombies.ts'
 
 onEveryDurableStore((on) => {
   test('nothing of a stopped holder gets in after its lease, on any way of writing, and its other runs go on', {
-    timeout: 120_000,
+    timeout: patience(120_000),
   }, async () => {
     const { cycles, broken } = await raiseZombies(on.stage, { points: zombiePointsOn(on.kind) })
     console.log(`zombies on ${on.kind}: ${cycles} cycles of SIGSTOP, takeover, SIGCONT`)
@@ -18,14 +19,14 @@ onEveryDurableStore((on) => {
     expect(cycles).toBeGreaterThanOrEqual(10)
   })
 
-  test('a holder whose event loop was blocked for several leases is fenced like a stopped one', { timeout: 60_000 }, async () => {
-    expect(await raiseZombie(on.stage, { effect: 'check', fault: { at: 'body', path: 'inside' } }, 4_000)).toEqual([])
+  test('a holder whose event loop was blocked for several leases is fenced like a stopped one', async () => {
+    expect(await raiseZombie(on.stage, { effect: 'check', fault: { at: 'body', path: 'inside' } }, patience(4_000))).toEqual([])
   })
 
-  test('the late answer of a fenced holder is kept as evidence beside the unsure operation', { timeout: 60_000 }, async () => {
+  test('the late answer of a fenced holder is kept as evidence beside the unsure operation', async () => {
     const scene = await on.stage.openScene()
     const runs = [{ workflow: 'errand', id: 'main', threadId: 'main', input: { effect: 'neither' } }]
-    const shared = { leaseMs: 700, clockOffsetMs: 0, runs }
+    const shared = { leaseMs: patience(700), clockOffsetMs: 0, runs }
     const zombie = await WorkerProcess.start(on.stage, scene, {
       ...{ ...shared, number: 1, fault: { at: 'answer', name: 'send' }, strike: 'SIGSTOP' },
       ...{ isWorker: true, decides: false },
@@ -61,11 +62,11 @@ onEveryDurableStore((on) => {
     }
   })
 
-  test('a thread that was deleted while a stopped process held it stays deleted', { timeout: 60_000 }, async () => {
+  test('a thread that was deleted while a stopped process held it stays deleted', async () => {
     const scene = await on.stage.openScene()
     const runs = [{ workflow: 'errand', id: 'main', threadId: 'main', input: { effect: 'check' } }]
     const held = { fault: { at: 'body', path: 'inside' }, strike: 'SIGSTOP', isWorker: true, decides: false } as const
-    const zombie = await WorkerProcess.start(on.stage, scene, { leaseMs: 700, number: 1, runs, ...held })
+    const zombie = await WorkerProcess.start(on.stage, scene, { leaseMs: patience(700), number: 1, runs, ...held })
     const store = await scene.store.open()
     try {
       await zombie.untilStopped()
@@ -89,7 +90,7 @@ onEveryDurableStore((on) => {
     }
   })
 
-  test('two workers that race for the same runs execute each of them once', { timeout: 60_000 }, async () => {
+  test('two workers that race for the same runs execute each of them once', async () => {
     const scene = await on.stage.openScene()
     const runs = Array.from({ length: 40 }, (_, n) => ({
       workflow: 'steady',
@@ -121,9 +122,7 @@ onEveryDurableStore((on) => {
     }
   })
 
-  test('a SIGTERM under load hands the runs over: steps that run finish, nothing counts as a death', {
-    timeout: 60_000,
-  }, async () => {
+  test('a SIGTERM under load hands the runs over: steps that run finish, nothing counts as a death', async () => {
     const scene = await on.stage.openScene()
     const runs = Array.from({ length: 30 }, (_, n) => ({
       workflow: 'steady',
@@ -158,9 +157,7 @@ onEveryDurableStore((on) => {
     }
   })
 
-  test('a step that outlasts the grace of a close is handed over too, and is no death however often', {
-    timeout: 60_000,
-  }, async () => {
+  test('a step that outlasts the grace of a close is handed over too, and is no death however often', async () => {
     const scene = await on.stage.openScene()
     const runs = [{ workflow: 'steady', id: 'slow', threadId: 'slow', input: { longMs: 5_000, isLongFirst: true } }]
     const shared = { leaseMs: 60_000, clockOffsetMs: 0, runs }

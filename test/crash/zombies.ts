@@ -1,6 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
+import { patience } from '../patience.ts'
 import { describeFault, type Fault } from './fault.ts'
 import type { LentStore } from './grounds/ground.ts'
 import { brokenInDump } from './rules.ts'
@@ -10,7 +11,7 @@ import type { StoreDump } from './store-dump.ts'
 import { WorkerProcess } from './worker-process.ts'
 import type { EffectClass, ErrandInput } from './workflows.ts'
 
-const leaseMs = 700
+const leaseMs = patience(700)
 
 /** Where the holder of a run is stopped. When it wakes up, what it does next is a write, or soon becomes one. */
 export interface ZombiePoint {
@@ -48,7 +49,7 @@ const zombiePoints: readonly ZombiePoint[] = [
   { effect: 'check', fault: { at: 'act', act: 'transact', nth: 1, when: 'before' } },
   { effect: 'check', fault: before('value_recorded', 'checkpoint') },
   { effect: 'check', fault: before('run_completed', null), isAfterTheEnd: true },
-  { effect: 'check', fault: { at: 'act', act: 'renew', nth: 1, when: 'before' }, insideMs: 600 },
+  { effect: 'check', fault: { at: 'act', act: 'renew', nth: 1, when: 'before' }, insideMs: patience(600) },
 ]
 
 export interface ZombieResult {

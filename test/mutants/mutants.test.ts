@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { patience } from '../patience.ts'
 import { mutants } from './mutants.ts'
 import { tryMutant } from './try-mutant.ts'
 
@@ -6,7 +7,7 @@ import { tryMutant } from './try-mutant.ts'
 
 test.each(mutants.filter(({ isRequired }) => isRequired === true))(
   'the tests see it when $wrong',
-  { timeout: 120_000 },
+  { timeout: patience(120_000) },
   async (mutant) => {
     const verdict = await tryMutant(mutant)
     expect(verdict, JSON.stringify(verdict)).toMatchObject({ kind: 'caught' })

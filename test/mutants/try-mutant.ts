@@ -2,10 +2,11 @@ import { spawn } from 'node:child_process'
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { patience } from '../patience.ts'
 import type { Mutant } from './mutants.ts'
 
 const root = join(import.meta.dirname, '../..')
-const limitMs = 150_000
+const limitMs = patience(150_000)
 
 export type Verdict =
   | { readonly kind: 'caught'; readonly by: readonly string[]; readonly because: string }

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { patience } from '../patience.ts'
 
 // The package as a user gets it: built and packed beside the repository, so that its own dist is left alone.
 
@@ -15,7 +16,7 @@ let tarball: string
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'holdfast-pack-'))
   tarball = await buildAndPack(join(folder, 'package'))
-}, 180_000)
+}, patience(180_000))
 
 afterAll(() => rm(folder, { recursive: true, force: true }))
 
@@ -48,20 +49,24 @@ test('attw finds nothing for ESM', async () => {
   await run(join(bin, 'attw'), ['--profile', 'esm-only', '--no-color', tarball])
 })
 
-test("README's first snippet compiles strictly and runs in an empty project that installed the package", async () => {
-  const project = join(folder, 'project')
-  const { devDependencies } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
-  const tools = ['typescript', '@types/node'].map((name) => `${name}@${devDependencies[name]}`)
-  const compilerOptions = { strict: true, module: 'nodenext', target: 'es2023', types: ['node'], outDir: 'out', rootDir: '.' }
-  await mkdir(project)
-  await writeFile(join(project, 'package.json'), JSON.stringify({ name: 'project', private: true, type: 'module' }))
-  await writeFile(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['snippet.ts'] }))
-  await writeFile(join(project, 'snippet.ts'), firstSnippet(await readFile(join(root, 'README.md'), 'utf8')))
+test(
+  "README's first snippet compiles strictly and runs in an empty project that installed the package",
+  async () => {
+    const project = join(folder, 'project')
+    const { devDependencies } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+    const tools = ['typescript', '@types/node'].map((name) => `${name}@${devDependencies[name]}`)
+    const compilerOptions = { strict: true, module: 'nodenext', target: 'es2023', types: ['node'], outDir: 'out', rootDir: '.' }
+    await mkdir(project)
+    await writeFile(join(project, 'package.json'), JSON.stringify({ name: 'project', private: true, type: 'module' }))
+    await writeFile(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['snippet.ts'] }))
+    await writeFile(join(project, 'snippet.ts'), firstSnippet(await readFile(join(root, 'README.md'), 'utf8')))
 
-  await run('npm', ['install', tarball, ...tools, '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'], project)
-  await run(join(project, 'node_modules/.bin/tsc'), [], project)
-  await run(process.execPath, ['out/snippet.js'], project)
-}, 180_000)
+    await run('npm', ['install', tarball, ...tools, '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'], project)
+    await run(join(project, 'node_modules/.bin/tsc'), [], project)
+    await run(process.execPath, ['out/snippet.js'], project)
+  },
+  patience(180_000),
+)
 
 async function buildAndPack(target: string): Promise<string> {
   await mkdir(target)
@@ -82,7 +87,11 @@ async function run(command: string, args: string[], cwd = root): Promise<string>
   // Not as a part of this repository: no condition that finds its sources, no settings of the npm that started the tests.
   const inherited = Object.entries(process.env).filter(([name]) => !/^(npm_|NODE_OPTIONS$|NODE_ENV$|VITEST)/i.test(name))
   try {
-    const { stdout } = await promisify(execFile)(command, args, { cwd, env: Object.fromEntries(inherited), timeout: 50_000 })
+    const { stdout } = await promisify(execFile)(command, args, {
+      cwd,
+      env: Object.fromEntries(inherited),
+      timeout: patience(50_000),
+    })
     return stdout
   } catch (error) {
     const { stdout, stderr, signal } = error as { stdout?: string; stderr?: string; signal?: string }

@@ -1,6 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import type { Claim } from '../../src/store/store.ts'
+import { patience } from '../patience.ts'
 import type { Fault } from './postgres-proxy.ts'
 import { codeOf, usePostgres } from './postgres-scene.ts'
 import { claimRequest, createAndClaim, creating, event, stepping } from './sqlite-scene.ts'
@@ -56,7 +57,7 @@ describe('a connection that breaks at any message', () => {
           if (name !== 'the end of a run') await store.commit([stepping(claim, { run: { status: 'completed' } })])
         }
         expect(proxy.isBroken).toBe(true)
-      }, 60_000)
+      })
     }
   }
 
@@ -128,7 +129,7 @@ describe('a connection that breaks at any message', () => {
       ])
     }
     expect([written > 3, failed > 3]).toEqual([true, true])
-  }, 60_000)
+  })
 
   it('reads are asked again on another connection', async () => {
     const { store, proxy } = await scene.openOnProxy()
@@ -142,7 +143,7 @@ describe('a connection that breaks at any message', () => {
 
   it('a server that stays away leaves outcome_unknown, and nothing but that', async () => {
     const { store, proxy } = await scene.openOnProxy({
-      patience: { answerMs: 300, unknownMs: 500 },
+      patience: { answerMs: patience(300), unknownMs: patience(500) },
       poolSize: { min: 0, max: 1 },
     })
     const claim = await createAndClaim(store, 'r')
@@ -158,7 +159,7 @@ describe('a connection that breaks at any message', () => {
   })
 
   it('a statement that outlives its connection is given up, so that it cannot be written after its repetition', async () => {
-    const { store, proxy } = await scene.openOnProxy({ patience: { answerMs: 300, unknownMs: 20_000 } })
+    const { store, proxy } = await scene.openOnProxy({ patience: { answerMs: 300, unknownMs: patience(20_000) } })
     const claim = await createAndClaim(store, 'r')
     await store.commit([stepping(claim)])
     const blocker = await scene.admin.connect()

@@ -2,6 +2,7 @@ import { open, workflow } from 'holdfast'
 import pg from 'pg'
 import { describe, expect, it, vi } from 'vitest'
 import { openPostgresStore } from '../../src/stores/postgres/postgres-store.ts'
+import { patience } from '../patience.ts'
 import { type PostgresServer, type PostgresServerOptions, startPostgres } from '../servers/postgres.ts'
 import { usePostgres } from './postgres-scene.ts'
 
@@ -9,7 +10,7 @@ import { usePostgres } from './postgres-scene.ts'
 
 const scene = usePostgres()
 
-describe('runs wait and go on', { timeout: 60_000 }, () => {
+describe('runs wait and go on', () => {
   it('while the server is restarted and killed', async () => {
     const { server } = await startServer()
     const load = await startLoad(server.url)
@@ -23,9 +24,9 @@ describe('runs wait and go on', { timeout: 60_000 }, () => {
 
   it('while the server is away for longer than a lease: nobody else was there to take the runs, so their holder keeps them', async () => {
     const { server } = await startServer()
-    const load = await startLoad(server.url, { leaseMs: 500 })
+    const load = await startLoad(server.url, { leaseMs: patience(500) })
     await server.kill()
-    await sleep(1_500)
+    await sleep(patience(1_500))
     await server.start()
     await load.goesOn()
     await load.end()
@@ -112,7 +113,7 @@ describe('runs wait and go on', { timeout: 60_000 }, () => {
         return 'done'
       }),
     )
-    const hf = await open(store, { logger: false, workflows: [slow], worker: { leaseMs: 1_000 } })
+    const hf = await open(store, { logger: false, workflows: [slow], worker: { leaseMs: patience(1_000) } })
     // Somebody who would take over what is not kept alive.
     const other = await open(`${scene.url}?schema=${scene.schema}`, {
       logger: false,

@@ -41,13 +41,10 @@ describe('one server, many processes', () => {
     const { child, lines, ended } = startWorker(target)
     await vi.waitFor(() => expect(lines).toContain('in the body'), 20_000)
     child.kill('SIGSTOP')
-    const stoppedAt = performance.now()
 
     const worker = await open(target, { workflows: [makeDeposit(() => {})], worker: { pollMs: 100 } })
     scene.afterwards(() => worker.close())
     expect(await run.result()).toBe(1)
-    // The row is free when the server has ended the session: 5 s for the body, one more for the server. The lease is over before.
-    expect(performance.now() - stoppedAt).toBeLessThan(6_000 + 1_000 + 5_000)
 
     child.kill('SIGCONT')
     child.stdin?.end()

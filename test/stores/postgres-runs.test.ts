@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { type Holdfast, HoldfastError, open, workflow } from 'holdfast'
 import pg from 'pg'
 import { describe, expect, it, vi } from 'vitest'
+import { patience } from '../patience.ts'
 import { sharedPostgres } from '../servers/postgres.ts'
 import type { Fault } from './postgres-proxy.ts'
 import { usePostgres } from './postgres-scene.ts'
@@ -49,7 +50,7 @@ it('a step is one statement, by the log of the server', async () => {
 describe('a run whose connection breaks at any message ends, and nothing is done twice', () => {
   for (const kind of ['cut', 'swallow'] as const) {
     for (const side of ['client', 'server'] as const) {
-      it(`${kind}, messages of the ${side}`, { timeout: 120_000 }, async () => {
+      it(`${kind}, messages of the ${side}`, { timeout: patience(120_000) }, async () => {
         const { store, proxy } = await scene.openOnProxy()
         const done: Record<string, string[]> = { step: [], effect: [] }
         const pay = workflow('pay', async (ctx) => {

@@ -3,6 +3,7 @@ import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest'
 import type { Store } from '../../src/store/store.ts'
 import { openPostgresStore, type PostgresStoreOptions } from '../../src/stores/postgres/postgres-store.ts'
+import { patience } from '../patience.ts'
 import { sharedPostgres } from '../servers/postgres.ts'
 import { type PostgresProxy, startProxy } from './postgres-proxy.ts'
 
@@ -29,8 +30,8 @@ export class PostgresScene {
 
   async openOnProxy(options: Partial<PostgresStoreOptions> = {}): Promise<{ store: Store; proxy: PostgresProxy }> {
     const proxy = await this.proxy()
-    const patience = { answerMs: 150, unknownMs: 20_000 }
-    return { proxy, store: await this.open({ url: proxy.url, patience, poolSize: { min: 0, max: 3 }, ...options }) }
+    const ofStore = { answerMs: patience(150), unknownMs: patience(20_000) }
+    return { proxy, store: await this.open({ url: proxy.url, patience: ofStore, poolSize: { min: 0, max: 3 }, ...options }) }
   }
 
   async proxy(): Promise<PostgresProxy> {

@@ -7,7 +7,7 @@ import { createAndClaim, creating, stepping } from './sqlite-scene.ts'
 const scene = usePostgres()
 
 describe('a server that goes away and comes back', () => {
-  it('a killed server loses nothing that was acknowledged, and writes go on when it is back', { timeout: 60_000 }, async () => {
+  it('a killed server loses nothing that was acknowledged, and writes go on when it is back', async () => {
     const own = await startPostgres()
     scene.afterwards(() => own.stop())
     const store = await scene.open({ url: own.url })
@@ -92,7 +92,7 @@ describe('a server that promises less', () => {
     await relaxed.close()
   })
 
-  it('fsync = off and full_page_writes = off are refused by name', { timeout: 60_000 }, async () => {
+  it('fsync = off and full_page_writes = off are refused by name', async () => {
     const weak = await startPostgres({ settings: { fsync: 'off' } })
     scene.afterwards(() => weak.stop())
     for (const durability of ['full', 'relaxed'] as const) {

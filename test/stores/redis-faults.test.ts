@@ -11,6 +11,7 @@ import { readWholeThread } from '../../src/store/read-whole-thread.ts'
 import type { Claim, Store } from '../../src/store/store.ts'
 import { openRedisStore, type RedisStoreOptions } from '../../src/stores/redis/redis-store.ts'
 import { wrapStore } from '../../src/testing/index.ts'
+import { patience } from '../patience.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { type Fault, type RedisProxy, startProxy } from './redis-proxy.ts'
 import { claimRequest, createAndClaim, creating, event, stepping } from './sqlite-scene.ts'
@@ -59,11 +60,11 @@ async function open(options: Partial<RedisStoreOptions> = {}): Promise<Store> {
 }
 
 async function openOnProxy(
-  patience: RedisStoreOptions['patience'] = { answerMs: 200 },
+  ofStore: RedisStoreOptions['patience'] = { answerMs: patience(200) },
 ): Promise<{ store: Store; proxy: RedisProxy }> {
   const proxy = await startProxy(server.port)
   endings.push(() => proxy.stop())
-  return { proxy, store: await open({ url: proxy.url, patience }) }
+  return { proxy, store: await open({ url: proxy.url, patience: ofStore }) }
 }
 
 /** A server of the test's own, for what would disturb the others. */
@@ -161,8 +162,8 @@ describe('redis, when the connection breaks', () => {
     expect(proxy.faultCount).toBe(4)
   })
 
-  it('many runs through the engine, with batches sent ahead: every step is there once', { timeout: 60_000 }, async () => {
-    const { store, proxy } = await openOnProxy({ answerMs: 300 })
+  it('many runs through the engine, with batches sent ahead: every step is there once', async () => {
+    const { store, proxy } = await openOnProxy({ answerMs: patience(300) })
     const breaking = breaker(proxy, { every: 2 })
     let mostUnderWay = 0
     let underWay = 0
@@ -203,8 +204,8 @@ describe('redis, when the connection breaks', () => {
     expect(await stepNames(store, 'r')).toEqual(['first', 'second'])
   })
 
-  it('many at once over connections that break all the time: nothing lost, nothing doubled', { timeout: 60_000 }, async () => {
-    const { store, proxy } = await openOnProxy({ answerMs: 300 })
+  it('many at once over connections that break all the time: nothing lost, nothing doubled', async () => {
+    const { store, proxy } = await openOnProxy({ answerMs: patience(300) })
     await store.commit(Array.from({ length: 20 }, (_, index) => creating(`r-${index}`)))
     const claims = await store.claim(claimRequest())
     const names = Array.from({ length: 15 }, (_, index) => `step ${index}`)
@@ -310,7 +311,7 @@ describe('redis, when the server dies', () => {
 })
 
 describe('redis, when memory is full', () => {
-  it('is storage_full, all or nothing; what is there stays readable, and deleting makes room', { timeout: 60_000 }, async () => {
+  it('is storage_full, all or nothing; what is there stays readable, and deleting makes room', async () => {
     const { store } = await openOnOwnServer({ settings: { maxmemory: '16mb' } })
     const claim = await createAndClaim(store, 'r')
     const large = (step: string) =>

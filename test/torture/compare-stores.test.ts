@@ -1,8 +1,9 @@
 import { expect, test } from 'vitest'
+import { patience } from '../patience.ts'
 import { compareManyActs } from './compare-many-acts.ts'
 
 test('random acts get the same answers from memory, sqlite, postgres and redis, and leave the same behind', {
-  timeout: 600_000,
+  timeout: patience(600_000),
 }, async () => {
   const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
   const operations = 20_000

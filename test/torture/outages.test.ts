@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { patience } from '../patience.ts'
 import { sufferOutages } from './outages.ts'
 
 // The short form of `npm run torture -- --only outages`.
@@ -6,7 +7,7 @@ import { sufferOutages } from './outages.ts'
 test.each(['postgres', 'redis'] as const)(
   'runs wait for a %s server that goes away again and again, and go on',
   {
-    timeout: 180_000,
+    timeout: patience(180_000),
   },
   async (kind) => {
     const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)

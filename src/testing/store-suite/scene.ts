@@ -35,7 +35,7 @@ export type Ok = Extract<Committed, { ok: true }>
 
 export function sceneTest(options: TestStoreOptions): StoreTest {
   return (name, body) =>
-    it(name, { timeout: 60_000 }, async () => {
+    it(name, { timeout: 300_000 }, async () => {
       const clock = { offsetMs: 0 }
       const opened = await options.open({ clockOffsetMs: () => clock.offsetMs })
       try {

@@ -10,7 +10,7 @@ const retrying = workflow({ name: 'retrying', ...limited }, (ctx) =>
     () => {
       throw new Error('no')
     },
-    { retry: { minMs: 4_000, jitter: false }, timeoutMs: 60_000 },
+    { retry: { minMs: 60_000, maxMs: 60_000, jitter: false }, timeoutMs: 60_000 },
   ),
 )
 const stuck = workflow({ name: 'stuck', ...limited }, (ctx) => ctx.step('a', () => new Promise(() => {}), { timeoutMs: 60_000 }))

@@ -1,5 +1,6 @@
 // A worker for a plan of two steps. Arguments: URL, and whether the second step hangs.
 import { open, plan } from 'holdfast'
+import { patience } from '../../patience.ts'
 import { forEver, report } from './report.ts'
 
 const [url, hangs] = process.argv.slice(2) as [string, string]
@@ -13,5 +14,5 @@ const work = plan('work')
     await ctx.step('crunch', () => (hangs === 'hangs' ? forEver() : undefined))
     return { trends: (state['sources'] as string[]).length }
   })
-await open(url, { workflows: [work], worker: { leaseMs: 1_500 } })
+await open(url, { workflows: [work], worker: { leaseMs: patience(1_500) } })
 report('ready')
