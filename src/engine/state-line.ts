@@ -1,8 +1,9 @@
 import type { Codec } from '../model/codec.ts'
-import { deepFreeze } from '../model/container.ts'
+import { deepFreeze, holdsBytes } from '../model/container.ts'
 import { codeOf } from '../model/errors.ts'
 import { applyPatch, diffUpdate, type Patch, replaceState } from '../model/patch.ts'
 import type { Payload } from '../model/payload.ts'
+import { ShownBytes } from '../model/shown-bytes.ts'
 import { migrateState, type StateDefinition } from '../model/state.ts'
 import { isSnapshotDue, nextMeasureAt, patchCost, type StateAt } from './thread-state.ts'
 
@@ -25,6 +26,7 @@ export class StateLine {
   #next = 0
   #position = 0
   #shown: { of: unknown; value: unknown } | undefined
+  #bytes: ShownBytes | undefined
   #loadCost: number
   #measureAt: number
 
@@ -45,6 +47,13 @@ export class StateLine {
 
   /** What ctx.state shows: under a newer definition, migrated in memory. */
   get state(): unknown {
+    const state = this.#current
+    if (!holdsBytes(state)) return state
+    this.#bytes ??= new ShownBytes()
+    return this.#bytes.of(state)
+  }
+
+  get #current(): unknown {
     if (this.#definition === undefined || this.#viewVersion >= this.#definition.version) return this.#view ?? noState
     if (this.#shown?.of !== this.#view || this.#shown === undefined) {
       const { value } = migrateState(this.#definition, this.#view, this.#viewVersion)
@@ -159,6 +168,8 @@ export class StateLine {
       patch.push(...part)
       if (recipes.length > 1) state = applyPatch(state, this.#codec.decode(this.#codec.encode(part)) as Patch)
     }
+    // What a recipe took from the state that it was shown must be in it.
+    this.#bytes?.verify()
     if (patch.length === 0) return null
     const payload = this.#codec.encode(patch)
     this.#append(payload, null, from)

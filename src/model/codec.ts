@@ -24,6 +24,7 @@ import { parse } from './codec-reader.ts'
 import { corrupt, define, errorFields, tagKey, typedArrayNames, viewAs } from './codec-tags.ts'
 import { HoldfastError } from './errors.ts'
 import type { Payload } from './payload.ts'
+import { isReadOnly } from './read-only.ts'
 
 export interface CodecOptions {
   /** Levels of nested containers. Default 200. */
@@ -359,7 +360,7 @@ class Snapshot {
   }
 
   private refuseOwnProperties(value: object, name: string): void {
-    if (Reflect.ownKeys(value).length > 0)
+    if (Reflect.ownKeys(value).length > 0 && !isReadOnly(value))
       throw this.refuse(`is a ${name} with properties of its own`, `Copy it: new ${name}(value).`)
   }
 

@@ -1,5 +1,6 @@
 import { formatPath, type PathStep } from './codec.ts'
 import type { Path, PathKey } from './patch.ts'
+import { makeReadOnly } from './read-only.ts'
 
 export type Kind = 'object' | 'null-object' | 'array' | 'map' | 'set' | 'leaf' | 'other'
 
@@ -50,33 +51,44 @@ export function shallowCopy(container: object, kind: Kind): object {
   }
 }
 
-/** Freezes everything below a value. True if it holds what a recipe could change unseen, or what is drafted on request only. */
-export function freezeAll(root: unknown): boolean {
-  let isSpecial = false
+/** What a value holds besides plain data: nothing, what a recipe could change unseen or what is drafted on request only, bytes of them. */
+type Special = 0 | typeof special | typeof bytes
+const special = 1
+const bytes = 3
+
+/** Makes everything below a value read-only, as far as that can be done, and says what special things it holds. */
+export function freezeAll(root: unknown): Special {
+  let found: Special = 0
   const open: unknown[] = [root]
   while (open.length > 0) {
     const value = open.pop()
     if (typeof value !== 'object' || value === null) continue
     const kind = kindOf(value)
     if (kind === 'leaf') {
-      isSpecial = true
+      if (value instanceof Date) makeReadOnly(value)
+      found = larger(found, value instanceof Date ? special : bytes)
       continue
     }
     if (Object.isFrozen(value)) {
-      if (!isSpecial) isSpecial = holdsSpecial(value)
+      if (found !== bytes) found = larger(found, specialIn(value))
       continue
     }
-    if (kind === 'null-object') isSpecial = true
-    Object.freeze(value)
+    if (kind === 'null-object') found = larger(found, special)
+    if (kind === 'map' || kind === 'set') makeReadOnly(value)
+    else Object.freeze(value)
     for (const child of childrenOf(value, kind)) if (typeof child === 'object' && child !== null) open.push(child)
   }
-  return isSpecial
+  return found
 }
 
-function holdsSpecial(value: unknown): boolean {
-  let found = false
-  forEachSpecial(value, [], () => {
-    found = true
+function larger(one: Special, other: Special): Special {
+  return one > other ? one : other
+}
+
+function specialIn(value: unknown): Special {
+  let found: Special = 0
+  forEachSpecial(value, [], (met) => {
+    found = larger(found, kindOf(met) === 'leaf' && !(met instanceof Date) ? bytes : special)
   })
   return found
 }
@@ -130,33 +142,41 @@ export function shownPath(path: Path): string {
 }
 
 /**
- * Freezes a value through and through and returns it. What is already frozen is taken to be so all the way down. The contents of
- * Dates, Maps, Sets and bytes cannot be frozen; changing them in place in a recipe is refused (Dates, bytes) or drafted (Maps, Sets).
+ * Makes a value read-only through and through and returns it. What is already frozen is taken to be so all the way down. The contents of
+ * bytes can't be frozen: user code is shown copies (`ShownBytes`), and changing them in place in a recipe is refused.
  */
 export function deepFreeze<T>(value: T): T {
-  const isSpecial = freezeAll(value)
-  if (typeof value === 'object' && value !== null && Object.isFrozen(value)) watched.set(value, isSpecial)
+  const found = freezeAll(value)
+  if (typeof value === 'object' && value !== null && Object.isFrozen(value)) watched.set(value, found)
   return value
 }
 
 /**
- * Whether a state holds what a recipe could change unseen (Dates, bytes), or what is drafted only on request (objects without a
- * prototype). Found once per state and passed on by applyPatch, since watching makes array methods slower.
+ * Whether a state holds what a recipe could change unseen (bytes), or what is drafted only on request (objects without a prototype). Found
+ * once per state and passed on by applyPatch, since watching makes array methods slower.
  */
-const watched = new WeakMap<object, boolean>()
+const watched = new WeakMap<object, Special>()
 
 /** The state after a patch holds what the one before it held, and what was added. */
-export function passWatchingOn(before: unknown, after: unknown, addedSpecial: boolean): void {
+export function passWatchingOn(before: unknown, after: unknown, added: Special): void {
   const known = typeof before === 'object' && before !== null ? watched.get(before) : undefined
   if (typeof after !== 'object' || after === null || after === before) return
-  if (addedSpecial || known !== undefined) watched.set(after, addedSpecial || known === true)
+  if (added > 0 || known !== undefined) watched.set(after, larger(added, known ?? 0))
 }
 
 export function needsWatching(state: unknown): boolean {
-  if (typeof state !== 'object' || state === null) return false
+  return specialOf(state) !== 0
+}
+
+export function holdsBytes(state: unknown): boolean {
+  return specialOf(state) === bytes
+}
+
+function specialOf(state: unknown): Special {
+  if (typeof state !== 'object' || state === null) return 0
   let found = watched.get(state)
   if (found === undefined) {
-    found = holdsSpecial(state)
+    found = specialIn(state)
     if (Object.isFrozen(state)) watched.set(state, found)
   }
   return found

@@ -2,6 +2,7 @@ import { isPrimitive } from './codec.ts'
 import { freezeAll, hasKey, type Kind, kindOf, passWatchingOn, put, read, shallowCopy, shownPath } from './container.ts'
 import { HoldfastError } from './errors.ts'
 import type { PatchOperation, Path, PathKey } from './patch.ts'
+import { makeReadOnly } from './read-only.ts'
 
 /** One application of a patch: copies what it touches, once, and freezes it at the end. */
 export class Edit {
@@ -49,15 +50,18 @@ export class Edit {
   }
 
   finish(): unknown {
-    let addedSpecial = false
-    for (const value of this.#added) addedSpecial = freezeAll(value) || addedSpecial
+    let added: ReturnType<typeof freezeAll> = 0
+    for (const value of this.#added) {
+      const found = freezeAll(value)
+      if (found > added) added = found
+    }
     this.#close()
-    passWatchingOn(this.#before, this.#root, addedSpecial)
+    passWatchingOn(this.#before, this.#root, added)
     return this.#root
   }
 
   #close(): void {
-    for (const copy of this.#copies) Object.freeze(copy)
+    for (const copy of this.#copies) makeReadOnly(copy)
     this.#copies.clear()
   }
 

@@ -3,6 +3,8 @@ import { formatPath } from './codec.ts'
 import { forEachSpecial, kindOf, needsWatching, put, shallowCopy } from './container.ts'
 import { HoldfastError } from './errors.ts'
 import type { PathKey, Recipe } from './patch.ts'
+import { refusedChangeOf } from './read-only.ts'
+import { bytesOf } from './shown-bytes.ts'
 
 /** The state that a recipe makes of this one, by its draft or by what it returns. The state itself is left as it was. */
 export function runRecipe(state: unknown, recipe: Recipe): unknown {
@@ -24,6 +26,8 @@ export function runRecipe(state: unknown, recipe: Recipe): unknown {
     return returned ?? next
   } catch (error) {
     watch?.restore(state)
+    const touched = refusedChangeOf(error)
+    if (touched instanceof Date) throw changedInPlace(state, touched, error)
     // What mutative throws once the recipe is done is about what the recipe left behind.
     if (!hasFinished || error instanceof HoldfastError) throw error
     throw new HoldfastError(
@@ -35,6 +39,23 @@ export function runRecipe(state: unknown, recipe: Recipe): unknown {
       },
     )
   }
+}
+
+/** A Date of the state says that it was touched, but not where it stands. */
+function changedInPlace(state: unknown, touched: Date, cause: unknown): unknown {
+  let found: string | undefined
+  forEachSpecial(state, [], (value, path) => {
+    if (value === touched) found ??= formatPath(path)
+  })
+  return found === undefined ? cause : inPlace(found)
+}
+
+function inPlace(path: string): HoldfastError {
+  return new HoldfastError(
+    'value_not_storable',
+    `${path} was changed in place, which cannot be followed. Assign a new Date or new bytes instead; the state is as it was.`,
+    { details: { path } },
+  )
 }
 
 /** The new state that a recipe returned, free of drafts; undefined if it returned none. */
@@ -100,12 +121,7 @@ class Watch {
   /** Puts back what was changed in place in the state, and refuses the update. */
   verify(state: unknown): void {
     const path = this.restore(state)
-    if (path === undefined) return
-    throw new HoldfastError(
-      'value_not_storable',
-      `${path} was changed in place, which cannot be followed. Assign a new Date or new bytes instead; the state is as it was.`,
-      { details: { path } },
-    )
+    if (path !== undefined) throw inPlace(path)
   }
 
   /** The path of something of the state that had to be put back. What the recipe brought itself is its own to change. */
@@ -117,7 +133,7 @@ class Watch {
       const before = changed.get(value)
       if (before === undefined) return
       first ??= formatPath(path)
-      if (value instanceof Date) value.setTime((before as Date).getTime())
+      if (value instanceof Date) Date.prototype.setTime.call(value, (before as Date).getTime())
       else bytesOf(value as ArrayBufferView).set(before as Uint8Array)
     })
     return first
@@ -127,10 +143,6 @@ class Watch {
 function isSameLeaf(value: object, before: Date | Uint8Array): boolean {
   if (value instanceof Date) return Object.is(value.getTime(), (before as Date).getTime())
   return Buffer.compare(bytesOf(value as ArrayBufferView), before as Uint8Array) === 0
-}
-
-function bytesOf(value: ArrayBufferView | ArrayBuffer): Uint8Array {
-  return ArrayBuffer.isView(value) ? new Uint8Array(value.buffer, value.byteOffset, value.byteLength) : new Uint8Array(value)
 }
 
 export function messageOf(error: unknown): string {

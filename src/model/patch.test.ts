@@ -518,7 +518,7 @@ describe('a recipe', () => {
     expect(() =>
       diffUpdate(state, (d) => {
         d.items.push(2)
-        d.at.setTime(9)
+        d.bytes[0] = 9
         throw error
       }),
     ).toThrow(error)

@@ -11,6 +11,7 @@
  * The recipe runs on a mutative draft; the patch is found by comparing the two states, which share all that was not changed.
  */
 import { defaultMaxDepth } from './codec.ts'
+import { deepFreeze } from './container.ts'
 import { HoldfastError } from './errors.ts'
 import { Differ } from './patch-differ.ts'
 import { Edit, misfit } from './patch-edit.ts'
@@ -104,4 +105,4 @@ export function applyPatches(state: unknown, patches: Iterable<Patch>): unknown 
   return edit.finish()
 }
 
-const emptyState = Object.freeze({})
+const emptyState = deepFreeze({})

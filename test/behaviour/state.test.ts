@@ -259,6 +259,98 @@ onEveryStore('ctx.state', ({ open }) => {
     expect(await hf.run(write)).toEqual({ thrown: ['TypeError', 'TypeError', 'TypeError'], state: { n: 0, log: ['a'] } })
   })
 
+  const shelfState = state({
+    version: 1,
+    initial: () => ({
+      stock: new Map([['apples', 1]]),
+      tags: new Set(['fresh']),
+      since: new Date(1_000),
+      bytes: new Uint8Array([1, 2, 3]),
+      total: 0,
+    }),
+  })
+  type Shelf = ReturnType<typeof shelfState.initial>
+  const changes: Readonly<Record<string, (shelf: Shelf) => unknown>> = {
+    'a Map': (shelf) => shelf.stock.set('phantom', 99),
+    'a Set': (shelf) => shelf.tags.add('phantom'),
+    'a Date': (shelf) => shelf.since.setTime(99),
+    bytes: (shelf) => {
+      shelf.bytes[0] = 99
+    },
+  }
+  it.each(Object.entries(changes))(
+    'keeps %s in it from being changed in place, and nobody sees the change',
+    async (_, change) => {
+      const fill = workflow({ name: 'fill', state: shelfState }, async (ctx) => {
+        ctx.update((draft) => {
+          draft.stock.set('pears', 2)
+        })
+        await ctx.step('x', () => 1)
+      })
+      const spoil = workflow({ name: 'spoil', state: shelfState }, async (ctx) => {
+        const shelf = ctx.state as Shelf
+        const codes: unknown[] = []
+        const attempt = (fn: () => unknown) => {
+          try {
+            fn()
+          } catch (error) {
+            codes.push((error as { code?: unknown }).code)
+          }
+        }
+        attempt(() => change(shelf))
+        // Bytes can't be frozen: they are refused when they are used.
+        attempt(() =>
+          ctx.update((draft) => {
+            draft.total = shelf.stock.size + shelf.bytes[0]! + shelf.since.getTime() + shelf.tags.size
+          }),
+        )
+        await ctx.step('y', () => 1)
+        return codes
+      })
+      const read = workflow({ name: 'read', state: shelfState }, async (ctx) => ctx.state)
+      const hf = await open({ workflows: [fill, spoil, read] })
+      const thread = hf.thread('t')
+      await thread.run(fill)
+      const stored = await thread.state(shelfState)
+      expect(await thread.run(spoil)).toEqual(['invalid_input'])
+      const isRefusedLate = change === changes['bytes']
+      const expected = { ...(stored as Shelf), total: isRefusedLate ? 0 : 2 + 1 + 1_000 + 1 }
+      expect(await thread.run(read)).toEqual(expected)
+      expect(await thread.state(shelfState)).toEqual(expected)
+      const other = await open({ workflows: [read] })
+      expect(await other.thread('t').run(read)).toEqual(expected)
+    },
+  )
+
+  it('can be cloned, and the clone is free to change', async () => {
+    const clone = workflow({ name: 'clone', state: shelfState }, async (ctx) => {
+      const copy = structuredClone(ctx.state) as Shelf
+      for (const change of Object.values(changes)) change(copy)
+      ctx.update((draft) => {
+        draft.stock = new Map(ctx.state.stock).set('copied', 3)
+        draft.since = new Date(ctx.state.since)
+      })
+      return { copy, state: ctx.state }
+    })
+    const hf = await open()
+    const { copy, state: seen } = await hf.run(clone)
+    expect(copy.stock).toEqual(
+      new Map([
+        ['apples', 1],
+        ['phantom', 99],
+      ]),
+    )
+    expect(copy.bytes[0]).toBe(99)
+    expect(seen).toMatchObject({
+      stock: new Map([
+        ['apples', 1],
+        ['copied', 3],
+      ]),
+      since: new Date(1_000),
+      bytes: new Uint8Array([1, 2, 3]),
+    })
+  })
+
   it('is {} at first in a workflow without a state definition, which takes what is there', async () => {
     const plain = workflow('plain', async (ctx) => {
       const before = { ...ctx.state }
