@@ -28,6 +28,8 @@ export type {
   StepHandle,
   StepOptions,
   StreamWriter,
+  Undo,
+  UndoInfo,
   WaitForOptions,
 } from './engine/context.ts'
 export {
@@ -41,7 +43,7 @@ export {
   type PlanStepOptions,
   plan,
 } from './engine/plan.ts'
-export { type AnyWorkflow, type Workflow, type WorkflowOptions, workflow } from './engine/workflow.ts'
+export { type AnyWorkflow, type Undos, type Workflow, type WorkflowOptions, workflow } from './engine/workflow.ts'
 export { type ErrorCode, HoldfastError, NotHappened } from './model/errors.ts'
 export type { EventType } from './model/event.ts'
 export type { Logger } from './model/logger.ts'

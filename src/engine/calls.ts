@@ -132,6 +132,14 @@ export class Calls {
     return Buffer.byteLength(key) <= maxIdBytes ? key : createHash('sha256').update(key).digest('base64url')
   }
 
+  /** The key of the undo of a result: a position of a thread's log is never given twice. */
+  undoKey(seq: number): string {
+    const escaped = (id: string) => id.replace(/[%/~:]/g, (mark) => `%${mark.charCodeAt(0).toString(16)}`)
+    const owner = this.#owner === '' ? '' : `${escaped(this.#owner)}:`
+    const key = `${owner}${escaped(this.#runId)}/undo@${seq}`
+    return Buffer.byteLength(key) <= maxIdBytes ? key : createHash('sha256').update(key).digest('base64url')
+  }
+
   /** A frame of another run is none of ours: a body may start runs that are executed in its own async context. */
   #frame(): Frame | undefined {
     const frame = frames.getStore()

@@ -124,6 +124,19 @@ export interface StreamWriter {
   write(chunk: unknown): Promise<void>
 }
 
+/** What an undo is told besides the result. */
+export interface UndoInfo {
+  /** The undo's own key: the same when it runs again after a crash, and no other undo has it. For providers that take one. */
+  readonly key: string
+  /** Path of the step, effect or child that is undone. */
+  readonly step: string
+  /** Effects: the key under which it was carried out. */
+  readonly effectKey?: string
+}
+
+/** How a result is taken back: a function, or the name of one in the workflow's `undos`. */
+export type Undo<T> = ((result: T, info: UndoInfo) => unknown) | string
+
 export interface StepOptions<T> {
   readonly retry?: RetryOptions
   /** Longest time of one attempt, in ms. Default none. */
@@ -133,7 +146,7 @@ export interface StepOptions<T> {
   /** When all attempts have failed and there is no fallback: throw (default), go on with undefined, or pause the run. */
   readonly onFailure?: 'fail' | 'skip' | 'pause'
   /** Takes back what the step did: called with its result when the run is cancelled or rolled back. May be called again after a crash. */
-  readonly undo?: (result: T) => unknown
+  readonly undo?: Undo<T>
   /** Recorded with the step; on a replay another input is a mismatch. */
   readonly input?: unknown
   readonly kind?: 'model' | 'tool'
@@ -153,7 +166,7 @@ export interface SectionOptions<T, State = Record<string, unknown>> {
   /** When all attempts have failed and there is no fallback: throw (default), go on with undefined, or pause the run. */
   readonly onFailure?: 'fail' | 'skip' | 'pause'
   /** Takes back what the section as a whole did, before what its calls did is taken back. */
-  readonly undo?: (result: T) => unknown
+  readonly undo?: Undo<T>
 }
 
 export interface MapOptions<T> extends StepOptions<T> {
@@ -174,7 +187,7 @@ export interface EffectOptions<T> {
   /** Longest time of one attempt, in ms. Past it the outcome is hidden. Default none. */
   readonly timeoutMs?: number
   /** Takes back what it did, when the run is cancelled or rolled back. Its key is free again afterwards. */
-  readonly undo?: (result: T, key: string) => unknown
+  readonly undo?: Undo<T>
 }
 
 export interface WaitForOptions<T> {

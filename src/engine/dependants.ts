@@ -36,12 +36,20 @@ export class Dependants {
     this.#questions.delete(call)
   }
 
+  isEmpty(afterSeq: number): boolean {
+    return ![...this.#children.values(), ...this.#questions.values()].some(({ seq }) => seq > afterSeq)
+  }
+
   /** Ends those that began after a position. One that has ended by itself meanwhile is none any more. */
   async end(afterSeq: number): Promise<void> {
-    const children = [...this.#children.values()].filter(({ seq }) => seq > afterSeq)
-    const questions = [...this.#questions.values()].filter(({ seq }) => seq > afterSeq)
-    await Promise.all(children.map(({ runId }) => this.#cancel(runId)))
-    for (const { key } of questions) await this.#closeQuestion(key)
+    const children = [...this.#children].filter(([, { seq }]) => seq > afterSeq)
+    await Promise.all(children.map(([, { runId }]) => this.#cancel(runId)))
+    for (const [call] of children) this.#children.delete(call)
+    const questions = [...this.#questions].filter(([, { seq }]) => seq > afterSeq)
+    for (const [call, { key }] of questions) {
+      await this.#closeQuestion(key)
+      this.#questions.delete(call)
+    }
   }
 
   async #cancel(runId: string): Promise<void> {

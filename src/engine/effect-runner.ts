@@ -11,6 +11,7 @@ import type { Execution } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
 import { reportUnsureEffect } from './run-reports.ts'
 import { failureEvent, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
+import { recordedUndo, takeUndo } from './undo-option.ts'
 import { withTimeout } from './with-timeout.ts'
 
 /** How often a run in memory looks whether somebody else has closed the operation it waits for. */
@@ -27,17 +28,14 @@ const lookAgainMs = 500
 export async function runEffect<T>(execution: Execution, call: Call, options: EffectOptions<T>): Promise<T> {
   const key = options.key === undefined ? execution.calls.defaultKey(call) : checkId('operation key', options.key)
   refuseWhereIntentsGetLost(execution, call, options)
-  if (call.history?.outcome !== undefined) {
-    const result = resultOf<T>(execution, call, await execution.recorded(call))
-    // What another run did is not ours to undo.
-    if (call.history.outcome.isSkip !== true) rememberUndo(execution, call, result, options, key)
-    return result
-  }
+  if (options.undo !== undefined) takeUndo(execution, call, options.undo)
+  if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
   if (!execution.isOpen) await execution.pass(call)
   if (execution.account.isLimited && call.history === undefined) await execution.budget.admit(call)
   else if (call.history === undefined) execution.account.countStep()
   if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
-  return new Effect<T>(execution, call, options, key).carryOut()
+  // What it does to the world is awaited, and recorded, although the run is cancelled meanwhile.
+  return execution.orThrow(execution.work.follow(new Effect<T>(execution, call, options, key).carryOut()))
 }
 
 /** An intent that may be lost with the machine: an effect that has neither `check` nor `idempotent` could be sent twice. */
@@ -53,10 +51,6 @@ function refuseWhereIntentsGetLost(
       'Give it one of them, or open a store that flushes every write (Redis: appendonly yes, appendfsync always).',
     { details: { runId, step: call.path } },
   )
-}
-
-function rememberUndo<T>(execution: Execution, call: Call, result: T, { undo }: EffectOptions<T>, key: string): void {
-  if (undo !== undefined) execution.undos.add({ call, seq: call.resultSeq ?? 0, operationKey: key, run: () => undo(result, key) })
 }
 
 /** What the world is known to have done about the effect. */
@@ -90,6 +84,7 @@ class Effect<T> {
       const next = await this.#advance(stage)
       if ('value' in next) return next.value
       stage = next.stage
+      if (stage.kind === 'intended' && this.#execution.isCancelled) await this.#withdraw()
       this.#execution.throwIfEnded()
     }
   }
@@ -219,17 +214,20 @@ class Effect<T> {
         )
       }
       if (!stage.byCrash) return this.#retryOrFail(stage.error, { isOpen: false, via: 'check' })
-      const error = new Error('The worker died before the effect happened')
-      const event = failureEvent(
-        execution,
-        this.#call,
-        { error, final: false, next: 'retry', counts: false },
-        this.#attempt,
-        null,
-      )
-      await execution.commit([event], { operation: { kind: 'fail', key: this.#key } })
+      await this.#notSent('The worker died before the effect happened')
       return { stage: { kind: 'nothing' } }
     }
+  }
+
+  /** The run was cancelled before `run` was entered: it surely did not happen. */
+  async #withdraw(): Promise<void> {
+    await this.#notSent('The run was cancelled before the effect happened')
+  }
+
+  async #notSent(message: string): Promise<void> {
+    const failure = { error: new Error(message), final: false, next: 'retry', counts: false } as const
+    const event = failureEvent(this.#execution, this.#call, failure, this.#attempt, null)
+    await this.#execution.commit([event], { operation: { kind: 'fail', key: this.#key } })
   }
 
   async #complete(result: T, how: { via?: 'check' | 'resolve'; durationMs?: number }): Promise<Next<T>> {
@@ -243,15 +241,17 @@ class Effect<T> {
         return this.#failForGood(error, 'complete')
       throw error
     }
-    const data = { key: this.#key, ...(via && { via }), ...(result !== undefined && { result }) }
+    const undo = this.#options.undo === undefined ? undefined : recordedUndo(this.#options.undo)
+    const data = { key: this.#key, ...(via && { via }), ...(undo && { undo }), ...(result !== undefined && { result }) }
     const event = this.#execution.event('effect_completed', this.#call, {
       attempt: this.#attempt,
       data,
       ...(durationMs !== undefined && { durationMs }),
     })
     try {
-      this.#call.resultSeq = await this.#execution.commitResult([event], {
+      await this.#execution.commitResult([event], {
         ...(via !== 'resolve' && { operation: { kind: 'complete', key: this.#key, result: payload } }),
+        ...(undo && { undoable: { key: this.#call.key, undo } }),
       })
     } catch (error) {
       if (codeOf(error) === 'lease_lost' || codeOf(error) === 'run_cancelled')
@@ -259,7 +259,6 @@ class Effect<T> {
       throw error
     }
     const recorded = event.payload === null ? {} : (this.#execution.codec.decode(event.payload) as { result?: T })
-    rememberUndo(this.#execution, this.#call, recorded.result as T, this.#options, this.#key)
     return { value: recorded.result as T }
   }
 

@@ -250,9 +250,7 @@ async function fail(execution: Execution, error: unknown): Promise<void> {
   const known = blamed(error)
   const last = known.length === 0 && execution.lastFailure !== undefined ? [execution.lastFailure] : []
   const failed = [...new Set([...known, ...last, ...execution.unheardFailures])]
-  const data = { error: toStorableError(error), failed, ...execution.usageSoFar }
-  if (execution.workflow.options.undoOnFailure === true && !(await execution.unwind(0))) return
-  await execution.finish('failed', execution.event('run_failed', null, { data }))
+  await execution.fail(error, failed)
 }
 
 /** Fails the run when it has taken longer than its workflow allows. Longer than setTimeout can count: looked at again. */
@@ -264,8 +262,7 @@ function watchTimeout(execution: Execution): void {
     const leftMs = execution.overAt - execution.now()
     if (leftMs > 0) timer = setTimeout(look, Math.min(leftMs, 3_600_000))
     else
-      void fail(
-        execution,
+      execution.overtime(
         new HoldfastError('timeout', `Run "${execution.runId}" took longer than the ${timeoutMs} ms its workflow allows.`),
       )
   }

@@ -34,7 +34,9 @@ import { readScopes } from './scopes-on-tape.ts'
 import { StateLine } from './state-line.ts'
 import { type CallKey, type CallKind, type Order, type Outcome, type Tape, type UpdateKey, updateKey } from './tape.ts'
 import { loadState, type StateAt } from './thread-state.ts'
+import { UnderWay } from './under-way.ts'
 import { Undos } from './undos.ts'
+import { Unwinding } from './unwinding.ts'
 import { longWaitMs, type Wait, Waits } from './waits.ts'
 import type { AnyWorkflow, Registry } from './workflow.ts'
 import { WriteOrder } from './write-order.ts'
@@ -76,6 +78,10 @@ export class Execution {
   readonly budget: BudgetGuard
   /** How to take back what the run did. */
   readonly undos = new Undos()
+  /** Bodies whose results are awaited, recorded and undone although the run is cancelled meanwhile. */
+  readonly work = new UnderWay()
+  /** Commits that the store has not answered for. */
+  readonly writes = new UnderWay()
   readonly steering: Steering
   readonly questions: OpenQuestions
   /** Ends the worker's sleep: something may be due. */
@@ -111,6 +117,9 @@ export class Execution {
   /** What the run was told to do before its tape was played to the end. */
   #order: Order | null = null
   #isUnwinding = false
+  /** Why the function could not be replayed, where that kept undos from being found. */
+  #unreplayed: Error | null = null
+  #stopRequestedAt = 0
   #hasEnded = false
   /** The process wants to end: nothing is waited for any more. */
   #isForced = false
@@ -231,7 +240,7 @@ export class Execution {
   get signal(): AbortSignal {
     if (this.#abort === undefined) {
       this.#abort = new AbortController()
-      if (this.#hasEnded || this.#stop?.kind === 'cancel') this.#abort.abort(this.#endError())
+      if (this.#hasEnded || this.isCancelled || this.#stop?.kind === 'fail') this.#abort.abort(this.#endError())
     }
     return this.#abort.signal
   }
@@ -239,6 +248,11 @@ export class Execution {
   /** The run went on without this execution: it waits as a row, was paused or handed over. Its calls do not return (E4). */
   get isDetached(): boolean {
     return this.#hasEnded && this.#stop?.kind !== 'cancel' && this.#stop?.kind !== 'lost'
+  }
+
+  /** Every call on ctx throws; what is under way still ends. */
+  get isCancelled(): boolean {
+    return this.#stop?.kind === 'cancel'
   }
 
   get hasEnded(): boolean {
@@ -405,7 +419,8 @@ export class Execution {
     let seq: number
     try {
       // `commit` and `#turn` spelled out: two promises less for every step.
-      const answer = await this.#write(this.#writer.change(events, { hasProgress: true, ...options }))
+      const change = this.#writer.change(events, { hasProgress: true, ...options })
+      const answer = await this.#write(change, options.undoable)
       if (!answer.ok) throw this.#refused(answer.refusal)
       this.#hasProgress = true
       seq = answer.lastSeq
@@ -614,44 +629,73 @@ export class Execution {
    * returned: undoing what it did, for a cancel or a rollback, or stopping because its budget is used up.
    */
   async obey(): Promise<boolean> {
-    if (this.#order !== null && this.#stop === null) this.#stop = this.#stopFor(this.#order)
-    if (this.#stop?.kind === 'cancel') await this.#finishCancelled()
-    else if (this.#stop?.kind === 'rollback' || (this.#stop?.kind === 'pause' && this.#stop.reason === 'budget'))
-      await this.#stopNow(this.#stop)
+    if (this.#isUnwinding) return true
+    if (this.#order !== null) await this.#carryOut(this.#order)
+    else if (this.#stop?.kind === 'pause' && this.#stop.reason === 'budget') await this.#stopNow(this.#stop)
     else return false
     return true
   }
 
-  async #finishCancelled(): Promise<void> {
-    if (!this.#hasEnded && this.#stop?.kind === 'cancel' && !this.#isUnwinding) await this.#stopNow(this.#stop)
-  }
-
-  /**
-   * Takes back what the run did after a position: its children are cancelled, its questions closed, its undos run, the last one
-   * first. False: an undo failed, and the run is paused.
-   */
-  async unwind(afterSeq: number): Promise<boolean> {
+  /** Takes back what the run did, then ends it as the order says. An undo that fails, or can't be found, pauses it. */
+  async #carryOut(order: Order): Promise<void> {
+    if (this.#isUnwinding || this.#hasEnded) return
     this.#isUnwinding = true
+    this.#stop = stopFor(order)
+    if (order.kind === 'fail') this.#abort?.abort(this.#endError())
+    this.#waits.freeze()
     this.#busy++
     try {
       for (let [next] = this.unvisited; next !== undefined; [next] = this.unvisited) {
         this.unvisited.delete(next[0])
         await next[1]()
       }
-      await this.dependants.end(afterSeq)
-      const failure = await this.undos.run(this, afterSeq)
-      if (failure === null) return true
-      await this.#pauseOnUndo(failure)
-      return false
+      const finish = await this.#endingOf(order)
+      if (order.kind === 'fail' && order.undo === false) return await finish()
+      const graceMs = Math.max(0, this.#stopRequestedAt + cancelGraceMs - performance.now())
+      const failure = await new Unwinding(this, order, { graceMs, why: this.#unreplayed }).run(finish)
+      if (failure === null) return
+      await this.#stopNow({ kind: 'pause', reason: 'undo', data: { error: toStorableError(failure), order } })
+    } catch (error) {
+      await this.#couldNotStop(error)
     } finally {
       this.#busy--
     }
   }
 
-  async #pauseOnUndo(error: Error): Promise<void> {
-    const order = this.#stop?.kind === 'cancel' || this.#stop?.kind === 'rollback' ? this.#stop.order : null
-    const data = { error: toStorableError(error), ...(order !== null && { order }) }
-    await this.#stopNow({ kind: 'pause', reason: 'undo', data })
+  /** How a run ends, or stops, once what an order says is undone. What has to be read for it is read here. */
+  async #endingOf(order: Order): Promise<() => Promise<void>> {
+    switch (order.kind) {
+      case 'cancel':
+        return () => {
+          const data = { ...(order.by !== undefined && { by: order.by }), ...this.usageSoFar }
+          const run = { status: 'cancelled', reason: null, currentStep: null, setsEnd: true } as const
+          return this.#endWith([this.event('run_cancelled', null, { data })], run, { kind: 'cancelled' })
+        }
+      case 'fail':
+        return () => {
+          const { error, failed } = order
+          const data = { error: toStorableError(error), failed, ...this.usageSoFar }
+          return this.finish('failed', this.event('run_failed', null, { data }))
+        }
+      case 'rollback': {
+        const { to, by } = order
+        const before = await this.#stateAt(to)
+        return () => {
+          const data = { to, undone: this.undos.undone(this, to), ...(by !== undefined && { by }) }
+          const patch = this.line.replace(before)
+          const run = { status: 'paused', reason: 'asked', due: 'never', setsEnd: true, currentStep: null } as const
+          const event = this.event('run_rolled_back', null, { data, patch })
+          return this.#endWith([event], { ...run, uncountClaim: true }, { kind: 'paused' })
+        }
+      }
+    }
+  }
+
+  async #stateAt(seq: number): Promise<unknown> {
+    const { owner, threadId } = this.claim.run
+    const thread = await this.store.readThread({ owner, threadId })
+    if (thread === null) return this.line.state
+    return (await loadState(this.store, this.codec, thread, seq)).value ?? {}
   }
 
   /** Shutdown: hand the run back. Not a death. */
@@ -666,28 +710,39 @@ export class Execution {
 
   /** To do something else than to go on. What was done has to be known before it can be undone: the tape is played to its end first. */
   order(order: Order): void {
-    if (this.#hasEnded || this.#stop?.kind === 'cancel') return
+    if (this.#hasEnded || this.#isUnwinding || (this.#order !== null && rank[order.kind] < rank[this.#order.kind])) return
+    this.#order = order
     if (this.playback.isLive) this.#heedOrder(order)
-    else this.#order = order
+  }
+
+  /** The run has taken longer than its workflow allows: an order like the others, and none where it has one. */
+  overtime(error: Error): void {
+    if (this.#order === null) this.order(this.#failure(error, []))
+  }
+
+  /** The function threw. */
+  async fail(error: unknown, failed: readonly CallKey[]): Promise<void> {
+    this.order(this.#failure(toStorableError(error), failed))
+    await this.obey()
+  }
+
+  #failure(error: Error, failed: readonly CallKey[]): Order {
+    return { kind: 'fail', error, failed, ...(this.workflow.options.undoOnFailure !== true && { undo: false }) }
   }
 
   #heedOrder(order: Order): void {
+    this.#stopRequestedAt = performance.now()
     if (order.kind === 'cancel') this.#cancel(order)
-    else this.#requestStop(this.#stopFor(order))
+    else if (order.kind === 'rollback') this.#requestStop(stopFor(order))
+    else void this.#carryOut(order)
   }
 
   /** Reaches running bodies through their signal; every later call on ctx throws. */
   #cancel(order: Order): void {
-    this.#stop = this.#stopFor(order)
+    this.#stop = stopFor(order)
     this.#throwEverywhere()
     // A function that does not come to an end is not waited for for ever.
-    setTimeout(() => {
-      this.#finishCancelled().catch((error: unknown) => this.log.warn('a cancel was cut short', { runId: this.runId, error }))
-    }, cancelGraceMs).unref()
-  }
-
-  #stopFor(order: Order): Stop {
-    return order.kind === 'cancel' ? { kind: 'cancel', order } : { kind: 'rollback', to: order.to, order }
+    setTimeout(() => void this.#carryOut(this.#order ?? order), cancelGraceMs).unref()
   }
 
   /** The lease is gone: nothing of this execution counts any more. */
@@ -767,8 +822,8 @@ export class Execution {
       if (requests.length < messages.length && this.#stop === null) this.#waits.wakeForMail()
       let pause: { readonly by: string | undefined } | null = null
       for (const request of requests) {
-        const { by, to, budget } = (request.payload === null ? {} : this.codec.decode(request.payload)) as RequestData
-        if (request.kind === 'cancel') this.order({ kind: 'cancel', by })
+        const { by, to, budget, undo } = (request.payload === null ? {} : this.codec.decode(request.payload)) as RequestData
+        if (request.kind === 'cancel') this.order({ kind: 'cancel', by, ...(undo === false && { undo }) })
         else if (request.kind === 'rollback' && to !== undefined) this.order({ kind: 'rollback', to, by })
         else if (request.kind === 'pause') pause = { by }
         else if (request.kind === 'resume') {
@@ -787,15 +842,21 @@ export class Execution {
     }
   }
 
-  async #write(change: Change): Promise<Committed> {
+  async #write(change: Change, undoable?: ChangeOptions['undoable']): Promise<Committed> {
     if (this.isDetached) return never()
     if (this.#hasEnded) throw this.#endError()
     this.#busy++
+    this.writes.begin()
     try {
-      return this.#heed(await this.#writes.add(() => this.#committer.commit(change, true)))
+      const answer = await this.#writes.add(() => this.#committer.commit(change, true))
+      // From here on it belongs to what the run has done, whatever becomes of the function.
+      if (undoable !== undefined && answer.ok)
+        this.undos.add({ ...undoable, seq: answer.lastSeq, payload: change.events.at(-1)?.payload ?? null })
+      return this.#heed(answer)
     } catch (error) {
       return await this.#startOver(error)
     } finally {
+      this.writes.end()
       if (change.chunks !== undefined) this.streams.written()
       this.#settleDown()
     }
@@ -889,8 +950,9 @@ export class Execution {
   }
 
   #requestStop(stop: Stop): void {
-    if (this.#hasEnded || this.#stop?.kind === 'cancel') return
+    if (this.#hasEnded || this.#stop?.kind === 'cancel' || this.#stop?.kind === 'fail') return
     if (this.#stop !== null && this.#stop.kind !== 'reload' && stop.kind === 'release') return
+    if (this.#stop?.kind === 'rollback' && stop.kind !== 'rollback') return
     this.#stop = stop
     // A wait is a safe point: it stays as it is.
     this.#waits.freeze()
@@ -907,27 +969,10 @@ export class Execution {
           { kind: 'paused' },
         )
       }
-      case 'cancel': {
-        if (!(await this.unwind(0))) return
-        const { by } = stop.order
-        const event = this.event('run_cancelled', null, { data: { ...(by !== undefined && { by }), ...this.usageSoFar } })
-        return this.#endWith(
-          [event],
-          { status: 'cancelled', reason: null, currentStep: null, setsEnd: true },
-          { kind: 'cancelled' },
-        )
-      }
-      case 'rollback': {
-        if (this.#isUnwinding || !(await this.unwind(stop.to))) return
-        const { by } = stop.order
-        const data = { to: stop.to, undone: this.undos.undone, ...(by !== undefined && { by }) }
-        const patch = await this.#patchBackTo(stop.to)
-        return this.#endWith(
-          [this.event('run_rolled_back', null, { data, patch })],
-          { status: 'paused', reason: 'asked', due: 'never', setsEnd: true, currentStep: null, uncountClaim: true },
-          { kind: 'paused' },
-        )
-      }
+      case 'cancel':
+      case 'rollback':
+      case 'fail':
+        return this.#carryOut(stop.order)
       case 'release':
         return this.#endWith([], { status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true }, { kind: 'released' })
       case 'reload':
@@ -935,15 +980,6 @@ export class Execution {
       case 'lost':
         return
     }
-  }
-
-  /** What brings the state back to what it was at a position; null where nothing has to change. */
-  async #patchBackTo(seq: number): Promise<Payload | null> {
-    const { owner, threadId } = this.claim.run
-    const thread = await this.store.readThread({ owner, threadId })
-    if (thread === null) return null
-    const { value } = await loadState(this.store, this.codec, thread, seq)
-    return this.line.replace(value ?? {})
   }
 
   /** The commit that gives the lease up. Whatever the function still does afterwards is nobody's business. */
@@ -1064,18 +1100,25 @@ export type Stop =
   | { readonly kind: 'pause'; readonly reason: PauseReason; readonly data: Readonly<Record<string, unknown>> }
   | { readonly kind: 'release' }
   | { readonly kind: 'reload' }
-  | { readonly kind: 'cancel'; readonly order: Order }
-  | { readonly kind: 'rollback'; readonly to: number; readonly order: Order }
+  | { readonly kind: Order['kind']; readonly order: Order }
   | { readonly kind: 'lost' }
 
 export type ExecutionEnd =
   | { readonly kind: RunStatus | 'released' | 'lost' | 'reload' }
   | { readonly kind: 'continued'; readonly base: StateAt; readonly tapeNumber: number; readonly input: unknown }
 
+/** Of two orders the one that ranks higher is carried out. */
+const rank: Readonly<Record<Order['kind'], number>> = { fail: 1, rollback: 2, cancel: 3 }
+
+function stopFor(order: Order): Stop {
+  return { kind: order.kind, order }
+}
+
 /** What a request in the inbox may say. */
 interface RequestData {
   readonly by?: string
   readonly to?: number
+  readonly undo?: boolean
   readonly budget?: Budget
 }
 

@@ -2,7 +2,7 @@ import { HoldfastError } from '../model/errors.ts'
 import { checkStepName } from '../model/ids.ts'
 import type { RetryOptions } from '../model/retry.ts'
 import { blame, blamed } from './blame.ts'
-import type { Context } from './context.ts'
+import type { Context, Undo } from './context.ts'
 import type { RunContext } from './run-context.ts'
 import { checkScopeOptions } from './scope-options.ts'
 import { type UntypedState, type Workflow, type WorkflowOptions, workflow } from './workflow.ts'
@@ -24,7 +24,7 @@ export interface PlanStepOptions<State> {
   /** When all attempts have failed and there is no fallback: fail the run (default), go on without the step, or pause the run. */
   readonly onFailure?: 'fail' | 'skip' | 'pause'
   /** Takes back what the step as a whole did; gets the state as the step left it. */
-  readonly undo?: (state: Readonly<State>) => unknown
+  readonly undo?: Undo<Readonly<State>>
   /** Its share of the run's progress, against the weights of the other steps. Default 1. */
   readonly weight?: number
   /** For the recovery plan: what can go wrong. */
@@ -132,7 +132,7 @@ async function runPlanStep<State>(ctx: RunContext, step: PlanStep<State>): Promi
     ...(retry !== undefined && { retry }),
     ...(timeoutMs !== undefined && { timeoutMs }),
     ...(onFailure !== undefined && { onFailure }),
-    ...(undo !== undefined && { undoOf: () => undo.bind(null, inner.state) }),
+    ...(undo !== undefined && { undo: undo as Undo<PlanPatch<State>>, undoGets: 'state' }),
     body: () => fn(inner.state, inner),
     ...(fallback !== undefined && { fallback: (error: Error) => fallback(inner.state, inner, error) }),
     record: (patch) => {

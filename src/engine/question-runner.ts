@@ -192,8 +192,7 @@ class Question<T> {
 
   /** After a rollback it is asked anew. */
   rememberUndo(): void {
-    const { resultSeq: seq = 0 } = this.#call
-    this.#execution.undos.add({ call: this.#call, seq, operationKey: this.#key, isSilent: true, run: () => {} })
+    this.#execution.undos.addAnswer(this.#call.resultSeq ?? 0, this.#key)
   }
 }
 

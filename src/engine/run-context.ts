@@ -144,18 +144,11 @@ export class RunContext implements Context<never> {
   }
 
   section<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T, options: SectionOptions<T, never> = {}): Promise<T> {
-    const { fallback, undo, ...policy } = options
-    const { codec } = this.#execution
-    const undoOf = (value: T) => {
-      // A copy: the function may do to its own what it likes.
-      const kept = codec.encode({ value })
-      return () => undo?.((codec.decode(kept) as { value: T }).value)
-    }
+    const { fallback, ...policy } = options
     const scope = {
       ...policy,
       body: () => fn(this),
       ...(fallback !== undefined && { fallback: (error: Error) => fallback(error, this) }),
-      ...(undo !== undefined && { undoOf }),
       record: (result: T) => ({ result, recipes: [] }),
     }
     return this.recordedScope(name, scope, () => {

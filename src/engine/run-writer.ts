@@ -10,6 +10,7 @@ import type { RunOrigin } from './origin.ts'
 import type { Outbox } from './outbox.ts'
 import type { StateLine } from './state-line.ts'
 import type { CallKey } from './tape.ts'
+import type { Undoable } from './undos.ts'
 
 /** Events that ride with the next commit are flushed by themselves after this long. */
 const rideMs = 100
@@ -187,6 +188,8 @@ export interface ChangeOptions {
   readonly delivers?: Change['delivers']
   /** Letters of the mailbox that these events record. */
   readonly reads?: readonly number[]
+  /** The last of these events is a result that has an undo. */
+  readonly undoable?: Pick<Undoable, 'key' | 'undo'>
   /** The call whose final failure this is. */
   readonly failureOf?: CallKey
 }

@@ -19,7 +19,8 @@ export function checkScopeOptions(
   if (retry !== undefined) retryPolicy(retry)
   if (timeoutMs !== undefined && !(timeoutMs > 0)) refuse(`timeoutMs is ${String(timeoutMs)}; it must be more than 0.`)
   if (fallback !== undefined && typeof fallback !== 'function') refuse(`fallback must be a function, not ${typeof fallback}.`)
-  if (undo !== undefined && typeof undo !== 'function') refuse(`undo must be a function, not ${typeof undo}.`)
+  if (undo !== undefined && typeof undo !== 'function' && typeof undo !== 'string')
+    refuse(`undo must be a function or the name of one, not ${typeof undo}.`)
   if (onFailure !== undefined && onFailure !== 'fail' && onFailure !== 'skip' && onFailure !== 'pause')
     refuse(`onFailure is ${JSON.stringify(onFailure)}; it must be 'fail', 'skip' or 'pause'.`)
 }

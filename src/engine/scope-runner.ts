@@ -5,11 +5,13 @@ import type { RetryOptions } from '../model/retry.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
 import { blame, blamed } from './blame.ts'
 import type { Call, ScopeAttempt } from './calls.ts'
+import type { Undo } from './context.ts'
 import { type Execution, never } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
 import { fallbackPath, isInside, pathOf } from './scope-paths.ts'
 import { deathOf, failureEvent, pauseForPerson, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
 import type { CallKey } from './tape.ts'
+import { recordedUndo, takeUndo } from './undo-option.ts'
 import type { Wait } from './waits.ts'
 
 /** A scope that is recorded as a whole: what its calls stand under, what it does, and what happens when that fails. */
@@ -22,8 +24,10 @@ export interface RecordedScope<T> {
   readonly record: (value: T) => ScopeRecord<T>
   /** Events that belong into the commit of its result. */
   readonly alongside?: () => readonly NewEvent[]
-  /** How to take back what the scope as a whole did; asked when its result is handed out. */
-  readonly undoOf?: (value: T) => () => unknown
+  /** Takes back what the scope as a whole did. */
+  readonly undo?: Undo<T>
+  /** It is called with the state as the scope left it, instead of the result. */
+  readonly undoGets?: 'state'
   readonly retry?: RetryOptions
   readonly timeoutMs?: number
   readonly onFailure?: 'fail' | 'skip' | 'pause'
@@ -69,11 +73,11 @@ class ScopeRunner<T> {
     const execution = this.#execution
     const call = this.#call
     const { history } = call
+    const { undo, undoGets } = this.#scope
+    if (undo !== undefined) takeUndo(execution, call, undo, { getsState: undoGets === 'state' })
     this.#leaveForVisit()
     if (history?.outcome !== undefined) {
-      const value = resultOf<T>(execution, call, await execution.recorded(call))
-      if (history.outcome.isSkip !== true) this.#rememberUndo(value)
-      return value
+      return resultOf<T>(execution, call, await execution.recorded(call))
     }
     // Refused before it waits for its turn: nothing of it is on the tape.
     policyOf(execution, this.#scope)
@@ -125,6 +129,9 @@ class ScopeRunner<T> {
       return { ok: true, value: await this.#record(value, elapsed(), how) }
     } catch (error) {
       attempt.end()
+      // What it still brings within the grace is recorded: only so can it be undone.
+      if (execution.isCancelled && this.#scope.undo !== undefined && attempt.made !== undefined)
+        execution.work.follow(attempt.made.then((value) => this.#record(value as T, elapsed(), how)))
       execution.throwIfEnded()
       await this.#untilLive()
       return { ok: false, error, durationMs: elapsed() }
@@ -136,7 +143,7 @@ class ScopeRunner<T> {
     const execution = this.#execution
     const at = execution.now()
     const attempt = this.#attemptNumber(how.via === 'fallback')
-    const data = { scope: this.#scope.path, ...how, ...(this.#scope.undoOf !== undefined && { hasUndo: true }) }
+    const data = { scope: this.#scope.path, ...how, ...(this.#scope.undo !== undefined && { hasUndo: true }) }
     execution.ride(execution.event('step_started', this.#call, { attempt, at, data }))
     const patchCount = execution.line.end
     if (execution.mustRecordStarts) await execution.commit([], {})
@@ -177,13 +184,20 @@ class ScopeRunner<T> {
     const execution = this.#execution
     if (execution.isDetached) return never()
     const { result, recipes } = this.#scope.record(value)
-    const data = result === undefined && how.via === undefined ? undefined : { ...how, result }
+    const { undo: given, undoGets } = this.#scope
+    const undo = given === undefined ? undefined : recordedUndo(given)
+    const isBare = result === undefined && how.via === undefined && undo === undefined
+    const data = isBare
+      ? undefined
+      : { ...how, ...(undo && { undo, ...(undoGets && { undoGets }) }), ...(result !== undefined && { result }) }
     const attempt = this.#attemptNumber(how.via === 'fallback')
     // Encoded first: a result that can't be stored must leave nothing on the state line.
     const completed = execution.event('step_completed', this.#call, { attempt, durationMs, ...(data && { data }) })
     const event = recipes.length === 0 ? completed : { ...completed, patch: execution.line.stage(recipes) }
-    this.#call.resultSeq = await execution.commitResult([...(this.#scope.alongside?.() ?? []), event], {})
-    this.#rememberUndo(result as T)
+    await execution.commitResult(
+      [...(this.#scope.alongside?.() ?? []), event],
+      undo === undefined ? {} : { undoable: { key: this.#call.key, undo } },
+    )
     // The caller gets what a replay would give: a copy that shares nothing with what the function returned.
     return typeof result === 'object' && result !== null && event.payload !== null
       ? (execution.codec.decode(event.payload) as { result: T }).result
@@ -265,12 +279,6 @@ class ScopeRunner<T> {
     if (execution.lastFailure !== undefined && isMine(execution.lastFailure)) execution.lastFailure = this.#lastFailure
   }
 
-  #rememberUndo(value: T): void {
-    const { undoOf } = this.#scope
-    if (undoOf === undefined) return
-    this.#execution.undos.add({ call: this.#call, seq: this.#call.resultSeq ?? 0, run: undoOf(value) })
-  }
-
   /** Until it is entered, what calls inside did before can only be learnt by a visit. */
   #leaveForVisit(): void {
     const { unvisited } = this.#execution
@@ -303,6 +311,8 @@ class Attempt implements ScopeAttempt {
   #isAtWork = false
   #isOver = false
   readonly isVisit = false
+  /** What its function returns. */
+  made: Promise<unknown> | undefined
 
   constructor(execution: Execution, call: Call, hasLimit: boolean) {
     this.#execution = execution
@@ -326,7 +336,9 @@ class Attempt implements ScopeAttempt {
     this.#work(true)
     try {
       // A cancelled run does not wait for a function that ignores its signal.
-      return await this.#execution.orThrow(this.#execution.calls.inScope(path, async () => body(), this))
+      const made = this.#execution.calls.inScope(path, async () => body(), this)
+      this.made = made
+      return await this.#execution.orThrow(made)
     } finally {
       this.end()
     }

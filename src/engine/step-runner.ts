@@ -12,6 +12,7 @@ import type { StepHandle, StepOptions } from './context.ts'
 import { type Execution, never } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
 import type { FailureData, Outcome } from './tape.ts'
+import { recordedUndo, takeUndo } from './undo-option.ts'
 import { withTimeout } from './with-timeout.ts'
 
 type Body<T> = (step: StepHandle<never>) => Promise<T> | T
@@ -20,11 +21,8 @@ type Recipe = (draft: never) => unknown
 /** Returns the recorded result of a step, or runs its attempts until one is recorded. */
 export async function runStep<T>(execution: Execution, call: Call, body: Body<T>, options: StepOptions<T> = {}): Promise<T> {
   if (hasOtherInput(call, options)) return pauseOnOtherInput(execution, call)
-  if (call.history?.outcome !== undefined) {
-    const value = resultOf<T>(execution, call, await execution.recorded(call))
-    if (call.history.outcome.isSkip !== true) rememberUndo(execution, call, value, options)
-    return value
-  }
+  if (options.undo !== undefined) takeUndo(execution, call, options.undo)
+  if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
   const policy = policyOf(execution, options)
   // Refused before it waits for its turn: nothing of it is on the tape.
   if (options.input !== undefined) execution.budget.noticeRepeat(call, fingerprint(options.input))
@@ -102,13 +100,21 @@ async function runAttempt<T>(
   execution.begin(call)
   const recipes: Recipe[] = []
   try {
-    if (execution.mustRecordStarts) await execution.commit([], {})
-    let value: T = await runBody(execution, call, body, options, attempt, recipes)
-    if (options.schema !== undefined) value = (await validate(options.schema, value, `The result of step "${call.path}"`)) as T
+    if (execution.mustRecordStarts) {
+      await execution.commit([], {})
+      execution.throwIfEnded()
+    }
+    const made = runBody(execution, call, body, options, attempt, recipes)
+    const how = () => ({ attempt, durationMs: Math.round(performance.now() - started), recipes, options })
+    if (options.undo !== undefined) {
+      const record = async (value: T) => recordResult(execution, call, await checked(call, options, value), how())
+      return { ok: true, value: await toEnd(execution, made, record) }
+    }
+    let value = await untilCancelled(execution, made)
+    if (options.schema !== undefined) value = await checked(call, options, value)
     // A cancelled or fenced run takes no result; nobody waits for it any more.
     execution.throwIfEnded()
-    const durationMs = Math.round(performance.now() - started)
-    return { ok: true, value: await recordResult(execution, call, value, { attempt, durationMs, recipes, options }) }
+    return { ok: true, value: await recordResult(execution, call, value, how()) }
   } catch (error) {
     execution.streams.abort(call, attempt)
     return { ok: false, error, durationMs: Math.round(performance.now() - started) }
@@ -131,7 +137,11 @@ function runBody<T>(
       : withTimeout(options.timeoutMs, `Step "${call.path}"`, call.within?.signal ?? execution.signal)
   const handle = new Handle(execution, call, { attempt, recipes, signal: limit?.signal ?? call.within?.signal })
   const run = () => execution.calls.inBody(call.path, () => body(handle))
-  return limit === undefined ? untilCancelled(execution, run()) : limit.run(async () => run())
+  return limit === undefined ? run() : limit.run(async () => run())
+}
+
+async function checked<T>(call: Call, { schema }: StepOptions<T>, value: T): Promise<T> {
+  return schema === undefined ? value : ((await validate(schema, value, `The result of step "${call.path}"`)) as T)
 }
 
 /** A class, because an object literal with getters takes longer to make than all the rest of a short step's bookkeeping. */
@@ -178,6 +188,11 @@ function untilCancelled<T>(execution: Execution, result: Promise<T> | T): Promis
   return result instanceof Promise ? execution.orThrow(result) : result
 }
 
+/** What a step with an undo did is recorded although the run was cancelled meanwhile: only so can it be undone. */
+function toEnd<T>(execution: Execution, made: Promise<T> | T, record: (made: T) => Promise<T>): Promise<T> {
+  return execution.orThrow(execution.work.follow(Promise.resolve(made).then(record)))
+}
+
 async function recordResult<T>(
   execution: Execution,
   call: Call,
@@ -185,7 +200,9 @@ async function recordResult<T>(
   made: { attempt: number; durationMs: number; recipes: readonly Recipe[]; options: StepOptions<T>; via?: 'fallback' },
 ): Promise<T> {
   const { attempt, durationMs, recipes, options, via } = made
-  const data = value === undefined && via === undefined ? undefined : { ...(via && { via }), result: value }
+  const undo = options.undo === undefined ? undefined : recordedUndo(options.undo)
+  const isBare = value === undefined && via === undefined && undo === undefined
+  const data = isBare ? undefined : { ...(via && { via }), ...(undo && { undo }), ...(value !== undefined && { result: value }) }
   // Whatever it brings, nobody writes it: it must not reach the state line either.
   if (execution.isDetached) return never()
   // Encoded first: a result that can't be stored must leave nothing on the state line.
@@ -196,21 +213,12 @@ async function recordResult<T>(
   if (options.checkpoint === false && options.undo === undefined && !execution.hasResultsOnTheirWay) {
     await execution.rideResult(event)
   } else {
-    call.resultSeq = await execution.commitResult([event], {})
+    await execution.commitResult([event], undo === undefined ? {} : { undoable: { key: call.key, undo } })
   }
-  rememberUndo(execution, call, value, options)
   // The caller gets what a replay would give: a copy that shares nothing with the body.
   return typeof value === 'object' && value !== null && event.payload !== null
     ? (execution.codec.decode(event.payload) as { result: T }).result
     : value
-}
-
-function rememberUndo<T>(execution: Execution, call: Call, value: T, { undo }: StepOptions<T>): void {
-  if (undo === undefined) return
-  // A copy: the function may do to its own what it likes.
-  const kept = execution.codec.encode({ value })
-  const run = () => undo((execution.codec.decode(kept) as { value: T }).value)
-  execution.undos.add({ call, seq: call.resultSeq ?? 0, run })
 }
 
 /** All attempts have failed, or another is of no use: fallback, skip, pause or throw. */
@@ -262,18 +270,17 @@ async function runFallback<T>(
   try {
     if (execution.mustRecordStarts) await execution.commit([], {})
     const cause = reviveError(error ?? new Error('unknown failure'))
-    const value = await untilCancelled(
-      execution,
-      execution.calls.inBody(call.path, async () => fallback(cause)),
-    )
-    const durationMs = Math.round(performance.now() - started)
-    return await recordResult(execution, call, value, {
-      attempt: failures + 1,
-      durationMs,
-      recipes: [],
-      options: options.undo === undefined ? {} : { undo: options.undo },
-      via: 'fallback',
-    })
+    const record = (value: T) =>
+      recordResult(execution, call, value, {
+        attempt: failures + 1,
+        durationMs: Math.round(performance.now() - started),
+        recipes: [],
+        options: options.undo === undefined ? {} : { undo: options.undo },
+        via: 'fallback',
+      })
+    const made = execution.calls.inBody(call.path, async () => fallback(cause))
+    if (options.undo !== undefined) return await toEnd(execution, made, record)
+    return await record(await untilCancelled(execution, made))
   } catch (fallbackError) {
     execution.throwIfEnded()
     const { fallback: _, ...rest } = options

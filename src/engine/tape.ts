@@ -36,10 +36,20 @@ export interface Tape {
   readonly order?: Order
 }
 
-/** To undo what was done: all of it and end, or what came after a position and pause there. */
+/** To undo what was done: all of it and end, cancelled or failed, or what came after a position and pause there. */
 export type Order =
-  | { readonly kind: 'cancel'; readonly by?: string | undefined }
-  | { readonly kind: 'rollback'; readonly to: number; readonly by?: string | undefined }
+  /** With `undo: false` nothing is undone; what depends on the run ends all the same. */
+  | { readonly kind: 'cancel'; readonly by?: string | undefined; readonly undo?: false; readonly replays?: false }
+  /** With `replays: false` the function is not called: it brought its workers down. */
+  | { readonly kind: 'rollback'; readonly to: number; readonly by?: string | undefined; readonly replays?: false }
+  /** The function threw, or the time limit of the workflow has passed; under `undoOnFailure` it undoes first. */
+  | {
+      readonly kind: 'fail'
+      readonly error: Error
+      readonly failed: readonly CallKey[]
+      readonly undo?: false
+      readonly replays?: never
+    }
 
 export interface RecordedUpdate {
   readonly position: number
@@ -88,6 +98,8 @@ export interface CallHistory {
   next?: 'fallback' | 'pause'
   lastError?: Error
   inputFingerprint?: string
+  /** It said so when it began. Since 0.2 the record of its result says which undo it has. */
+  hasUndo?: boolean
   /** Effects: how far the operation got. */
   effect?: 'intended' | 'unsure' | 'happened' | 'not_happened'
   resolution?: unknown
@@ -244,6 +256,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         if (order === undefined) for (const [key, history] of calls) if (history.next === 'pause') reopen(key)
         break
       case 'run_paused':
+      case 'undo_ordered':
         order = data<{ order?: Order }>(record).order ?? order
         break
       case 'run_rolled_back':
@@ -251,6 +264,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         order = undefined
         break
       case 'run_cancelled':
+      case 'run_failed':
         order = undefined
         break
       case 'step_undone': {
@@ -274,8 +288,11 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         const history = call('step', record)
         history.isRunning = true
         delete history.opened
-        const { inputFingerprint, scope } = data<{ inputFingerprint?: string; scope?: string }>(record)
+        const { inputFingerprint, scope, hasUndo } = data<{ inputFingerprint?: string; scope?: string; hasUndo?: boolean }>(
+          record,
+        )
         if (inputFingerprint !== undefined) history.inputFingerprint = inputFingerprint
+        if (hasUndo === true) history.hasUndo = true
         if (scope !== undefined) {
           scopes.set(scope, Object.assign(history, { scope }))
           sites.set(scope, history).set(fallbackPath(scope), history)
@@ -329,9 +346,12 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'step_skipped':
         settle('step', record)
         break
-      case 'effect_intended':
-        call('effect', record).effect = 'intended'
+      case 'effect_intended': {
+        const history = call('effect', record)
+        history.effect = 'intended'
+        if (data<{ hasUndo?: boolean }>(record).hasUndo === true) history.hasUndo = true
         break
+      }
       case 'effect_unsure':
         call('effect', record).effect = 'unsure'
         break

@@ -1,79 +1,187 @@
+import type { Codec } from '../model/codec.ts'
+import type { Payload } from '../model/payload.ts'
 import { defaultRetryPolicy } from '../model/retry.ts'
+import { migrateState } from '../model/state.ts'
 import { toStorableError } from '../model/stored-error.ts'
-import type { Call } from './calls.ts'
+import type { UndoInfo } from './context.ts'
 import type { Execution } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
+import { type CallKey, parseCallKey, type Tape } from './tape.ts'
+import { loadState } from './thread-state.ts'
 
-/** How one step or effect is taken back. */
-export interface Undo {
-  readonly call: Call
-  /** Where its result stands in the log. */
+/** A recorded result that can be taken back. */
+export interface Undoable {
+  readonly key: CallKey
+  /** Where the result stands in the log. */
   readonly seq: number
-  /** The effect's operation: undone, its key is free again. */
-  readonly operationKey?: string
-  /** Nothing is to be taken back, it is only free to come again: not worth an event, and of no use to a run that ends. */
-  readonly isSilent?: boolean
-  readonly run: () => unknown
+  readonly undo: RecordedUndo
+  readonly payload: Payload | null
+}
+
+/** How the log names an undo: true is a function, which only the workflow's function can give; a text is a name in its `undos`. */
+export type RecordedUndo = true | string
+
+/** What an undo is called with: the result, or the state as a plan's step left it. */
+export type UndoFunction = (given: never, info: UndoInfo) => unknown
+
+/** What the record of a result says about its undo. */
+export interface UndoRecord {
+  readonly undo?: RecordedUndo
+  /** The undo is called with the state instead of the result. */
+  readonly undoGets?: 'state'
 }
 
 /**
- * The undos of what a run has done, gathered as its results are handed to the function, on replay as the first time.
+ * What a run has done that can be taken back: what its log says, and the functions that the calls have given for it, by call.
  *
- *   D1  The last result is undone first, one at a time.
+ *   D1  What is due comes from the log: a result whose record says that it has an undo, and that has no step_undone. The last result is
+ *       undone first, one after the other.
  *   D2  Each undo is recorded as step_undone; a recorded one is not run again.
- *   D3  A crash between an undo and its record runs it again: an undo has to bear that.
+ *   D3  A crash between an undo and its record runs it again, with the same key: an undo has to bear that.
+ *   D4  One that can't be found stops there. None is passed over.
  */
 export class Undos {
-  readonly #undos: Undo[] = []
-  /** Paths of what was undone, in order. */
-  readonly undone: string[] = []
+  /** Recorded by this execution. */
+  readonly #recorded: Undoable[] = []
+  /** Recorded by earlier tapes of the run. */
+  readonly #earlier: Undoable[] = []
+  #onTape: readonly Undoable[] | undefined
+  #given: Map<CallKey, GivenUndo> | undefined
+  /** Operations of answers that are free to come again after a rollback. */
+  #answers: { readonly seq: number; readonly operationKey: string }[] | undefined
+  readonly #done = new Set<number>()
 
-  add(undo: Undo): void {
-    this.#undos.push(undo)
+  /** A call says how its result is taken back, now or in a replay. */
+  give(call: CallKey, undo: UndoFunction, options: { readonly getsState?: boolean } = {}): void {
+    this.#given ??= new Map()
+    this.#given.set(call, { run: undo, getsState: options.getsState === true })
   }
 
-  /** Undoes what was recorded after a position. Returns the error of an undo that failed for good. */
-  async run(execution: Execution, afterSeq: number): Promise<Error | null> {
-    const isEnd = afterSeq === 0
-    const due = this.#undos.filter(({ seq, isSilent }) => seq > afterSeq && !(isEnd && isSilent)).sort((a, b) => b.seq - a.seq)
-    for (const undo of due) {
-      if (undo.isSilent && undo.operationKey !== undefined) {
-        await execution.tryOperation({ kind: 'undo', key: undo.operationKey })
-        continue
-      }
-      if (!execution.tape.undone.has(undo.seq)) {
-        const failure = await this.#undo(execution, undo)
-        if (failure !== null) return failure
-      }
-      this.undone.push(undo.call.path)
+  /** A result is durable. */
+  add(undoable: Undoable): void {
+    this.#recorded.push(undoable)
+  }
+
+  /** Named undos of earlier tapes. Functions end with their tape. */
+  addEarlier(undoables: readonly Undoable[]): void {
+    this.#earlier.push(...undoables)
+  }
+
+  /** A question was answered: after a rollback it is asked anew. */
+  addAnswer(seq: number, operationKey: string): void {
+    this.#answers ??= []
+    this.#answers.push({ seq, operationKey })
+  }
+
+  /** What is to be undone of what was recorded after a position, the last first. */
+  due(execution: Execution, afterSeq: number): Undoable[] {
+    const { undone } = execution.tape
+    return this.#all(execution, afterSeq).filter(({ seq }) => !undone.has(seq) && !this.#done.has(seq))
+  }
+
+  /** Paths of what was undone after a position, in order. */
+  undone(execution: Execution, afterSeq: number): string[] {
+    return this.#all(execution, afterSeq).map(({ key }) => parseCallKey(key).path)
+  }
+
+  async freeAnswers(execution: Execution, afterSeq: number): Promise<void> {
+    for (const { seq, operationKey } of this.#answers ?? [])
+      if (seq > afterSeq) await execution.tryOperation({ kind: 'undo', key: operationKey })
+  }
+
+  /** Undoes one result. Returns the error of an undo that failed for good, or can't be found. */
+  async run(execution: Execution, undoable: Undoable, why: Error | null): Promise<Error | null> {
+    const { key, seq, undo, payload } = undoable
+    const { path, count } = parseCallKey(key)
+    const data = (payload === null ? {} : execution.codec.decode(payload)) as UndoRecord & { key?: string; result?: unknown }
+    const given = typeof undo === 'string' ? namedUndo(execution, undo) : this.#given?.get(key)
+    if (given === undefined) return notFound(execution, path, undo, why)
+    const effectKey = key.startsWith('effect:') ? data.key : undefined
+    const info: UndoInfo = {
+      ...{ key: execution.calls.undoKey(seq), step: path },
+      ...(effectKey !== undefined && { effectKey }),
     }
-    return null
-  }
-
-  async #undo(execution: Execution, { call, seq, operationKey, run }: Undo): Promise<Error | null> {
     for (let tries = 1; ; tries++) {
       const started = performance.now()
       try {
-        await execution.calls.inBody(call.path, run)
+        // A copy for each: what the function or an earlier try did to its own does not count.
+        const value = given.getsState || data.undoGets === 'state' ? await stateAt(execution, seq) : resultOf(execution, payload)
+        await execution.calls.inBody(path, () => given.run(value as never, info))
       } catch (thrown) {
         const { error, delayMs } = nextAttempt(defaultRetryPolicy, tries, thrown)
-        if (delayMs === null || execution.hasEnded) return undoFailed(execution, call, error)
-        execution.log.warn('an undo failed and is tried again', { runId: execution.runId, step: call.path, error })
+        if (delayMs === null || execution.hasEnded) return undoFailed(execution, path, error)
+        execution.log.warn('an undo failed and is tried again', { runId: execution.runId, step: path, error })
         await new Promise((resolve) => setTimeout(resolve, delayMs))
         continue
       }
       const durationMs = Math.round(performance.now() - started)
-      const event = execution.event('step_undone', call, { durationMs, data: { of: seq } })
+      const event = execution.event('step_undone', null, { scope: path, count, durationMs, data: { of: seq } })
       await execution.commit([event], {
         hasProgress: true,
-        ...(operationKey !== undefined && { operation: { kind: 'undo', key: operationKey } }),
+        ...(effectKey !== undefined && { operation: { kind: 'undo', key: effectKey } }),
       })
+      this.#done.add(seq)
       return null
     }
   }
+
+  #all(execution: Execution, afterSeq: number): Undoable[] {
+    this.#onTape ??= undoablesOf(execution.tape, execution.codec)
+    const all = [...this.#earlier, ...this.#onTape, ...this.#recorded]
+    return all.filter(({ seq }) => seq > afterSeq).sort((a, b) => b.seq - a.seq)
+  }
 }
 
-function undoFailed({ runId }: Execution, call: Call, error: unknown): Error {
+interface GivenUndo {
+  readonly run: UndoFunction
+  readonly getsState: boolean
+}
+
+/** The results on a tape that have an undo. */
+export function undoablesOf(tape: Tape, codec: Codec): Undoable[] {
+  return tape.outcomes.flatMap(({ key, seq, payload, isFailure, isSkip }) => {
+    if (isFailure || isSkip === true || !/^(?:step|effect|child):/.test(key)) return []
+    const { undo } = (payload === null ? {} : codec.decode(payload)) as UndoRecord
+    // Records of 0.1 said so when the step began.
+    const recorded = undo ?? (tape.calls.get(key)?.hasUndo === true ? true : undefined)
+    return recorded === undefined ? [] : [{ key, seq, undo: recorded, payload }]
+  })
+}
+
+function namedUndo({ workflow }: Execution, name: string): GivenUndo | undefined {
+  const { undos } = workflow.options
+  return undos !== undefined && Object.hasOwn(undos, name) ? { run: undos[name] as UndoFunction, getsState: false } : undefined
+}
+
+function resultOf({ codec }: Execution, payload: Payload | null): unknown {
+  return payload === null ? undefined : (codec.decode(payload) as { result?: unknown }).result
+}
+
+/** The state as a step left it, in the form that the workflow knows. */
+async function stateAt({ store, codec, claim, workflow }: Execution, seq: number): Promise<unknown> {
+  const { value = {}, version } = await loadState(store, codec, claim.thread, seq)
+  const definition = workflow.options.state
+  return definition === undefined || version >= definition.version ? value : migrateState(definition, value, version).value
+}
+
+function undoFailed({ runId }: Execution, path: string, error: unknown): Error {
   const cause = toStorableError(error)
-  return new Error(`The undo of "${call.path}" of run "${runId}" failed: ${cause.message}`, { cause })
+  return new Error(
+    `The undo of "${path}" of run "${runId}" failed: ${cause.message.replace(/\.$/, '')}. Resume the run to try again; ` +
+      'cancel({ undo: false }) ends it as it stands.',
+    { cause },
+  )
+}
+
+function notFound({ runId, workflow }: Execution, path: string, undo: RecordedUndo, why: Error | null): Error {
+  const name = `workflow "${workflow.name}" version ${workflow.version}`
+  const [what, help] =
+    typeof undo === 'string'
+      ? [`"${undo}" is not among the undos of ${name}`, 'Add it']
+      : [why?.message.replace(/\.$/, '') ?? `the function of ${name} gives none`, `Bring the function of ${name} back`]
+  return new Error(
+    `The undo of "${path}" of run "${runId}" can't be found: ${what}. ${help} and resume the run, or end it as it stands with ` +
+      'cancel({ undo: false }).',
+    why === null ? {} : { cause: toStorableError(why) },
+  )
 }

@@ -20,7 +20,8 @@ export function withTimeout(timeoutMs: number, what: string, outer: AbortSignal)
           },
           Math.min(timeoutMs, 2_147_483_647),
         )
-        abort.signal.addEventListener('abort', () => reject(abort.signal.reason as Error), { once: true })
+        // Whoever aborts it decides how long the body is still waited for; a process that closes does not wait for the limit.
+        abort.signal.addEventListener('abort', () => timer?.unref(), { once: true })
       })
       try {
         return await Promise.race([body(), over])

@@ -5,9 +5,13 @@ import { internalPrefix, isInternal } from '../model/internal.ts'
 import type { RetryOptions } from '../model/retry.ts'
 import type { StateDefinition } from '../model/state.ts'
 import { type Budget, checkBudget } from '../model/usage.ts'
-import type { Context } from './context.ts'
+import type { Context, UndoInfo } from './context.ts'
 
 export type WorkflowFunction<Input, Output, State> = (ctx: Context<State>, input: Input) => Promise<Output> | Output
+
+/** Functions that take something back, by name. Each is called with the result that was recorded. */
+// biome-ignore lint/suspicious/noExplicitAny: each takes the result of the calls that name it
+export type Undos = Readonly<Record<string, (result: any, info: UndoInfo) => unknown>>
 
 export interface WorkflowOptions<Input, Output, State> {
   readonly name: string
@@ -30,6 +34,8 @@ export interface WorkflowOptions<Input, Output, State> {
   readonly budget?: Budget
   /** A run that fails first undoes what it did, last in first out. Default false. */
   readonly undoOnFailure?: boolean
+  /** Undos by name: what a step, effect, section or child has as `undo: 'name'` runs from the log, without the function. */
+  readonly undos?: Undos
 }
 
 /** An async function with a name, whose steps survive the process. */
@@ -86,6 +92,10 @@ export function makeWorkflow<Input, Output, State>(
     throw new HoldfastError('invalid_input', `Workflow "${name}" needs a function (ctx, input) => output`)
   }
   if (options.budget !== undefined) checkBudget(options.budget, `workflow "${name}"`)
+  for (const [undo, run] of Object.entries(options.undos ?? {})) {
+    if (typeof run === 'function') continue
+    throw new HoldfastError('invalid_input', `Undo "${undo}" of workflow "${name}" must be a function, not ${typeof run}.`)
+  }
   return Object.freeze({ name, version, options, fn })
 }
 

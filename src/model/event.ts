@@ -17,6 +17,7 @@ export const eventTypes = [
   'step_failed',
   'step_skipped',
   'step_undone',
+  'undo_ordered',
   'state_updated',
   'state_migrated',
   'value_recorded',

@@ -380,14 +380,27 @@ export const mutants: readonly Mutant[] = [
     test: { file: 'test/behaviour/waits.test.ts', name: 'on memory > whose record is cut off by a crash' },
   },
   {
+    name: 'undo-of-the-last-result-forgotten',
+    wrong: 'a result that becomes durable while the run is cancelled is not undone',
+    isRequired: true,
+    edits: [
+      {
+        file: 'engine/execution.ts',
+        find: '      if (undoable !== undefined && answer.ok)',
+        put: '      if (undoable !== undefined && answer.ok && !answer.hasMail)',
+      },
+    ],
+    test: { file: 'test/behaviour/orders.test.ts', name: 'on memory > undoes everything that is on record' },
+  },
+  {
     name: 'undo-recorded-early',
     wrong: 'an undo is recorded before it has run',
     isRequired: true,
     edits: [
       {
         file: 'engine/undos.ts',
-        find: '        await execution.calls.inBody(call.path, run)\n',
-        put: "        await execution.commit([execution.event('step_undone', call, { data: { of: seq } })], { hasProgress: true })\n        await execution.calls.inBody(call.path, run)\n",
+        find: '        await execution.calls.inBody(path, () => given.run(value as never, info))\n',
+        put: "        await execution.commit([execution.event('step_undone', null, { scope: path, count, data: { of: seq } })], { hasProgress: true })\n        await execution.calls.inBody(path, () => given.run(value as never, info))\n",
       },
       {
         file: 'engine/undos.ts',

@@ -1,0 +1,79 @@
+import type { Execution } from './execution.ts'
+import type { Order } from './tape.ts'
+
+/**
+ * Carries an order out on a claimed run: takes back what the run did, all of it or what came after a position.
+ *
+ *   O1  What is under way is awaited, within the grace; what still comes is recorded, and undone too.
+ *   O2  Children that are open end first, then questions are closed, then the undos run, the last result first.
+ *   O3  The order is on record before its first undo: whoever takes the run up after a crash continues it.
+ *   O4  `finish` is called in the same turn in which nothing is under way and nothing is due.
+ */
+export class Unwinding {
+  readonly #execution: Execution
+  readonly #order: Order
+  readonly #graceEndsAt: number
+  /** Why the function could not be replayed, where it could not. */
+  readonly #why: Error | null
+  #isRecorded: boolean
+  #areAnswersFree = false
+
+  constructor(execution: Execution, order: Order, options: { readonly graceMs: number; readonly why: Error | null }) {
+    this.#execution = execution
+    this.#order = order
+    this.#graceEndsAt = performance.now() + options.graceMs
+    this.#why = options.why
+    this.#isRecorded = execution.tape.order === order
+  }
+
+  /** Returns what kept it from being carried out. */
+  async run(finish: () => Promise<void>): Promise<Error | null> {
+    const execution = this.#execution
+    const afterSeq = this.#order.kind === 'rollback' ? this.#order.to : 0
+    for (;;) {
+      await this.#settle()
+      await execution.dependants.end(afterSeq)
+      const [next] = this.#undoes ? execution.undos.due(execution, afterSeq) : []
+      if (next !== undefined) {
+        await this.#record()
+        const failure = await execution.undos.run(execution, next, this.#why)
+        if (failure !== null) return failure
+      } else if (execution.writes.isIdle && execution.dependants.isEmpty(afterSeq)) {
+        if (this.#order.kind === 'rollback' && !this.#areAnswersFree) await this.#freeAnswers(afterSeq)
+        else {
+          await finish()
+          return null
+        }
+      }
+      if (execution.hasEnded) return null
+    }
+  }
+
+  get #undoes(): boolean {
+    return !(this.#order.kind === 'cancel' && this.#order.undo === false)
+  }
+
+  async #settle(): Promise<void> {
+    const { work, writes } = this.#execution
+    const leftMs = this.#graceEndsAt - performance.now()
+    if (leftMs > 0) await work.idle(leftMs)
+    while (!writes.isIdle) {
+      await writes.idle()
+      // Whoever wrote hears of it first.
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+  }
+
+  /** What was answered since is asked anew. */
+  async #freeAnswers(afterSeq: number): Promise<void> {
+    this.#areAnswersFree = true
+    await this.#execution.undos.freeAnswers(this.#execution, afterSeq)
+  }
+
+  async #record(): Promise<void> {
+    if (this.#isRecorded) return
+    const event = this.#execution.event('undo_ordered', null, { data: { order: this.#order } })
+    await this.#execution.commit([event], { hasProgress: true })
+    this.#isRecorded = true
+  }
+}

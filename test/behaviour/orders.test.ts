@@ -1,0 +1,236 @@
+import { type Context, type RunHandle, workflow } from 'holdfast'
+import { expect, it } from 'vitest'
+import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
+import { onEveryStore } from './stores.ts'
+
+/** What of a run's log has an undo and was not undone, and what was undone more often than once. */
+async function leftOver(run: RunHandle, undone: readonly string[]): Promise<string[]> {
+  const recorded = (await run.events())
+    .filter(({ type, data }) => (type === 'step_completed' || type === 'effect_completed') && data?.['undo'] !== undefined)
+    .map(({ step }) => step as string)
+  const count = (name: string) => undone.filter((one) => one === name).length
+  return recorded.filter((name) => count(name) !== 1).map((name) => `${name}: undone ${count(name)} times`)
+}
+
+/** Steps, effects and parallel items, one of which says when the moment has come. */
+function busy(undone: string[], tick: () => Promise<void>) {
+  const undo = (_: unknown, { step }: { step: string }) => void undone.push(step)
+  return workflow('busy', async (ctx) => {
+    for (let i = 0; i < 3; i++) {
+      await ctx.step(`step${i}`, tick, { undo })
+      await ctx.step(`quick${i}`, () => void tick(), { undo })
+      await ctx.once(`effect${i}`, { run: tick, undo })
+    }
+    await ctx.map('item', [...Array(12).keys()], tick, { undo, concurrency: 4 })
+    await ctx.section('whole', () => ctx.step('inner', tick), { undo })
+    await ctx.waitFor('never')
+  })
+}
+
+onEveryStore('a cancel from another client', ({ open }) => {
+  it('undoes everything that is on record, each once, whenever it comes', async () => {
+    const undone: string[] = []
+    let moment = async () => {}
+    const book = busy(undone, () => moment())
+    await open({ workflows: [book] })
+    const client = await open({ worker: false })
+    for (let nth = 1; nth <= 22; nth += 1) {
+      undone.length = 0
+      let ticks = 0
+      const id = `run-${nth}`
+      const cancelled = gate<Promise<void>>()
+      moment = async () => {
+        if (++ticks === nth) cancelled.open(client.runs.get(id).then((found) => found.cancel()))
+        // The cancel is on its way while bodies end and results are written.
+        for (let turn = 0; turn < nth % 4; turn++) await new Promise((resolve) => setImmediate(resolve))
+      }
+      const run = await client.start(book, undefined, { id })
+      await await cancelled.promise
+      expect((await run.info()).status).toBe('cancelled')
+      expect(await leftOver(run, undone), `cancelled at body ${nth}`).toEqual([])
+    }
+  }, 60_000)
+})
+
+onEveryStore('what is under way at a cancel', ({ open }) => {
+  it('is recorded and undone too, if it ends within the grace: the body of a step, an effect, a section', async () => {
+    for (const kind of ['step', 'effect', 'limited', 'section'] as const) {
+      const journal: string[] = []
+      const [begun, end] = [gate(), gate()]
+      const undo = () => void journal.push('undone')
+      const body = async () => {
+        begun.open()
+        await end.promise
+        journal.push('done')
+      }
+      const carryOut = (ctx: Context): Promise<unknown> => {
+        if (kind === 'step') return ctx.step('work', body, { undo })
+        if (kind === 'limited') return ctx.step('work', body, { undo, timeoutMs: 60_000 })
+        if (kind === 'effect') return ctx.once('work', { run: body, undo })
+        return ctx.section('work', body, { undo })
+      }
+      const hf = await open()
+      const run = await hf.start(workflow(`work-${kind}`, carryOut), undefined, { id: kind })
+      await begun.promise
+      const cancelled = run.cancel()
+      await new Promise((resolve) => setTimeout(resolve, 50))
+      end.open()
+      await cancelled
+      expect((await run.info()).status).toBe('cancelled')
+      expect(journal, kind).toEqual(['done', 'undone'])
+      await hf.close()
+    }
+  })
+
+  it('a body without an undo that ignores its signal is not waited for', async () => {
+    const begun = gate()
+    const hang = () => {
+      begun.open()
+      return new Promise<never>(() => {})
+    }
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('hang', hang)
+    })
+    const hf = await open()
+    const run = await hf.start(work)
+    await begun.promise
+    const startedAt = performance.now()
+    await run.cancel()
+    expect((await run.info()).status).toBe('cancelled')
+    expect(performance.now() - startedAt).toBeLessThan(4_000)
+  })
+})
+
+onEveryStore('a run that fails with undoOnFailure beside others at work', ({ open }) => {
+  it('waits for them and undoes them too, the last result first; nothing new begins', async () => {
+    const journal: string[] = []
+    const [failed, hotel] = [gate(), gate()]
+    const saga = workflow({ name: 'saga', undoOnFailure: true, retry: { attempts: 1 } }, async (ctx) => {
+      const book = async () => {
+        await ctx.step('hotel', () => hotel.promise, { undo: () => void journal.push('undo hotel') })
+        await ctx.step('late', () => void journal.push('late'))
+      }
+      const fly = async () => {
+        await ctx.step('car', () => {}, { undo: () => void journal.push('undo car') })
+        await ctx.step('flight', () => Promise.reject(new Error('full')))
+      }
+      await Promise.all([book(), fly().finally(() => failed.open())])
+    })
+    const hf = await open()
+    const run = await hf.start(saga)
+    await failed.promise
+    await logged(run, 'step_failed')
+    hotel.open()
+    expect(await failureOf(run)).toMatchObject({ message: 'full' })
+    expect(journal).toEqual(['undo hotel', 'undo car'])
+    const types = await eventTypes(run)
+    expect(types.indexOf('undo_ordered')).toBeLessThan(types.indexOf('step_undone'))
+  })
+
+  it('says in its log what it undoes for', async () => {
+    const saga = workflow({ name: 'saga', undoOnFailure: true, retry: { attempts: 1 } }, async (ctx) => {
+      await ctx.step('car', () => 1, { undo: () => {} })
+      await ctx.step('flight', () => Promise.reject(new Error('full')))
+    })
+    const hf = await open()
+    const run = await hf.start(saga)
+    await failureOf(run)
+    const [order] = (await run.events()).filter(({ type }) => type === 'undo_ordered')
+    expect(order?.data?.['order']).toMatchObject({ kind: 'fail', failed: ['step:flight#1'] })
+  })
+})
+
+onEveryStore('an order', ({ open, openMortal, advance }) => {
+  it('is on record before its first undo: whoever takes the run up after a crash continues it', async () => {
+    for (const kind of ['cancel', 'fail', 'limit'] as const) {
+      const undone: string[] = []
+      const begun = gate()
+      const options = { undoOnFailure: true, retry: { attempts: 1 }, ...(kind === 'limit' && { timeoutMs: 30_000 }) }
+      const work = workflow({ name: `work-${kind}`, ...options }, async (ctx) => {
+        await ctx.step('a', () => 1, { undo: () => void undone.push('a') })
+        await ctx.step('b', () => 2, { undo: () => void undone.push('b') })
+        if (kind === 'fail') await ctx.step('c', () => Promise.reject(new Error('no')))
+        // At work, so that the order reaches a run that is executed.
+        if (kind === 'cancel') await ctx.step('long', ({ signal }) => aborted(signal, begun.open))
+        await ctx.waitFor('never')
+      })
+      const mortal = await openMortal({ workflows: [work] }, { after: 'step_undone' })
+      const run = await mortal.hf.start(work, undefined, { id: kind })
+      if (kind === 'cancel') {
+        await begun.promise
+        void run.cancel().catch(() => {})
+      }
+      if (kind === 'limit') {
+        await becomes(run, 'waiting')
+        advance(31_000)
+      }
+      await mortal.dead
+      advance(11_000)
+      const hf = await open({ workflows: [work] })
+      const again = await hf.runs.get(run.id)
+      await becomes(again, kind === 'cancel' ? 'cancelled' : 'failed')
+      expect(undone, kind).toEqual(['b', 'a'])
+      if (kind === 'limit') expect(await failureOf(again)).toMatchObject({ code: 'timeout' })
+    }
+  }, 30_000)
+})
+
+onEveryStore('a time limit of a workflow', ({ open, advance }) => {
+  const limited = (journal: string[], undoOnFailure: boolean) =>
+    workflow({ name: 'limited', timeoutMs: 60_000, undoOnFailure }, async (ctx) => {
+      await ctx.checkpoint('start')
+      for (let i = 0; i < 20; i++) await ctx.step(`s${i}`, () => i, { undo: (n) => void journal.push(`undo ${n}`) })
+      await ctx.waitFor('go')
+      return 'out'
+    })
+
+  it('that passes while the run waits undoes everything on its tape, with undoOnFailure', async () => {
+    const journal: string[] = []
+    const hf = await open()
+    const run = await hf.start(limited(journal, true))
+    await becomes(run, 'waiting')
+    advance(61_000)
+    expect(await failureOf(run)).toMatchObject({ code: 'timeout' })
+    expect(journal).toEqual(Array.from({ length: 20 }, (_, i) => `undo ${19 - i}`))
+  })
+
+  it('is none for a run that is rolled back or cancelled after it', async () => {
+    const journal: string[] = []
+    const hf = await open()
+    const book = limited(journal, false)
+    const done = await hf.start(book, undefined, { id: 'done' })
+    await hf.signal(done.id, 'go')
+    await done.result()
+    const paused = await hf.start(book, undefined, { id: 'paused' })
+    await becomes(paused, 'waiting')
+    await paused.pause()
+    advance(61_000)
+    await done.rollback('start')
+    expect(await done.info()).toMatchObject({ status: 'paused', reason: 'asked' })
+    await paused.cancel()
+    expect((await paused.info()).status).toBe('cancelled')
+    expect(journal).toHaveLength(40)
+  })
+
+  it('lets nothing new begin while it undoes, and the run fails however its function ends', async () => {
+    const journal: string[] = []
+    const work = workflow({ name: 'work', timeoutMs: 300, undoOnFailure: true }, async (ctx) => {
+      await ctx.step('a', () => {}, { undo: () => void journal.push('undo a') })
+      await ctx.step('b', ({ signal }) => aborted(signal), { undo: () => void journal.push('undo b') })
+      await ctx.step('c', () => void journal.push('c'))
+      return 'out'
+    })
+    const hf = await open()
+    const run = await hf.start(work)
+    expect(await failureOf(run)).toMatchObject({ code: 'timeout' })
+    expect(journal).toEqual(['undo b', 'undo a'])
+  })
+})
+
+/** Resolves when the signal is aborted, after it has told that it is watched. */
+function aborted(signal: AbortSignal, tell: () => void = () => {}): Promise<void> {
+  return new Promise((resolve) => {
+    signal.addEventListener('abort', () => resolve(), { once: true })
+    tell()
+  })
+}
