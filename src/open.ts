@@ -7,6 +7,7 @@ import { RunWaiters } from './client/run-waiters.ts'
 import { Committer } from './engine/committer.ts'
 import { OpenQuestions } from './engine/open-questions.ts'
 import { Outbox } from './engine/outbox.ts'
+import { defaultQuietMs, longestQuietMs, QuietTimes } from './engine/quiet-times.ts'
 import { HeadStateCache } from './engine/thread-state.ts'
 import { type AnyWorkflow, Registry } from './engine/workflow.ts'
 import { createCodec } from './model/codec.ts'
@@ -210,6 +211,7 @@ function assemble(
       engine: {
         ...{ store, committer, codec, log, leaseMs, registry, questions, steering, wakeWorker },
         cache: new HeadStateCache(),
+        quietTimes: quietTimesOf(workerOptions),
         ...(targets.length > 0 && { outbox: new Outbox(codec, targets) }),
       },
       registry,
@@ -225,6 +227,19 @@ function assemble(
   }
   worker?.start()
   return new Holdfast(core, '', close)
+}
+
+/** So many runs in their quiet time for each that may be executed at a time; at least 500. */
+const quietRunsAPlace = 5
+
+function quietTimesOf({ quietMs = defaultQuietMs, concurrency = 100 }: WorkerOptions): QuietTimes {
+  if (!(typeof quietMs === 'number' && quietMs >= 0 && quietMs <= longestQuietMs)) {
+    throw new HoldfastError(
+      'invalid_input',
+      `worker.quietMs is ${String(quietMs)}; it must be a number of milliseconds from 0 to ${longestQuietMs}.`,
+    )
+  }
+  return new QuietTimes({ quietMs, most: Math.max(500, concurrency * quietRunsAPlace) })
 }
 
 async function closeAll(

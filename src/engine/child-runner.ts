@@ -3,7 +3,6 @@ import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run } from '../model/run.ts'
-import { validate } from '../model/schema.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
 import { type Budget, checkBudget, lower, type UsageTotal } from '../model/usage.ts'
 import { blame } from './blame.ts'
@@ -59,7 +58,7 @@ export async function callChild(
   const checked =
     workflow.options.input === undefined || options.scheduledAt !== undefined
       ? input
-      : await validate(workflow.options.input, input, `The input of workflow "${workflow.name}"`)
+      : await execution.validate(workflow.options.input, input, `The input of workflow "${workflow.name}"`)
   if (call.history?.outcome !== undefined) {
     const outcome = await execution.recorded(call)
     if (options.detached !== true) return resultOf(execution, call, outcome)

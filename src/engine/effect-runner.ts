@@ -327,13 +327,12 @@ class Effect<T> {
 
   async #awaitPerson(): Promise<Next<T>> {
     const execution = this.#execution
-    const operation = await this.#execution.store
-      .readOperation({ owner: execution.owner, key: this.#key })
-      .catch((error: unknown) => {
-        if (!isOutage(error)) throw error
-        // Out of reach for now: it is looked at again.
-        return null
-      })
+    const reading = execution.store.readOperation({ owner: execution.owner, key: this.#key }).catch((error: unknown) => {
+      if (!isOutage(error)) throw error
+      // Out of reach for now: it is looked at again.
+      return null
+    })
+    const operation = await execution.working(reading)
     if (operation?.status === 'completed') {
       return {
         stage: { kind: 'resolved', result: operation.result === null ? undefined : execution.codec.decode(operation.result) },

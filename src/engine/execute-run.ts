@@ -2,7 +2,6 @@ import type { Codec } from '../model/codec.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import type { Logger } from '../model/logger.ts'
 import { poisonLimit, type Run } from '../model/run.ts'
-import { validate } from '../model/schema.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import type { Claim, Store } from '../store/store.ts'
 import { blamed } from './blame.ts'
@@ -12,6 +11,7 @@ import { Execution, type ExecutionEnd } from './execution.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
 import type { Outbox } from './outbox.ts'
+import type { QuietTimes } from './quiet-times.ts'
 import { RunContext } from './run-context.ts'
 import { reportTakeover } from './run-reports.ts'
 import { countDeath, emptyTape, hasRunningScope, parseCallKey, readTape, runningCalls, type Tape } from './tape.ts'
@@ -35,6 +35,7 @@ export interface Engine {
   /** Absent: nobody is to be told of anything. */
   readonly outbox?: Outbox
   readonly wakeWorker: () => void
+  readonly quietTimes: QuietTimes
 }
 
 /** Executes one claimed run until it ends, waits, or is taken away. `onExecution` hears of each tape as it begins. */
@@ -232,15 +233,17 @@ async function callFunction(execution: Execution, input: unknown): Promise<void>
   watchTimeout(execution)
   try {
     let output = await workflow.fn(new RunContext(execution), input)
-    if (execution.hasEnded || (await execution.obey()) || !(await execution.playback.finish())) return
+    if (execution.hasEnded) return void execution.cameTooLate()
+    if ((await execution.obey()) || !(await execution.playback.finish())) return
     if (workflow.options.output !== undefined) {
-      output = await validate(workflow.options.output, output, `The output of workflow "${workflow.name}"`)
+      output = await execution.validate(workflow.options.output, output, `The output of workflow "${workflow.name}"`)
     }
     const data = { ...(output !== undefined && { output }), ...execution.usageSoFar }
     const event = execution.event('run_completed', null, Object.keys(data).length === 0 ? {} : { data })
     await execution.finish('completed', event)
   } catch (error) {
-    if (execution.hasEnded || (await execution.obey()) || !(await execution.playback.finish())) return
+    if (execution.hasEnded) return void execution.cameTooLate()
+    if ((await execution.obey()) || !(await execution.playback.finish())) return
     await fail(execution, error)
   }
 }

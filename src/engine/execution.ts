@@ -1,3 +1,4 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Codec } from '../model/codec.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
@@ -6,6 +7,7 @@ import type { Logger } from '../model/logger.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type PauseReason, type RunStatus } from '../model/run.ts'
+import { validate } from '../model/schema.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
 import type { NewChunks } from '../model/stream.ts'
 import type { Budget, UsageTotal } from '../model/usage.ts'
@@ -26,6 +28,9 @@ import type { RunOrigin } from './origin.ts'
 import type { Outbox } from './outbox.ts'
 import { Playback } from './playback.ts'
 import { Progress } from './progress.ts'
+import { QuietTime } from './quiet-time.ts'
+import type { QuietTimes } from './quiet-times.ts'
+import { reportWork } from './report-work.ts'
 import { reportEnd, reportLoss } from './run-reports.ts'
 import { RunStreams } from './run-streams.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
@@ -58,7 +63,8 @@ const clockSlackMs = 1_000
  *   E2  Events reach the log in the order in which they were made.
  *   E3  Results are handed to the function one a turn of the event loop, in log order, as a replay will.
  *   E4  Stopping to wait never throws into user code: the calls just do not return. Cancelling and a lost lease do throw.
- *   E5  A run stops to wait only when nothing of it is at work.
+ *   E5  A run stops to wait only when nothing of it is at work, as far as can be seen, and its function was quiet for a while.
+ *   E6  A function that was at work all the same is noticed at its next call, and the run is executed again.
  */
 export class Execution {
   readonly claim: Claim
@@ -94,6 +100,10 @@ export class Execution {
   #unvisited: Map<string, () => Promise<void>> | undefined
   readonly #written: ReadonlyMap<string, number>
   readonly #waits: Waits
+  /** How long the function has to be quiet before the run is persisted as waiting. */
+  readonly quiet: QuietTime
+  #isSuspended = false
+  #wasCaught = false
   readonly #handOut: HandOut
   #resultsOnTheirWay = 0
   /** Final failures that are recorded, or about to be, and were not thrown into the function before it ended. */
@@ -147,6 +157,12 @@ export class Execution {
     this.calls = new Calls(options.claim.run.owner, options.claim.run.id, options.tape)
     // A schedule that ticks every second would hold a place for ever.
     this.#waits = new Waits(() => this.now(), isInternal(options.workflow.name) ? 0 : longWaitMs)
+    this.quiet = new QuietTime({
+      times: options.quietTimes,
+      isLimited: options.claim.isQueueLimited,
+      isInternal: isInternal(options.workflow.name),
+      onOver: () => this.#stopIfIdleOrHandBack(),
+    })
     const limits = { ...(options.origin.budget ?? options.workflow.options.budget), ...options.tape.raised }
     this.account = new Account({
       limits,
@@ -240,7 +256,8 @@ export class Execution {
   get signal(): AbortSignal {
     if (this.#abort === undefined) {
       this.#abort = new AbortController()
-      if (this.#hasEnded || this.isCancelled || this.#stop?.kind === 'fail') this.#abort.abort(this.#endError())
+      const isOver = (this.#hasEnded && !this.#isSuspended) || this.isCancelled || this.#stop?.kind === 'fail'
+      if (isOver) this.#abort.abort(this.#endError())
     }
     return this.#abort.signal
   }
@@ -280,6 +297,8 @@ export class Execution {
   /** Registers a recording call; refused inside a body and in a run that was cancelled or fenced. */
   enter(kind: CallKind, name: string, isOurName = false): Call {
     this.throwIfEnded()
+    this.quiet.heard()
+    if (this.#isSuspended) this.#reportWork()
     return this.calls.enter(kind, name, isOurName)
   }
 
@@ -287,6 +306,7 @@ export class Execution {
   async recorded(call: Call): Promise<Outcome> {
     const outcome = call.within?.isVisit ? (call.history?.outcome as Outcome) : await this.playback.take(call.key)
     this.throwIfEnded()
+    this.quiet.heard()
     call.resultSeq = outcome.seq
     return outcome
   }
@@ -320,7 +340,7 @@ export class Execution {
   /** Marks a body as running: it shows as the current step, and the run does not stop to wait under it. */
   begin(call: Call): void {
     this.#running.set(call.key, call.path)
-    this.#busy++
+    this.#beginWork()
   }
 
   /** Its body is over and its result on the way: it is no longer the current step, which few rows then have to be written for. */
@@ -345,11 +365,22 @@ export class Execution {
 
   /** Counts as work while it lasts: the run does not stop to wait under it. */
   async working<T>(work: Promise<T>): Promise<T> {
-    this.#busy++
+    this.#beginWork()
     try {
       return await work
     } finally {
       this.#settleDown()
+    }
+  }
+
+  /** Validates what the function is about to get. A schema may take its time: that counts as work. */
+  async validate<T>(schema: StandardSchemaV1, value: unknown, what: string): Promise<T> {
+    const checked = validate(schema, value, what)
+    if (!(checked instanceof Promise)) return checked as T
+    try {
+      return (await this.working(checked)) as T
+    } finally {
+      this.quiet.heard()
     }
   }
 
@@ -436,6 +467,7 @@ export class Execution {
       this.lastFailure = options.failureOf
     }
     this.line.advance(position)
+    this.quiet.heard()
     return seq
   }
 
@@ -447,6 +479,7 @@ export class Execution {
     if (this.isDetached) return never()
     this.throwIfEnded()
     this.line.advance(position)
+    this.quiet.heard()
   }
 
   /** A result that only rides would be handed out before one that is on its way and stands before it in the log (E3). */
@@ -571,6 +604,7 @@ export class Execution {
 
   /** The tape is consumed: edits by hand at its end are shown, and an older state is brought to the definition's version. */
   #goLive(): void {
+    this.quiet.heard()
     try {
       this.#migrate()
       if (this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
@@ -643,7 +677,7 @@ export class Execution {
     this.#stop = stopFor(order)
     if (order.kind === 'fail') this.#abort?.abort(this.#endError())
     this.#waits.freeze()
-    this.#busy++
+    this.#beginWork()
     try {
       for (let [next] = this.unvisited; next !== undefined; [next] = this.unvisited) {
         this.unvisited.delete(next[0])
@@ -818,6 +852,7 @@ export class Execution {
     try {
       const messages = await this.store.readInbox({ owner: this.owner, runId: this.runId })
       const requests = this.mailbox.takeIn(messages)
+      this.quiet.raise(this.mailbox.quietMs)
       // Frozen where somebody asked the run to stop: a wait is a safe point, and stays as it is.
       if (requests.length < messages.length && this.#stop === null) this.#waits.wakeForMail()
       let pause: { readonly by: string | undefined } | null = null
@@ -843,9 +878,9 @@ export class Execution {
   }
 
   async #write(change: Change, undoable?: ChangeOptions['undoable']): Promise<Committed> {
-    if (this.isDetached) return never()
+    if (this.isDetached) return this.cameTooLate()
     if (this.#hasEnded) throw this.#endError()
-    this.#busy++
+    this.#beginWork()
     this.writes.begin()
     try {
       const answer = await this.#writes.add(() => this.#committer.commit(change, true))
@@ -906,6 +941,12 @@ export class Execution {
     if (!this.#handOut.takeTurn()) await this.#handOut.next()
     if (this.isDetached) return never()
     this.throwIfEnded()
+    this.quiet.heard()
+  }
+
+  #beginWork(): void {
+    this.#busy++
+    this.quiet.work()
   }
 
   #settleDown(): void {
@@ -916,7 +957,11 @@ export class Execution {
   #considerStopping(): void {
     if (this.#busy > 0 || this.#waits.size === 0 || this.#hasEnded) return
     // What the last result set off runs first; only then is it known that nothing is at work.
-    setImmediate(() => setImmediate(() => void this.#stopIfIdle().catch((error: unknown) => this.#couldNotStop(error))))
+    setImmediate(() => setImmediate(() => this.#stopIfIdleOrHandBack()))
+  }
+
+  #stopIfIdleOrHandBack(): void {
+    this.#stopIfIdle().catch((error: unknown) => this.#couldNotStop(error))
   }
 
   async #stopIfIdle(): Promise<void> {
@@ -929,6 +974,7 @@ export class Execution {
     }
     const wait = this.#waits.asRow()
     if (wait === null) return
+    if (!this.quiet.isOver) return this.quiet.begin()
     const dueAt = Math.min(wait.dueAt, this.overAt)
     const run: Mutable<RunChange> = {
       status: 'waiting',
@@ -940,7 +986,23 @@ export class Execution {
     if (key !== undefined) run.waitKey = key
     // A run waits for one operation as a row; for several it looks again now and then.
     if (wait.waitKeys.length > 1) run.due = { inMs: longWaitMs }
+    this.#isSuspended = true
     await this.#endWith([], run, { kind: 'waiting' })
+  }
+
+  /**
+   * The function calls, ends or records something although the run goes on without this execution. Where it was only thought to be idle it
+   * was at work: the run is due at once, and its next holder waits longer (E6). The call does not return (E4).
+   */
+  cameTooLate(): Promise<never> {
+    if (this.#isSuspended) this.#reportWork()
+    return never()
+  }
+
+  #reportWork(): void {
+    if (this.#wasCaught) return
+    this.#wasCaught = true
+    void reportWork(this, this.quiet.longerMs).then(() => this.wakeWorker())
   }
 
   /** What a rollback has to read or to end was out of reach: the next holder is told to roll back, too. */
@@ -1017,7 +1079,9 @@ export class Execution {
     this.playback.stop()
     this.#streams?.end()
     this.#waits.freeze()
-    this.#abort?.abort(this.#endError())
+    this.quiet.end()
+    // To be persisted as waiting never throws into user code, through the signal neither (E4).
+    if (!this.#isSuspended) this.#abort?.abort(this.#endError())
     this.#settle(end)
   }
 
@@ -1092,6 +1156,7 @@ export interface ExecutionOptions {
   readonly registry: Registry
   readonly outbox?: Outbox
   readonly wakeWorker: () => void
+  readonly quietTimes: QuietTimes
   /** How many chunks the function has written in this tape, by stream. */
   readonly written: ReadonlyMap<string, number>
 }

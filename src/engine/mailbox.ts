@@ -8,6 +8,9 @@ export type Letter = Message
 /** Word that something else has changed, a child or a question: who waits for it looks there, so the message itself is done with. */
 const nudges: ReadonlySet<string> = new Set(['child', 'answer'])
 
+/** Says, by its name in ms, how long this run's function has to be quiet: it was at work when it was thought to be idle. */
+export const atWorkKind = 'at_work'
+
 /**
  * What others sent to a run that is executed here. A message stays in the store's inbox until a change has dealt with it, so
  * that a crash finds it again; what is known and left there counts as mail no more.
@@ -19,6 +22,8 @@ export class Mailbox {
   /** Messages that the next change takes out of the inbox. */
   #done: number[] = []
   #seen = 0
+  /** The longest quiet time that the run was found to need, for every holder to come: it stays in the inbox. */
+  #atWork: { readonly id: number; readonly quietMs: number } | undefined
   /** How many nudges have come: who looked before the last of them has to look again. */
   nudgeCount = 0
 
@@ -33,12 +38,18 @@ export class Mailbox {
         this.nudgeCount++
         this.#done.push(message.id)
       } else if (message.kind === 'signal') this.#letters.push(message)
+      else if (message.kind === atWorkKind) this.#keepLongest({ id: message.id, quietMs: Number(message.name) })
       else {
         this.#requests.set(message.id, message.kind)
         requests.push(message)
       }
     }
     return requests
+  }
+
+  /** How long the run was found to need to be quiet; 0 where nothing is known. */
+  get quietMs(): number {
+    return this.#atWork?.quietMs ?? 0
   }
 
   /** The oldest signal of a name. The change that records it has to name it in `reads`. */
@@ -55,7 +66,7 @@ export class Mailbox {
 
   /** Nothing is known of that a change would have to mention. */
   get isEmpty(): boolean {
-    return this.#letters.length === 0 && this.#requests.size === 0 && this.#done.length === 0
+    return !this.#isAnyLeft && this.#done.length === 0
   }
 
   /** What a change says about the inbox: which messages it has dealt with, and up to which they are known. */
@@ -67,8 +78,18 @@ export class Mailbox {
       for (const id of [...this.#requests.keys()]) this.#settle(id)
     const readMessages = [...this.#done, ...reads]
     this.#done = []
-    const isAnyLeft = this.#letters.length > 0 || this.#requests.size > 0
-    return { ...(readMessages.length > 0 && { readMessages }), ...(isAnyLeft && { mailSeen: this.#seen }) }
+    return { ...(readMessages.length > 0 && { readMessages }), ...(this.#isAnyLeft && { mailSeen: this.#seen }) }
+  }
+
+  get #isAnyLeft(): boolean {
+    return this.#letters.length > 0 || this.#requests.size > 0 || this.#atWork !== undefined
+  }
+
+  #keepLongest(found: { readonly id: number; readonly quietMs: number }): void {
+    const known = this.#atWork
+    const isLonger = known === undefined || found.quietMs > known.quietMs
+    this.#atWork = isLonger ? found : known
+    if (known !== undefined) this.#done.push(isLonger ? known.id : found.id)
   }
 
   #settle(id: number): void {

@@ -1,7 +1,6 @@
 import { fingerprint } from '../model/codec.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { isOpen, type Operation } from '../model/operation.ts'
-import { validate } from '../model/schema.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
@@ -145,7 +144,7 @@ class Question<T> {
     let value = answer.value as T
     try {
       if (this.#options.schema !== undefined && answer.via === undefined)
-        value = (await validate(this.#options.schema, value, `The answer to "${this.#call.path}"`)) as T
+        value = await execution.validate<T>(this.#options.schema, value, `The answer to "${this.#call.path}"`)
     } catch (error) {
       await execution.tryOperation({ kind: 'undo', key: this.#key })
       await this.#ask(toStorableError(error).message)

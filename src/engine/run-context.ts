@@ -274,7 +274,7 @@ export class RunContext implements Context<never> {
     carryOut: (call: Call) => Promise<T>,
     check?: () => void,
   ): Promise<T> {
-    if (this.#execution.isDetached) return never()
+    if (this.#execution.isDetached) return this.#execution.cameTooLate()
     let result: Promise<T>
     try {
       check?.()

@@ -182,7 +182,7 @@ class ScopeRunner<T> {
 
   async #record(value: T, durationMs: number, how: { readonly via?: 'fallback' }): Promise<T> {
     const execution = this.#execution
-    if (execution.isDetached) return never()
+    if (execution.isDetached) return execution.cameTooLate()
     const { result, recipes } = this.#scope.record(value)
     const { undo: given, undoGets } = this.#scope
     const undo = given === undefined ? undefined : recordedUndo(given)
@@ -296,7 +296,7 @@ class ScopeRunner<T> {
     const execution = this.#execution
     if (!execution.playback.isLive) await execution.playback.untilLive(this.#call.key)
     execution.throwIfEnded()
-    if (execution.isDetached) return never()
+    if (execution.isDetached) return execution.cameTooLate()
   }
 }
 

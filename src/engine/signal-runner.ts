@@ -1,5 +1,4 @@
 import { HoldfastError } from '../model/errors.ts'
-import { validate } from '../model/schema.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import type { WaitForOptions } from './context.ts'
@@ -13,7 +12,7 @@ import { timeLimit } from './time-limit.ts'
  */
 export async function waitForSignal<T>(execution: Execution, call: Call, name: string, options: WaitForOptions<T>): Promise<T> {
   if (call.history?.outcome !== undefined)
-    return checked(resultOf<T>(execution, call, await execution.recorded(call)), call, options)
+    return checked(execution, resultOf<T>(execution, call, await execution.recorded(call)), call, options)
   if (!execution.isOpen) await execution.pass(call)
   const fireAt = await timeLimit(execution, call, options.timeoutMs)
   for (let isMailRead = false; ; ) {
@@ -22,7 +21,7 @@ export async function waitForSignal<T>(execution: Execution, call: Call, name: s
       const { value: result, ...rest } = (letter.payload === null ? {} : execution.codec.decode(letter.payload)) as { value?: T }
       const data = { ...rest, ...(result !== undefined && { result }), sentAt: letter.at }
       await execution.commitResult([execution.event('signal_received', call, { data })], { reads: [letter.id] })
-      return checked(result as T, call, options)
+      return checked(execution, result as T, call, options)
     }
     // One that came in time counts, also where word of it has not reached this process yet.
     if (fireAt <= execution.now() && !isMailRead) {
@@ -46,6 +45,6 @@ export async function waitForSignal<T>(execution: Execution, call: Call, name: s
 }
 
 /** The value as the schema has it. It is recorded as it was sent, so a schema that was repaired can take it after all. */
-async function checked<T>(value: T, call: Call, { schema }: WaitForOptions<T>): Promise<T> {
-  return schema === undefined ? value : ((await validate(schema, value, `The value of signal "${call.path}"`)) as T)
+async function checked<T>(execution: Execution, value: T, call: Call, { schema }: WaitForOptions<T>): Promise<T> {
+  return schema === undefined ? value : execution.validate<T>(schema, value, `The value of signal "${call.path}"`)
 }

@@ -204,7 +204,7 @@ async function recordResult<T>(
   const isBare = value === undefined && via === undefined && undo === undefined
   const data = isBare ? undefined : { ...(via && { via }), ...(undo && { undo }), ...(value !== undefined && { result: value }) }
   // Whatever it brings, nobody writes it: it must not reach the state line either.
-  if (execution.isDetached) return never()
+  if (execution.isDetached) return execution.cameTooLate()
   // Encoded first: a result that can't be stored must leave nothing on the state line.
   const completed = execution.event('step_completed', call, { attempt, durationMs, ...(data && { data }) })
   const event = recipes.length === 0 ? completed : { ...completed, patch: execution.line.stage(recipes) }

@@ -47,6 +47,11 @@ export function isDefault({ concurrency, rateLimit, maxQueued, isPaused }: Queue
   return concurrency === null && rateLimit === null && maxQueued === null && !isPaused
 }
 
+/** Whether only so many of its runs may be running, or may be started in a stretch of time. */
+export function isLimited(settings: Pick<QueueSettings, 'concurrency' | 'rateLimit'> | undefined): boolean {
+  return settings !== undefined && (settings.concurrency !== null || settings.rateLimit !== null)
+}
+
 /** Refuses settings that make no sense with `invalid_input`. */
 export function checkSettings({ name, concurrency, rateLimit, maxQueued, isPaused, ...rest }: QueueChange): void {
   const refuse = (what: string, must: string): never => {

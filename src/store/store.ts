@@ -208,6 +208,8 @@ export interface Claim {
     readonly leaseUntil: number
   } | null
   readonly hasMail: boolean
+  /** Its queue has a limit, of runs at a time or of starts: a run that waits there should leave its place to others at once. */
+  readonly isQueueLimited: boolean
   /** The store's time of the claim. */
   readonly now: number
 }

@@ -6,6 +6,8 @@ import type { Claim, Hint } from '../store/store.ts'
 const flushEveryMs = 50
 /** Another process wrote something: how soon the inboxes are looked at. */
 const mailEveryMs = 100
+/** With more executions than this, those that are quiet learn of mail that nobody named when they are renewed or persisted. */
+const manyExecutions = 200
 /** A renewal that failed is tried again after this long, then after twice that, and so on up to a tenth of the lease. */
 const firstRetryMs = 25
 
@@ -29,6 +31,12 @@ export class LeaseKeeper {
   #renewing: Promise<void> | undefined
   /** When the last renewal that succeeded was sent. */
   #lastRenewal: Instant = { at: 0, wallAt: 0 }
+  readonly #byRun = new Map<string, Execution>()
+  /** Runs that were not executed here when a message came: their claims may have been on their way. Those of late, and those before. */
+  #earlyMail = new Set<string>()
+  #earlierMail = new Set<string>()
+  /** When something was written that nobody named. */
+  #unnamedAt = Number.NEGATIVE_INFINITY
 
   constructor(engine: Engine, executions: ReadonlySet<Execution>, loading: ReadonlySet<Claim>) {
     this.#engine = engine
@@ -54,17 +62,33 @@ export class LeaseKeeper {
 
   /** A notification: mail for a run that is held here, perhaps. */
   heed(hint: Hint): void {
-    if (this.#executions.size === 0) return
     if (hint.runId === undefined) {
+      this.#unnamedAt = performance.now()
+      if (this.#executions.size === 0) return
       this.#mailTimer ??= setTimeout(() => {
         this.#mailTimer = undefined
-        for (const execution of this.#executions) void execution.checkMail()
+        const isForAll = this.#executions.size <= manyExecutions
+        for (const execution of this.#executions) if (isForAll || !execution.quiet.isQuiet) void execution.checkMail()
       }, mailEveryMs)
     } else if (hint.hasMail === true) {
-      for (const execution of this.#executions) {
-        if (execution.runId === hint.runId && execution.owner === hint.owner) void execution.checkMail()
-      }
+      const key = keyOf(hint.owner ?? '', hint.runId)
+      const execution = this.#byRun.get(key)
+      if (execution === undefined) this.#earlyMail.add(key)
+      else void execution.checkMail()
     }
+  }
+
+  /** An execution of a run begins that was claimed at some instant by performance.now(). */
+  began(execution: Execution, claimedAt: number): void {
+    const key = keyOf(execution.owner, execution.runId)
+    this.#byRun.set(key, execution)
+    const isEarly = this.#earlyMail.delete(key) || this.#earlierMail.delete(key) || this.#unnamedAt >= claimedAt
+    if (isEarly) void execution.checkMail()
+  }
+
+  ended(execution: Execution): void {
+    const key = keyOf(execution.owner, execution.runId)
+    if (this.#byRun.get(key) === execution) this.#byRun.delete(key)
   }
 
   /** One renewal at a time; who comes meanwhile waits for it. */
@@ -87,6 +111,8 @@ export class LeaseKeeper {
 
   async #renewHeld(): Promise<void> {
     const sentAt = now()
+    this.#earlierMail = this.#earlyMail
+    this.#earlyMail = new Set()
     const held = [...this.#executions].filter((execution) => !execution.hasEnded)
     const claims = [...held.map(({ claim }) => claim), ...this.#loading]
     if (claims.length === 0) return this.#noteRenewal(sentAt)
@@ -124,6 +150,10 @@ export class LeaseKeeper {
     const { at, wallAt } = this.#lastRenewal
     return Math.max(performance.now() - at, Date.now() - wallAt) > this.#engine.leaseMs / 2
   }
+}
+
+function keyOf(owner: string, runId: string): string {
+  return `${owner}\n${runId}`
 }
 
 interface Instant {

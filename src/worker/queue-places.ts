@@ -1,7 +1,7 @@
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { internalQueue, notifyQueue } from '../model/internal.ts'
-import type { ClaimRequest } from '../store/store.ts'
+import type { Claim, ClaimRequest } from '../store/store.ts'
 
 /** Which queues a worker takes, and how many runs of each it may still take. */
 export class QueuePlaces {
@@ -32,6 +32,11 @@ export class QueuePlaces {
       ...(this.#queues !== undefined && { queues: this.#queues }),
       ...(this.#free.size > 0 && { queueLimits: [...this.#free].map(([queue, limit]) => ({ queue, limit })) }),
     }
+  }
+
+  /** A claim as this worker sees it: a queue that has places of its own here has a limit, too. */
+  note(claim: Claim): Claim {
+    return claim.isQueueLimited || !this.#free.has(claim.run.queue) ? claim : { ...claim, isQueueLimited: true }
   }
 
   take(queue: string): void {

@@ -21,6 +21,11 @@ export interface WorkerOptions {
   readonly queues?: readonly string[] | Readonly<Record<string, number>>
   /** How long a claim lasts without a sign of life, in ms. Default 10,000. */
   readonly leaseMs?: number
+  /**
+   * How long nothing may be heard of a run's function before the run is persisted as waiting, in ms: what it awaits besides calls on ctx must
+   * not take longer. Meanwhile it takes up none of `concurrency`. Default 1,000.
+   */
+  readonly quietMs?: number
   /** How often to look for due runs when nothing was notified, in ms. Default 200. */
   readonly pollMs?: number
   /** How long `close` waits for steps that are running, in ms. Default 5,000. */
@@ -43,6 +48,8 @@ const probationMs = 10_000
  *   W2  Of runs that were claimed in vain one executes at a time: the one that brings its workers down does not take others with it.
  *   W3  Stopping: stop claiming, wait, abort, release.
  *   W4  After an outage that outlasted leases everybody's renewals come before anybody's claims, as far as waiting can do it.
+ *   W5  A run in its quiet time is held and has no place. One that continues has a place again, also where that is one too many: nothing
+ *       is claimed until there are fewer.
  */
 export class Worker {
   readonly #engine: Engine
@@ -57,12 +64,13 @@ export class Worker {
   readonly #executions = new Set<Execution>()
   readonly #loading = new Set<Claim>()
   readonly #keeper: LeaseKeeper
-  #held = 0
+  #placesTaken = 0
   #hasSuspect = false
   #isStopping = false
   #isGraceOver = false
   #wake: (() => void) | undefined
   #isWoken = false
+  #isWakingSoon = false
   #errorCount = 0
   #failsSince = 0
   #claimsFrom = 0
@@ -103,6 +111,16 @@ export class Worker {
     this.#wake?.()
   }
 
+  /** After this turn of the event loop: runs go quiet one by one, and their places are worth one claim together. */
+  #wakeSoon(): void {
+    if (this.#isWakingSoon) return
+    this.#isWakingSoon = true
+    setImmediate(() => {
+      this.#isWakingSoon = false
+      this.wake()
+    })
+  }
+
   /** Stops claiming, lets running steps finish within the grace period, then hands every run back. */
   async stop(): Promise<void> {
     this.#isStopping = true
@@ -128,7 +146,7 @@ export class Worker {
 
   /** One round: claim for the free places, start each run, say when to look again. */
   async tick(): Promise<number> {
-    const limit = Math.min(this.#concurrency - this.#held, maxClaims)
+    const limit = Math.min(this.#concurrency - this.#placesTaken, maxClaims)
     const workflows = this.#claimable()
     if (limit <= 0 || workflows.length === 0) return this.#pollMs
     try {
@@ -136,7 +154,8 @@ export class Worker {
       const waitMs = this.#claimsFrom - performance.now()
       if (waitMs > 0) return waitMs
       if (!(await this.#keeper.renewIfLate())) return this.#backOff()
-      const claims = await this.#engine.store.claim({
+      const claimedAt = performance.now()
+      const found = await this.#engine.store.claim({
         workerId: this.#workerId,
         leaseMs: this.#engine.leaseMs,
         limit,
@@ -146,12 +165,13 @@ export class Worker {
         ...this.#places.request(),
       })
       this.#errorCount = 0
-      this.#turns.note(claims)
+      this.#turns.note(found)
+      const claims = found.map((claim) => this.#places.note(claim))
       for (const claim of claims) this.#admit(claim)
       for (const [index, claim] of claims.entries()) {
         // Others have their turn in between.
         if (index > 0 && index % startsATurn === 0) await nextTurn()
-        void this.#execute(claim)
+        void this.#execute(claim, claimedAt)
       }
       return claims.length > 0 && claims.length === limit ? 0 : this.#pollMs
     } catch (error) {
@@ -178,22 +198,30 @@ export class Worker {
   /** From now on it is held here, and its lease is renewed. */
   #admit(claim: Claim): void {
     if (claim.run.claimsWithoutProgress > suspicionLimit) this.#hasSuspect = true
-    this.#held++
+    this.#placesTaken++
     this.#places.take(claim.run.queue)
     this.#loading.add(claim)
   }
 
-  async #execute(claim: Claim): Promise<void> {
+  async #execute(claim: Claim, claimedAt: number): Promise<void> {
     let current: Execution | undefined
     let probation: NodeJS.Timeout | undefined
+    let hasPlace = true
+    const onPlace = (isNeeded: boolean) => {
+      hasPlace = isNeeded
+      this.#placesTaken += isNeeded ? 1 : -1
+      if (!isNeeded) this.#wakeSoon()
+    }
     try {
       const workflow = this.#registry.get(claim.run.workflow, claim.run.version)
       if (workflow === undefined) return
       await executeRun(this.#engine, workflow, claim, (execution) => {
-        if (current !== undefined) this.#executions.delete(current)
+        this.#letGo(current)
         this.#loading.delete(claim)
         current = execution
+        execution.quiet.onPlace = onPlace
         this.#executions.add(execution)
+        this.#keeper.began(execution, claimedAt)
         if (claim.run.claimsWithoutProgress > suspicionLimit) probation ??= this.#watch(execution)
         if (this.#isGraceOver) void execution.forceStop()
         else if (this.#isStopping) execution.requestRelease()
@@ -204,14 +232,20 @@ export class Worker {
         error,
       })
     } finally {
-      if (current !== undefined) this.#executions.delete(current)
+      this.#letGo(current)
       this.#loading.delete(claim)
       if (claim.run.claimsWithoutProgress > suspicionLimit) this.#clear(probation)
-      this.#held--
+      if (hasPlace) this.#placesTaken--
       this.#places.free(claim.run.queue)
       this.#onRunEnded(claim.run.owner, claim.run.id)
       this.wake()
     }
+  }
+
+  #letGo(execution: Execution | undefined): void {
+    if (execution === undefined) return
+    this.#executions.delete(execution)
+    this.#keeper.ended(execution)
   }
 
   /** A suspect is watched until it has recorded something, or has lived for a while. */
@@ -255,7 +289,7 @@ export class Worker {
   /** Until no run is held any more, also none whose tape is still being read, or the time is over. */
   async #untilIdle(limitMs: number): Promise<void> {
     const deadline = performance.now() + limitMs
-    while (this.#held > 0 && performance.now() < deadline) {
+    while (this.#executions.size + this.#loading.size > 0 && performance.now() < deadline) {
       const ends = [...this.#executions].map((execution) => execution.ended)
       const lookAgainMs = Math.min(ends.length === 0 ? 5 : 100, Math.max(1, deadline - performance.now()))
       await Promise.race([

@@ -37,6 +37,9 @@ export interface Scene {
   readonly folder: string
 }
 
+/** How long a run is quiet in tests before it is persisted as waiting, unless the test says something else. */
+export const quietMs = 20
+
 /** The write at which a process dies: right before or after the first one with an event of this type, or before the n-th. */
 export type Death = { readonly before: EventType } | { readonly after: EventType } | { readonly beforeWrite: number }
 
@@ -101,7 +104,8 @@ function createScene(kind: StoreKind): Scene {
   })
 
   const openOn = async (target: string | Store, options: OpenOptions) => {
-    const hf = await open(target, { clock: () => offsetMs, logger: false, ...options })
+    const worker = options.worker === false ? false : { quietMs, ...options.worker }
+    const hf = await open(target, { clock: () => offsetMs, logger: false, ...options, worker })
     endings.push(() => hf.close())
     return hf
   }

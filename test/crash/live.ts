@@ -91,7 +91,7 @@ export async function live(life: Life, toldToClose?: Promise<undefined>): Promis
     open(store, {
       logger: false,
       workflows,
-      worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50 },
+      worker: { leaseMs, closeGraceMs, concurrency, pollMs: 50, quietMs: 20 },
       ...(hasHerald && { notify: tell }),
     }),
   )

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { invariant } from '../../model/errors.ts'
+import { isLimited } from '../../model/queue.ts'
 import { suspicionLimit } from '../../model/run.ts'
 import { type Contender, Turns } from '../../model/turns.ts'
 import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
@@ -94,6 +95,7 @@ function take(tables: Tables, { thread, row, request, now }: Taking): Claim {
     thread: { ...thread.thread },
     takenFrom: isAbandoned ? { holder: leaseHolder ?? '', why: 'lease_expired', leaseUntil: leaseUntil ?? now } : null,
     hasMail: row.inbox.length > 0,
+    isQueueLimited: isLimited(tables.queues.get(run.queue)?.settings),
     now,
   }
 }

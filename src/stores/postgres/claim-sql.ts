@@ -2,13 +2,14 @@ import { runColumns, selectRecordColumns, selectRunColumns, selectThreadColumns,
 import { durableSql, nowSql, planSql } from './sql.ts'
 
 /** What a claim returns of each run: the run, its thread, the record of its input, and from whom it was taken. */
-const claimedColumns = `${selectRunColumns}, ${selectThreadColumns}, ${selectRecordColumns}, r.last_message > 0, a.holder, a.until`
+const claimedColumns = `${selectRunColumns}, ${selectThreadColumns}, ${selectRecordColumns}, r.last_message > 0, a.holder, a.until,
+  EXISTS (SELECT FROM holdfast.queues q WHERE q.name = r.queue AND num_nonnulls(q.concurrency, q.rate_count) > 0)`
 
 const claimedTypes = [
   ...runColumns.map((column) => (textRunColumns.has(column) ? 'text' : 'bigint')),
   ...['text', 'text', 'text', 'bigint', 'bigint', 'bigint', 'bigint', 'bigint', 'bigint'],
   ...['bigint', 'float8', 'float8', 'bigint', 'int', 'int', 'text', 'text', 'bigint', 'text', 'bytea', 'text', 'bytea'],
-  ...['boolean', 'text', 'bigint'],
+  ...['boolean', 'text', 'bigint', 'boolean'],
 ]
 
 /** Reads what was claimed, as far as it still is under the same leases. */

@@ -148,6 +148,7 @@ function toClaim(row: Row): Omit<Claim, 'input'> {
     thread: toThread(row, threadAt),
     takenFrom: holder === null ? null : { holder, why: 'lease_expired', leaseUntil: Number(row[restAt + 2]) },
     hasMail: row[restAt] === 't',
+    isQueueLimited: row[restAt + 3] === 't',
     now: Number(row[0]),
   }
 }

@@ -74,7 +74,7 @@ function readClaim(
   reply: readonly Reply[],
   now: number,
 ): Claim | { readonly isDamaged: true; readonly claim: Omit<Claim, 'input'> } {
-  const [pair, rows, logLength, entry, holder, until] = reply
+  const [pair, rows, logLength, entry, holder, until, isLimited] = reply
   const row = [...(readRow(rows as Reply) as Row)]
   const stored = toRun(String(pair), row)
   const { thread } = toThread(stored.thread, row.slice(runFields.length), logLength as number)
@@ -84,6 +84,7 @@ function readClaim(
     thread,
     takenFrom: readTakenFrom(holder as Buffer, until as Buffer),
     hasMail: stored.hasMail,
+    isQueueLimited: isLimited === 1,
     now,
   }
   const input = readInput(entry as Buffer, claim)

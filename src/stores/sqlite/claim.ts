@@ -282,7 +282,10 @@ export function prepareClaim(db: Database, commit: Commit) {
       const leaseId = `${leasePrefix}${number}`
       taken.push(number)
       commit.rememberLease(number, { leaseId, owner: before.owner, runId: before.run_id, threadId: before.thread_id })
-      claims.push(toClaim(before, { leaseId, leaseUntil, input, holder: holder.text, now: search.now, isOfTheDead }))
+      const isQueueLimited = rooms.isLimited(before.queue)
+      claims.push(
+        toClaim(before, { leaseId, leaseUntil, input, holder: holder.text, now: search.now, isOfTheDead, isQueueLimited }),
+      )
     }
     take.run(leasePrefix, leaseUntil, leaseUntil, holder.id, JSON.stringify(taken))
     noteStarts(
@@ -426,10 +429,12 @@ interface Taking {
   readonly holder: string
   readonly now: number
   readonly isOfTheDead: boolean
+  readonly isQueueLimited: boolean
 }
 
 /** The claim of a run, as it is once taken. */
-function toClaim(before: ClaimableRow, { leaseId, leaseUntil, input, holder, now, isOfTheDead }: Taking): Claim {
+function toClaim(before: ClaimableRow, taking: Taking): Claim {
+  const { leaseId, leaseUntil, input, holder, now, isOfTheDead, isQueueLimited } = taking
   const { owner, thread_id: threadId } = before
   const why = isOfTheDead ? 'holder_died' : 'lease_expired'
   const isAbandoned = before.status === 'running'
@@ -473,6 +478,7 @@ function toClaim(before: ClaimableRow, { leaseId, leaseUntil, input, holder, now
     },
     takenFrom: isAbandoned ? { holder: before.holder ?? '', why, leaseUntil: before.lease_until ?? now } : null,
     hasMail: before.last_message > 0,
+    isQueueLimited,
     now,
   }
 }

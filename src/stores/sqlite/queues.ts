@@ -94,7 +94,8 @@ export function prepareRooms(db: Database) {
         starts: count === null || perMs === null ? Number.POSITIVE_INFINITY : count - Number(countStarts.get(queue, now - perMs)),
       }
     }
-    return { isPaused, hasRate, roomOf, perMsOf: (queue: string) => rows.get(queue)?.rate_per_ms ?? 0 }
+    const isLimited = (queue: string) => hasRate(queue) || (rows.get(queue)?.concurrency ?? null) !== null
+    return { isPaused, hasRate, isLimited, roomOf, perMsOf: (queue: string) => rows.get(queue)?.rate_per_ms ?? 0 }
   }
 }
 

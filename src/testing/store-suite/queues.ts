@@ -84,6 +84,17 @@ export function testQueues(test: StoreTest): void {
     expect(await scene.claimedIds()).toEqual(['e'])
   })
 
+  test('a claim says whether the queue of its run has a limit, of runs at a time or of starts', async (scene) => {
+    await scene.store.setQueue({ name: 'concurrency', concurrency: 2 })
+    await scene.store.setQueue({ name: 'rate', rateLimit: { count: 9, perMs: 60_000 } })
+    await scene.store.setQueue({ name: 'size', maxQueued: 9 })
+    await scene.store.setQueue({ name: 'lifted', concurrency: 2, maxQueued: 9 })
+    await scene.store.setQueue({ name: 'lifted', concurrency: null })
+    for (const queue of ['concurrency', 'rate', 'size', 'lifted', 'none', 'a:1:b']) await scene.create({ id: queue, queue })
+    const limited = (await scene.claim()).filter(({ isQueueLimited }) => isQueueLimited)
+    expect(limited.map(({ run }) => run.id).sort()).toEqual(['concurrency', 'rate'])
+  })
+
   test('an abandoned run is taken over although its queue is full: that does not raise the number', async (scene) => {
     await scene.store.setQueue({ name: 'mails', concurrency: 2 })
     for (const id of ['a', 'b', 'c']) await scene.create({ id, queue: 'mails' })

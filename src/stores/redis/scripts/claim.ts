@@ -6,7 +6,8 @@ import { at, clock, defineScript, gathering, lines, once, places, quoted, rowOf 
  * for lease ids, 9 { { { workflow, version, highest state version or false } … }, queues or false, how many suspects or false,
  * { { queue, limit } … }, { { priority, last owner } … } }.
  *
- * Answers { now, { run, its row and its thread's in one, length of the log, input entry, holder it was taken from, end of that lease }, … }.
+ * Answers { now, { run, its row and its thread's in one, length of the log, input entry, holder it was taken from, end of that lease, 1 where
+ * its queue has a limit }, … }.
  * Lanes hold only heads of lines, so sleeping runs and those behind others are never touched. Nothing found writes nothing.
  */
 export const claimScript = defineScript(
@@ -20,11 +21,22 @@ ${gathering}
 ${rowOf}
 local worker, lease_ms, limit, word = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
+-- Whether the queue of a lane limits how many of its runs are running, or are started.
+local limited = {}
+local function is_limited(lane)
+  if limited[lane] == nil then
+    local length, from = string.match(lane, '^[^:]+:[^:]+:(%d+):()')
+    local q = call('HMGET', P .. 'queue:' .. string.sub(lane, from + length), 'concurrency', 'rate_count')
+    limited[lane] = ((q[1] or '') ~= '' or (q[2] or '') ~= '') and 1 or 0
+  end
+  return limited[lane]
+end
+
 local function describe(run, row, holder, until_)
   local thread = row[${at(runFields, 'thread')}]
   local log, place = P .. 'log:' .. thread, row[${at(runFields, 'input')}] - row[${at(runFields, 'base')}] - 1
   for i, value in ipairs(call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)})) do row[${runFields.length} + i] = value end
-  return { run, cjson.encode(row), call('LLEN', log), call('LINDEX', log, place) or '', holder, until_ }
+  return { run, cjson.encode(row), call('LLEN', log), call('LINDEX', log, place) or '', holder, until_, is_limited(row[${at(runFields, 'lane')}]) }
 end
 
 if kept then
