@@ -1,9 +1,9 @@
-import { createHash } from 'node:crypto'
 import { actionsForFailedRun, actionsForPausedRun, actionsForQuestion, actionsForUnsureEffect } from '../model/actions.ts'
 import type { Codec } from '../model/codec.ts'
 import { codeOf, type HoldfastError } from '../model/errors.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
 import { isInternal, notifyQueue } from '../model/internal.ts'
+import { newRunId } from '../model/new-run-id.ts'
 import type { Notification, NotificationKind } from '../model/notification.ts'
 import type { PauseReason } from '../model/run.ts'
 import type { NewRun } from '../store/change.ts'
@@ -32,13 +32,12 @@ export interface OutboxTarget {
  * about: both are there or neither, and what runs survive it survives.
  *
  *   N1  An event that was written has its messages, one a target; one that was not has none.
- *   N2  A message has one id, however often its run delivers it.
+ *   N2  A message has an id of its own, recorded in the commit that makes it: one id, however often its run delivers it.
  *   N3  Runs of Holdfast's own say nothing: a message about a message would have no end.
  */
 export class Outbox {
   readonly #codec: Codec
   readonly #targets: readonly OutboxTarget[]
-  readonly #counts = new WeakMap<Claim, number>()
 
   constructor(codec: Codec, targets: readonly OutboxTarget[]) {
     this.#codec = codec
@@ -57,7 +56,7 @@ export class Outbox {
       const suspect = content.kind === 'poisoned' ? runningBefore(this.#codec, events) : undefined
       const step = content.step ?? suspect ?? currentStep ?? undefined
       const message: Notification = {
-        ...{ id: this.#nextId(claim), kind: content.kind, at: event.at, runId, threadId, owner, workflow },
+        ...{ id: newMessageId(), kind: content.kind, at: event.at, runId, threadId, owner, workflow },
         ...content,
         ...(step !== undefined && content.kind !== 'completed' && { step }),
       }
@@ -96,16 +95,6 @@ export class Outbox {
     }
   }
 
-  /** From the claim and a count: a claim writes an event once, and the next claim has another epoch. */
-  #nextId(claim: Claim): string {
-    const count = (this.#counts.get(claim) ?? 0) + 1
-    this.#counts.set(claim, count)
-    const { owner, id, epoch } = claim.run
-    return `msg_${createHash('sha256')
-      .update(JSON.stringify([owner, id, epoch, count]))
-      .digest('base64url')}`
-  }
-
   #runFor(message: Notification, target: string): NewRun {
     const workflow = notifyWorkflowName(target)
     const id = `${workflow}/${message.id}`
@@ -128,6 +117,11 @@ export class Outbox {
       return make(rest)
     }
   }
+}
+
+/** By chance: it is recorded with the event that it is about, so that a crash leaves both or neither, and a replay makes no other. */
+function newMessageId(): string {
+  return `msg_${newRunId()}`
 }
 
 type Content = Pick<Notification, 'kind' | 'actions'> & Partial<Notification>

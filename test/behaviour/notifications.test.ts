@@ -57,6 +57,44 @@ onEveryStore('a notification', ({ open, openMortal, openWrapped, advance }) => {
     expect(heard[1]?.id).not.toBe(heard[0]?.id)
   })
 
+  it('is made of every event: in a later tape, and after another attempt of a section, under an id of its own', async () => {
+    const { heard, notify, until } = listener()
+    const hf = await open({ notify })
+    const answered = (id: string) => hf.answer(id, 'first', true)
+    const tapes = workflow('tapes', async (ctx, tape: number): Promise<unknown> => {
+      if (tape === 2) return 'out'
+      // Something is at work all the time: the run asks, goes on and ends under one claim.
+      const busy = gate()
+      await Promise.all([ctx.ask('first', { question: 'one' }).then(() => busy.open()), ctx.step('busy', () => busy.promise)])
+      return ctx.continueAs(2)
+    })
+    const attempts = workflow('attempts', async (ctx) => {
+      const busy = gate()
+      await Promise.all([ctx.ask('first', { question: 'one' }).then(() => busy.open()), ctx.step('busy', () => busy.promise)])
+      const step = ({ attempt }: { attempt: number }) => {
+        if (attempt === 1) throw new Error('once')
+      }
+      await ctx.section('s', () => ctx.step('x', step, { retry: { attempts: 1 } }), { retry: { attempts: 2, ...hurried } })
+    })
+    for (const [work, id] of [
+      [tapes, 'a'],
+      [attempts, 'b'],
+    ] as const) {
+      const run = await hf.start(work as typeof tapes, 1, { id })
+      await logged(run, 'question_asked')
+      await answered(id)
+      await run.result()
+    }
+    await until(4)
+    expect(heard.map(({ kind, runId }) => `${runId} ${kind}`).sort()).toEqual([
+      'a completed',
+      'a waiting_for_person',
+      'b completed',
+      'b waiting_for_person',
+    ])
+    expect(new Set(heard.map(({ id }) => id)).size).toBe(4)
+  })
+
   it('says what a person is asked, in plain JSON, with all that an answer needs', async () => {
     const { heard, notify, until } = listener()
     const hf = await open({ notify })
