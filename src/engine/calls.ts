@@ -36,14 +36,22 @@ export interface ScopeAttempt {
 export class Calls {
   readonly #owner: string
   readonly #runId: string
+  readonly #life: number
   readonly #tape: Tape
   #counts: Map<string, number> | undefined
   #scopes: Map<string, { count: number; isRecorded: boolean }> | undefined
 
-  constructor(owner: string, runId: string, tape: Tape) {
-    this.#owner = owner
-    this.#runId = runId
-    this.#tape = tape
+  constructor(options: {
+    owner: string
+    runId: string
+    /** Which life of the thread this is, from 1. */
+    life: number
+    tape: Tape
+  }) {
+    this.#owner = options.owner
+    this.#runId = options.runId
+    this.#life = options.life
+    this.#tape = options.tape
   }
 
   /** Registers a call. Refused with `nested_call` inside a body. */
@@ -121,15 +129,47 @@ export class Calls {
   }
 
   /**
-   * The operation or step key of a call: from run, path and count; never from attempt, time or chance. What separates them
-   * is escaped in the run's id, so that no two calls share a key.
+   * The key of a step, or of an effect that was given none. One that is on record stays; a call that was begun without a record of
+   * its key was given the plain one.
    */
-  defaultKey(call: Call): string {
+  keyOf(call: Call): string {
+    if (call.history === undefined) return this.newName(call)
+    return call.history.key ?? this.plainName(call)
+  }
+
+  /**
+   * A name that no call had before: from owner, run, tape, path and count and, only where there was one, the later life of the thread
+   * and the number of rollbacks over the call; never from attempt, time or chance.
+   */
+  newName(call: Call): string {
+    return this.#name(call, this.#life, this.#tape.rollbacks.get(call.key) ?? 0)
+  }
+
+  /** The names that the call had before the rollbacks over it, the latest first. */
+  namesBefore(call: Call): string[] {
+    const rollbacks = this.#tape.rollbacks.get(call.key) ?? 0
+    return Array.from({ length: rollbacks }, (_, index) => this.#name(call, this.#life, rollbacks - 1 - index))
+  }
+
+  /** Every name is the plain one: a step's need not be recorded. */
+  get hasPlainNames(): boolean {
+    return this.#life === 1 && this.#tape.rollbacks.size === 0
+  }
+
+  /** The name of the call in the first life of its thread, with no rollback over it. */
+  plainName(call: Call): string {
+    return this.#name(call, 1, 0)
+  }
+
+  /** What separates the parts is escaped in ids, so that no two calls share a name. */
+  #name(call: Call, life: number, rollbacks: number): string {
+    const lifeMark = life === 1 ? '' : `~~${life}`
+    const rollbackMark = rollbacks === 0 ? '' : `~${rollbacks}`
     const tape = this.#tape.number === 1 ? '' : `~${this.#tape.number}`
     const escaped = (id: string) => id.replace(/[%/~:]/g, (mark) => `%${mark.charCodeAt(0).toString(16)}`)
     const owner = this.#owner === '' ? '' : `${escaped(this.#owner)}:`
-    const key = `${owner}${escaped(this.#runId)}${tape}/${call.path}#${call.count}`
-    return Buffer.byteLength(key) <= maxIdBytes ? key : createHash('sha256').update(key).digest('base64url')
+    const name = `${owner}${escaped(this.#runId)}${tape}${lifeMark}/${call.path}#${call.count}${rollbackMark}`
+    return Buffer.byteLength(name) <= maxIdBytes ? name : createHash('sha256').update(name).digest('base64url')
   }
 
   /** The key of the undo of a result: a position of a thread's log is never given twice. */

@@ -5,12 +5,14 @@ import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
 import { type Budget, checkBudget, lower, type UsageTotal } from '../model/usage.ts'
+import type { NewRun } from '../store/change.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import { isOutage } from './committer.ts'
 import type { CallOptions } from './context.ts'
-import type { Execution } from './execution.ts'
-import { newRun } from './new-run.ts'
+import { type Execution, never } from './execution.ts'
+import { newRun, runFingerprint } from './new-run.ts'
+import { type RunOrigin, readOrigin } from './origin.ts'
 import { resultOf } from './step-runner.ts'
 import type { AnyWorkflow } from './workflow.ts'
 
@@ -26,8 +28,10 @@ interface ChildData {
   readonly runId: string
   readonly threadId: string
   readonly workflow: string
+  /** Of workflow and input: a replay that calls something else is a mismatch. */
+  readonly fingerprint?: string
   readonly isDetached?: boolean
-  /** It was started by somebody else before, under the same id. */
+  /** It was started by somebody else before, under the same id: it is waited for, and lives on when this run ends. */
   readonly isOther?: boolean
 }
 
@@ -59,21 +63,47 @@ export async function callChild(
     workflow.options.input === undefined || options.scheduledAt !== undefined
       ? input
       : await execution.validate(workflow.options.input, input, `The input of workflow "${workflow.name}"`)
+  const begun = call.history?.begun
+  const started = begun?.data as ChildData | undefined
+  if (started !== undefined && callsSomethingElse(execution, started, workflow, checked))
+    return pauseOnOtherCall(execution, call, started, workflow)
   if (call.history?.outcome !== undefined) {
     const outcome = await execution.recorded(call)
     if (options.detached !== true) return resultOf(execution, call, outcome)
     const { runId: id, threadId } = execution.codec.decode(outcome.payload as Payload) as ChildData
     return { id, threadId }
   }
-  const begun = call.history?.begun
   // Before it waits for its turn: a run that is taken up to be cancelled never gets there.
-  if (begun !== undefined) execution.dependants.child(call.key, (begun.data as unknown as ChildData).runId, begun.seq)
+  if (started !== undefined) own(execution, call, started, begun?.seq)
   if (!execution.isOpen) await execution.pass(call)
-  const child =
-    begun === undefined ? await start(execution, call, workflow, checked, options) : (begun.data as unknown as ChildData)
+  const child = started ?? (await start(execution, call, workflow, checked, options))
   if (options.detached === true) return { id: child.runId, threadId: child.threadId }
-  if (begun === undefined) execution.dependants.child(call.key, child.runId, Number.MAX_SAFE_INTEGER)
   return awaitChild(execution, call, child)
+}
+
+/** From here on it ends with the run. Until it is written, its place in the log is after everything. */
+function own(execution: Execution, call: Call, child: ChildData, seq = Number.MAX_SAFE_INTEGER): void {
+  if (child.isDetached !== true && child.isOther !== true) execution.dependants.child(call.key, child.runId, seq)
+}
+
+function callsSomethingElse({ codec }: Execution, started: ChildData, workflow: Callee, input: unknown): boolean {
+  if (started.fingerprint === undefined) return false
+  const { input: recorded } = codec.decode(codec.encode(input === undefined ? {} : { input })) as { input?: unknown }
+  return runFingerprint(workflow.name, recorded) !== started.fingerprint
+}
+
+function pauseOnOtherCall(execution: Execution, call: Call, started: ChildData, workflow: Callee): Promise<never> {
+  const { runId } = execution
+  const asked = workflow.name === started.workflow ? 'it with another input' : `"${workflow.name}"`
+  execution.mismatch(
+    new HoldfastError(
+      'nondeterminism',
+      `Child "${call.path}" (call ${call.count}) of run "${runId}" was started as "${started.runId}" of workflow "${started.workflow}"; ` +
+        `the function calls ${asked} now. Bring the code back, or give the changed workflow a higher version, then resume the run.`,
+      { details: { runId, step: call.path, recorded: [started.workflow], asked: [workflow.name] } },
+    ),
+  )
+  return never()
 }
 
 function findCallee(execution: Execution, workflowOrName: AnyWorkflow | string, version: number | undefined): Callee {
@@ -97,14 +127,16 @@ async function start(
   options: ChildOptions,
 ): Promise<ChildData> {
   const { owner, runId } = execution
-  const id = options.id === undefined ? execution.calls.defaultKey(call) : checkId('run id', options.id)
+  const id = options.id === undefined ? execution.calls.newName(call) : checkId('run id', options.id)
   const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
   const isDetached = options.detached === true
+  if (!isDetached) refuseOwnThread(execution, id, threadId)
   if (execution.account.isLimited) await execution.budget.admit(call)
   else execution.account.countStep()
   const { scheduledAt } = options
   const origin = {
     ...(!isDetached && { parent: runId, ...budgetFor(execution, workflow, options) }),
+    ...(isDetached && options.id === undefined && { startedBy: runId }),
     ...(scheduledAt !== undefined && { scheduledAt }),
   }
   const run = newRun(execution.codec, input, origin, {
@@ -113,19 +145,100 @@ async function start(
     priority: options.priority ?? workflow.options.priority ?? 0,
     ...{ due: { inMs: 0 }, ifBusy: 'queue', at: execution.now() },
   })
-  const known =
-    options.id === undefined ? null : await patiently(execution, call, () => execution.store.readRun({ owner, runId: id }))
-  if (known !== null && known.fingerprint !== run.fingerprint) return failStart(execution, call, known)
-  const data = {
-    ...{ runId: id, threadId, workflow: workflow.name },
+  const known = await patiently(execution, call, () => execution.store.readRun({ owner, runId: id }))
+  const isOther = known !== null && !(await isOwnChild(execution, call, known, run, options))
+  if (!isDetached && (options.threadId !== undefined || known !== null)) await refuseDeadlock(execution, call, known ?? run)
+  const data: ChildData = {
+    ...{ runId: id, threadId, workflow: workflow.name, fingerprint: run.fingerprint },
     ...(isDetached && { isDetached }),
-    ...(known !== null && { isOther: true }),
+    ...(isOther && { isOther }),
   }
-  const event = execution.event('child_started', call, { data })
-  if (isDetached) await execution.commitResult([event], { creates: [run] })
-  else await execution.commit([event], { creates: [run], hasProgress: true })
+  const event = execution.event('child_started', call, { data: { ...data } })
+  if (isDetached) {
+    await execution.commitResult([event], { creates: [run] })
+    execution.wakeWorker()
+    return data
+  }
+  own(execution, call, data)
+  const answer = await execution.commit([event], { creates: [run], hasProgress: true })
+  own(execution, call, data, answer.lastSeq)
   execution.wakeWorker()
-  return data
+  const [created] = answer.created
+  // Somebody was faster.
+  if (known !== null || created?.isNew !== false || (await isOwnChild(execution, call, created.run, run, options))) return data
+  execution.dependants.settled(call.key)
+  return { ...data, isOther: true }
+}
+
+/** A child on the thread of the run that waits for it would wait for that run. */
+function refuseOwnThread(execution: Execution, id: string, threadId: string): void {
+  const { runId } = execution
+  if (threadId !== execution.claim.run.threadId && id !== runId) return
+  throw new HoldfastError(
+    'invalid_input',
+    `Run "${runId}" can't call a child on its own thread "${execution.claim.run.threadId}": each would wait for the other. ` +
+      'Leave threadId out, give the child a thread of its own, or start it with detached: true.',
+    { details: { runId, threadId } },
+  )
+}
+
+/** Nor may it stand behind a run that waits for this one, be it through others. */
+async function refuseDeadlock(
+  execution: Execution,
+  call: Call,
+  child: Pick<Run, 'id' | 'threadId'> & Partial<Run>,
+): Promise<void> {
+  if (child.status !== undefined && isTerminal(child.status)) return
+  const { owner, runId } = execution
+  if (child.threadId === execution.claim.run.threadId) return failStart(execution, call, waitsFor(execution, child, runId))
+  for (let id = execution.origin.parent; id !== undefined; ) {
+    const ancestorId = id
+    const ancestor = await patiently(execution, call, () => execution.store.readRun({ owner, runId: ancestorId }))
+    if (ancestor === null || isTerminal(ancestor.status)) return
+    if (ancestor.threadId === child.threadId) return failStart(execution, call, waitsFor(execution, child, ancestorId))
+    id = (await patiently(execution, call, () => originOf(execution, ancestor))).parent
+  }
+}
+
+function waitsFor({ runId }: Execution, child: Pick<Run, 'id' | 'threadId'>, waiting: string): HoldfastError {
+  return new HoldfastError(
+    'invalid_input',
+    `Run "${runId}" can't call "${child.id}" on thread "${child.threadId}": run "${waiting}" of that thread waits for it, so each ` +
+      'would wait for the other. Give the child a thread of its own.',
+    { details: { runId: child.id, threadId: child.threadId } },
+  )
+}
+
+/**
+ * A run that has the id already is what is called only if it is what would be started: the same workflow and input and, where the id is
+ * a default one or the run has a parent, the same parent. One that the function names by its id and that nobody else has called is
+ * waited for; says false of it.
+ */
+async function isOwnChild(execution: Execution, call: Call, known: Run, run: NewRun, options: ChildOptions): Promise<boolean> {
+  const { runId } = execution
+  const isSame = known.fingerprint === run.fingerprint
+  const isNamed = options.id !== undefined
+  if (isSame && isNamed && options.detached === true) return false
+  const { parent, startedBy } = isSame ? await patiently(execution, call, () => originOf(execution, known)) : {}
+  if (isSame && (options.detached === true ? startedBy : parent) === runId) return true
+  if (isSame && isNamed && parent === undefined) return false
+  const why = !isSame
+    ? `exists with another input or workflow ("${known.workflow}")`
+    : parent === undefined
+      ? 'was not started by it'
+      : `is a child of run "${parent}"`
+  const error = new HoldfastError(
+    'input_mismatch',
+    `Run "${known.id}" ${why}, so run "${runId}" can't call it under this id. Use another id.`,
+    { details: { runId: known.id } },
+  )
+  return failStart(execution, call, error, known.id)
+}
+
+/** What a run was started with besides its input. */
+async function originOf({ store, codec }: Execution, { owner, threadId, inputSeq }: Run): Promise<RunOrigin> {
+  const [record] = await store.readLog({ owner, threadId, afterSeq: inputSeq - 1, toSeq: inputSeq })
+  return record?.payload == null ? {} : readOrigin(codec, record.payload).origin
 }
 
 /** What is left of the parent's budget, or less. */
@@ -216,13 +329,10 @@ async function readEnd({ store, codec }: Execution, run: Run): Promise<RunEnd> {
   return end.error === undefined ? end : { ...end, error: reviveError(end.error) }
 }
 
-async function failStart(execution: Execution, call: Call, known: Run): Promise<never> {
-  const error = new HoldfastError(
-    'input_mismatch',
-    `Run "${known.id}" exists with another input or workflow ("${known.workflow}"), so run "${execution.runId}" can't call it under this id. Use another id.`,
-    { details: { runId: known.id } },
-  )
-  const event = execution.event('child_completed', call, { data: { runId: known.id, error } })
+/** Nothing was started: the call fails, now and at every replay. */
+async function failStart(execution: Execution, call: Call, error: HoldfastError, runId?: string): Promise<never> {
+  execution.dependants.settled(call.key)
+  const event = execution.event('child_completed', call, { data: { ...(runId !== undefined && { runId }), error } })
   await execution.commitResult([event], { failureOf: call.key })
   throw blame(error, [call.key])
 }

@@ -7,10 +7,11 @@ import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import { isOutage } from './committer.ts'
 import type { EffectOptions } from './context.ts'
-import type { Execution } from './execution.ts'
+import { type Execution, never } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
 import { reportUnsureEffect } from './run-reports.ts'
 import { failureEvent, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
+import type { CallKey } from './tape.ts'
 import { recordedUndo, takeUndo } from './undo-option.ts'
 import { withTimeout } from './with-timeout.ts'
 
@@ -26,16 +27,66 @@ const lookAgainMs = 500
  *   F3  A key that was completed before answers with the recorded result; one that is open elsewhere is waited for.
  */
 export async function runEffect<T>(execution: Execution, call: Call, options: EffectOptions<T>): Promise<T> {
-  const key = options.key === undefined ? execution.calls.defaultKey(call) : checkId('operation key', options.key)
+  const key = options.key === undefined ? execution.calls.keyOf(call) : checkId('operation key', options.key)
   refuseWhereIntentsGetLost(execution, call, options)
   if (options.undo !== undefined) takeUndo(execution, call, options.undo)
+  if (hasOtherKey(execution, call, key, options)) return pauseOnOtherKey(execution, call, key)
   if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
+  if (call.history?.effect === 'intended') hold(execution, call, key)
   if (!execution.isOpen) await execution.pass(call)
   if (execution.account.isLimited && call.history === undefined) await execution.budget.admit(call)
   else if (call.history === undefined) execution.account.countStep()
   if (call.history?.retryAt !== undefined) await waitForRetry(execution, call, call.history.retryAt)
+  const standing = options.key === undefined && call.history === undefined ? await standingKey(execution, call) : undefined
   // What it does to the world is awaited, and recorded, although the run is cancelled meanwhile.
-  return execution.orThrow(execution.work.follow(new Effect<T>(execution, call, options, key).carryOut()))
+  return execution.orThrow(execution.work.follow(new Effect<T>(execution, call, options, standing ?? key).carryOut()))
+}
+
+/** After a rollback: the key under which the effect has happened, or may have, and was not undone. It is not sent again under another. */
+async function standingKey(execution: Execution, call: Call): Promise<string | undefined> {
+  for (const key of execution.calls.namesBefore(call)) {
+    const operation = await readPatiently(execution, call, key)
+    if (operation !== null && operation.status !== 'failed' && operation.status !== 'undone') return key
+  }
+  return undefined
+}
+
+/** A store out of reach is waited for: it is no failure of the effect. */
+async function readPatiently(execution: Execution, call: Call, key: string): Promise<Operation | null> {
+  for (;;) {
+    const reading = execution.store.readOperation({ owner: execution.owner, key }).catch((error: unknown) => {
+      if (!isOutage(error)) throw error
+      return undefined
+    })
+    const operation = await execution.working(reading)
+    if (operation !== undefined) return operation
+    await execution.park({ dueAt: execution.now() + lookAgainMs, reason: 'timer' })
+    if (!execution.isOpen) await execution.pass(call)
+  }
+}
+
+/** Whether the effect is on record, begun or done, under another key than the function gives now. */
+function hasOtherKey({ calls }: Execution, call: Call, key: string, options: Pick<EffectOptions<unknown>, 'key'>): boolean {
+  const { history } = call
+  const isFree = history?.outcome === undefined && (history?.effect === undefined || history.effect === 'not_happened')
+  if (isFree || history?.key === undefined) return false
+  // A default one is what is on record, unless that was given by the function.
+  return options.key === undefined ? key !== calls.plainName(call) && key !== calls.newName(call) : key !== history.key
+}
+
+function pauseOnOtherKey(execution: Execution, call: Call, key: string): Promise<never> {
+  const recorded = call.history?.key
+  const { runId } = execution
+  const given = key === recorded ? 'none' : `"${key}"`
+  execution.mismatch(
+    new HoldfastError(
+      'nondeterminism',
+      `Effect "${call.path}" (call ${call.count}) of run "${runId}" was recorded with key "${recorded}"; the function gives ${given} now. ` +
+        'A key must be the same at every replay: make it of the input or of recorded results. Bring the code back, then resume the run.',
+      { details: { runId, step: call.path, recorded: [recorded], asked: [key === recorded ? null : key] } },
+    ),
+  )
+  return never()
 }
 
 /** An intent that may be lost with the machine: an effect that has neither `check` nor `idempotent` could be sent twice. */
@@ -51,6 +102,22 @@ function refuseWhereIntentsGetLost(
       'Give it one of them, or open a store that flushes every write (Redis: appendonly yes, appendfsync always).',
     { details: { runId, step: call.path } },
   )
+}
+
+/** Which call of an execution sends under a key: others wait for it. */
+const senders = new WeakMap<Execution, Map<string, CallKey>>()
+
+/** Whether this call is the one that sends under the key. The first to ask is. */
+function hold(execution: Execution, call: Call, key: string): boolean {
+  const keys = senders.get(execution) ?? new Map<string, CallKey>()
+  senders.set(execution, keys)
+  if (!keys.has(key)) keys.set(key, call.key)
+  return keys.get(key) === call.key
+}
+
+function release(execution: Execution, call: Call, key: string): void {
+  const keys = senders.get(execution)
+  if (keys?.get(key) === call.key) keys.delete(key)
 }
 
 /** What the world is known to have done about the effect. */
@@ -80,12 +147,16 @@ class Effect<T> {
 
   async carryOut(): Promise<T> {
     let stage = this.#stageOnTape()
-    for (;;) {
-      const next = await this.#advance(stage)
-      if ('value' in next) return next.value
-      stage = next.stage
-      if (stage.kind === 'intended' && this.#execution.isCancelled) await this.#withdraw()
-      this.#execution.throwIfEnded()
+    try {
+      for (;;) {
+        const next = await this.#advance(stage)
+        if ('value' in next) return next.value
+        stage = next.stage
+        if (stage.kind === 'intended' && this.#execution.isCancelled) await this.#withdraw()
+        this.#execution.throwIfEnded()
+      }
+    } finally {
+      release(this.#execution, this.#call, this.#key)
     }
   }
 
@@ -124,11 +195,16 @@ class Effect<T> {
       attempt: this.#attempt,
       data: { key: this.#key, ...(this.#options.undo !== undefined && { hasUndo: true }) },
     })
+    hold(this.#execution, this.#call, this.#key)
     // The name without its scopes: the same effect may be called from several.
     const name = path.slice(path.lastIndexOf('/') + 1)
     const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name })
     if (taken === null) return { stage: { kind: 'intended' } }
     if (taken.name !== name) return this.#failForGood(this.#otherName(taken), 'nothing')
+    // Left behind by an earlier holder, and forgotten by a rollback since: nobody else will close it.
+    const isLeftBehind =
+      taken.status === 'intended' && taken.runId === this.#execution.runId && hold(this.#execution, this.#call, this.#key)
+    if (isLeftBehind) return { stage: { kind: 'hidden', error: undefined, byCrash: true } }
     if (!isOpen(taken.status)) return this.#skip(taken)
     await this.#execution.park({
       dueAt: this.#execution.now() + lookAgainMs,

@@ -154,7 +154,8 @@ export class Execution {
     this.#updatesToSee = updates
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
-    this.calls = new Calls(options.claim.run.owner, options.claim.run.id, options.tape)
+    const { run, thread } = options.claim
+    this.calls = new Calls({ owner: run.owner, runId: run.id, life: thread.incarnation, tape: options.tape })
     // A schedule that ticks every second would hold a place for ever.
     this.#waits = new Waits(() => this.now(), isInternal(options.workflow.name) ? 0 : longWaitMs)
     this.quiet = new QuietTime({

@@ -6,6 +6,8 @@ import type { Budget } from '../model/usage.ts'
 export interface RunOrigin {
   /** The run that started it and waits for it. */
   readonly parent?: string
+  /** The run that started it and does not wait for it. */
+  readonly startedBy?: string
   /** Its limits, where they are not those of its workflow. */
   readonly budget?: Budget
   /** The tick of the schedule that started it, in ms. */
@@ -14,9 +16,10 @@ export interface RunOrigin {
 
 /** A run's input and origin, from the payload that a claim brings. */
 export function readOrigin(codec: Codec, payload: Payload): { readonly input: unknown; readonly origin: RunOrigin } {
-  const { input, parent, budget, scheduledAt } = codec.decode(payload) as { input?: unknown } & RunOrigin
+  const { input, parent, startedBy, budget, scheduledAt } = codec.decode(payload) as { input?: unknown } & RunOrigin
   const origin = {
     ...(parent !== undefined && { parent }),
+    ...(startedBy !== undefined && { startedBy }),
     ...(budget !== undefined && { budget }),
     ...(scheduledAt !== undefined && { scheduledAt }),
   }

@@ -67,7 +67,7 @@ class Question<T> {
     this.#options = options
     this.#shown = shown
     // Brackets, which names of effects can't have: a question and an effect of one name are two operations.
-    this.#key = execution.calls.defaultKey({ ...call, path: `ask[${call.path}]` })
+    this.#key = execution.calls.newName({ ...call, path: `ask[${call.path}]` })
   }
 
   async carryOut(): Promise<T> {

@@ -304,12 +304,17 @@ export class RunContext implements Context<never> {
     const execution = this.#execution
     // Refused before it waits for its turn: nothing of it is on the tape.
     fireTime(duration, execution.now())
+    const { ms } = call.history ?? {}
+    if (ms !== undefined && ms !== duration) return pauseOnOtherSleep(execution, call, ms, duration)
     if (call.history?.outcome !== undefined) return void (await execution.recorded(call))
     if (!execution.isOpen) await execution.pass(call)
     let fireAt = call.history?.fireAt
     if (fireAt === undefined) {
       fireAt = fireTime(duration, execution.now())
-      await execution.commit([execution.event('timer_set', call, { data: { fireAt } })], { hasProgress: true })
+      await execution.commit(
+        [execution.event('timer_set', call, { data: { fireAt, ...(typeof duration === 'number' && { ms: duration }) } })],
+        { hasProgress: true },
+      )
     }
     if (fireAt > execution.now()) await execution.park({ dueAt: fireAt, reason: 'timer' })
     if (!execution.isOpen) await execution.pass(call)
@@ -365,6 +370,22 @@ function requireFunction(given: unknown, what: string): void {
 function heard<T>(result: Promise<T>): Promise<T> {
   result.catch(() => {})
   return result
+}
+
+function pauseOnOtherSleep(execution: Execution, call: Call, recordedMs: number, asked: number | Date): Promise<never> {
+  const { runId } = execution
+  const shown = typeof asked === 'number' ? `${asked} ms` : `until ${asked.toISOString()}`
+  execution.mismatch(
+    new HoldfastError(
+      'nondeterminism',
+      `Sleep ${call.count} ("${call.path}") of run "${runId}" was recorded as ${recordedMs} ms; the function sleeps ${shown} now. ` +
+        'Bring the code back, or give the changed workflow a higher version, then resume the run. Use ctx.now() for the time.',
+      {
+        details: { runId, step: call.path, recorded: [recordedMs], asked: [typeof asked === 'number' ? asked : asked.getTime()] },
+      },
+    ),
+  )
+  return never()
 }
 
 function fireTime(duration: number | Date, now: number): number {

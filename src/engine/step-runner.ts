@@ -95,7 +95,8 @@ async function runAttempt<T>(
   const started = performance.now()
   const startedAt = execution.now()
   const isDescribed = options.input !== undefined || options.kind !== undefined || options.undo !== undefined
-  const input = isDescribed ? inputData(options) : undefined
+  const described = isDescribed ? inputData(options) : undefined
+  const input = execution.calls.hasPlainNames ? described : { ...described, key: execution.calls.keyOf(call) }
   execution.ride(execution.event('step_started', call, { attempt, at: startedAt, ...(input && { data: input }) }))
   execution.begin(call)
   const recipes: Recipe[] = []
@@ -171,7 +172,7 @@ class Handle implements StepHandle<never> {
   }
 
   get key(): string {
-    return this.#execution.calls.defaultKey(this.#call)
+    return this.#execution.calls.keyOf(this.#call)
   }
 
   get signal(): AbortSignal {

@@ -2,6 +2,7 @@ import type { Codec } from '../model/codec.ts'
 import type { LogRecord } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
+import { countRollbacks } from './count-rollbacks.ts'
 import { around, fallbackPath, isInside, isUpdateInside, pathOf } from './scope-paths.ts'
 
 /**
@@ -32,6 +33,8 @@ export interface Tape {
   readonly raised: Budget
   /** Positions of results that were undone since. */
   readonly undone: ReadonlySet<number>
+  /** How many rollbacks went over a call, where any did. */
+  readonly rollbacks: ReadonlyMap<CallKey, number>
   /** What the run was told to do instead of going on, and has not done yet. */
   readonly order?: Order
 }
@@ -100,11 +103,15 @@ export interface CallHistory {
   inputFingerprint?: string
   /** It said so when it began. Since 0.2 the record of its result says which undo it has. */
   hasUndo?: boolean
+  /** Effects: the operation's key. Steps: their key, where it is not the plain name of the call. */
+  key?: string
   /** Effects: how far the operation got. */
   effect?: 'intended' | 'unsure' | 'happened' | 'not_happened'
   resolution?: unknown
   /** Timers, and waits that have a time limit: when it fires, by the store's clock. */
   fireAt?: number
+  /** Sleeps: the length that was asked for, where it was one. */
+  ms?: number
   /** Recorded scopes: where the calls inside stand, the start of the attempt, and which failures inside failed it. */
   scope?: string
   started?: { readonly seq: number; readonly at: number; readonly patchCount: number }
@@ -124,6 +131,7 @@ export const emptyTape: Tape = {
   usage: noUsage,
   raised: {},
   undone: new Set(),
+  rollbacks: new Map(),
 }
 
 export function callKey(kind: CallKind, path: string, count: number): CallKey {
@@ -154,6 +162,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   const streams = new Map<string, { isStale: boolean }>()
   let number = 1
   let retriedAt: number | undefined
+  let isRolledBack = false
   let order: Order | undefined
   let usage = noUsage
   let raised: Budget = {}
@@ -221,6 +230,15 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     for (const [key, update] of updates) if (update.seq > from) updates.delete(key)
   }
 
+  /** After a rollback the function continues from the last result that is left, with the state as it was edited since. */
+  const showAllAtLast = (): void => {
+    const last = [...outcomes.values()].at(-1)
+    if (last === undefined) return
+    const shown = { ...last, patchCount: patches.length }
+    outcomes.set(last.key, shown)
+    ;(calls.get(last.key) as CallHistory).outcome = shown
+  }
+
   const isForgotten = forgetfulness(records, runId, data)
   for (const record of records) {
     if (record.patch !== null) {
@@ -252,6 +270,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         ])
         break
       case 'run_resumed':
+        if (isRolledBack) showAllAtLast()
+        isRolledBack = false
         order = data<{ order?: Order }>(record).order ?? order
         if (order === undefined) for (const [key, history] of calls) if (history.next === 'pause') reopen(key)
         break
@@ -260,6 +280,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         order = data<{ order?: Order }>(record).order ?? order
         break
       case 'run_rolled_back':
+        isRolledBack = true
         for (const stream of streams.values()) stream.isStale = true
         order = undefined
         break
@@ -288,11 +309,10 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         const history = call('step', record)
         history.isRunning = true
         delete history.opened
-        const { inputFingerprint, scope, hasUndo } = data<{ inputFingerprint?: string; scope?: string; hasUndo?: boolean }>(
-          record,
-        )
+        const { inputFingerprint, scope, hasUndo, key } = data<StartData>(record)
         if (inputFingerprint !== undefined) history.inputFingerprint = inputFingerprint
         if (hasUndo === true) history.hasUndo = true
+        if (key !== undefined) history.key = key
         if (scope !== undefined) {
           scopes.set(scope, Object.assign(history, { scope }))
           sites.set(scope, history).set(fallbackPath(scope), history)
@@ -348,27 +368,38 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
       case 'effect_intended': {
         const history = call('effect', record)
+        const { key, hasUndo } = data<{ key: string; hasUndo?: boolean }>(record)
         history.effect = 'intended'
-        if (data<{ hasUndo?: boolean }>(record).hasUndo === true) history.hasUndo = true
+        history.key = key
+        if (hasUndo === true) history.hasUndo = true
         break
       }
-      case 'effect_unsure':
-        call('effect', record).effect = 'unsure'
-        break
-      case 'effect_resolved': {
-        const { happened, result } = data<{ happened: boolean; result?: unknown }>(record)
+      case 'effect_unsure': {
         const history = call('effect', record)
+        history.effect = 'unsure'
+        history.key = data<{ key: string }>(record).key
+        break
+      }
+      case 'effect_resolved': {
+        const { happened, result, key } = data<{ happened: boolean; result?: unknown; key: string }>(record)
+        const history = calls.get(callKey('effect', record.step ?? '', record.count))
+        // About an effect of an earlier tape, or from before a rollback: this call has another key, or was never made.
+        if (history?.key !== key) break
         history.effect = happened ? 'happened' : 'not_happened'
         history.resolution = result
         break
       }
       case 'effect_completed':
-      case 'effect_skipped':
         settle('effect', record)
         break
+      case 'effect_skipped':
+        settle('effect', record)
+        call('effect', record).key = data<{ key: string }>(record).key
+        break
       case 'timer_set': {
-        const { fireAt, for: kind = 'timer' } = data<TimerData>(record)
+        const { fireAt, ms, for: kind = 'timer' } = data<TimerData>(record)
         if (fireAt !== undefined) call(kind, record).fireAt = fireAt
+        if (ms !== undefined) call(kind, record).ms = ms
         break
       }
       case 'timer_fired': {
@@ -420,6 +451,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     streams,
     number,
     undone,
+    rollbacks: countRollbacks(records, runId, { data, callKey }),
     usage,
     raised,
     ...(retriedAt !== undefined && { retriedAt }),
@@ -427,9 +459,19 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   }
 }
 
+/** What step_started says. */
+interface StartData {
+  readonly inputFingerprint?: string
+  readonly scope?: string
+  readonly hasUndo?: boolean
+  readonly key?: string
+}
+
 /** What timer_set and timer_fired say. */
 interface TimerData {
   readonly fireAt?: number
+  /** A sleep's length; one until a date has none. */
+  readonly ms?: number
   /** The kind of call that it limits; a sleep says nothing. */
   readonly for?: CallKind
   readonly error?: Error

@@ -112,8 +112,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/effect-runner.ts',
-        find: 'options.key === undefined ? execution.calls.defaultKey(call) :',
-        put: "options.key === undefined ? execution.calls.defaultKey(call) + '!' + (call.history?.failures ?? 0) :",
+        find: 'options.key === undefined ? execution.calls.keyOf(call) :',
+        put: "options.key === undefined ? execution.calls.keyOf(call) + '!' + (call.history?.failures ?? 0) :",
       },
     ],
     test: { file: 'test/crash/crash.test.ts', name: 'on sqlite > an effect whose answer got lost' },
