@@ -12,6 +12,7 @@ import { HeadStateCache } from './engine/thread-state.ts'
 import { type AnyWorkflow, Registry } from './engine/workflow.ts'
 import { createCodec } from './model/codec.ts'
 import { HoldfastError } from './model/errors.ts'
+import { type OptionNames, refuseUnknownOptions } from './model/known-options.ts'
 import { type Logger, readLogger } from './model/logger.ts'
 import { requireNode } from './node-version.ts'
 import { notifyWorkflow } from './notify/notify-workflow.ts'
@@ -78,13 +79,22 @@ export interface RedisClient {
 export type OpenTarget = string | SqliteHandle | PostgresPool | RedisClient | Store
 
 /**
- * Opens a store and, unless told otherwise, a worker in this process. Default `$HOLDFAST_URL`, else `sqlite:.holdfast/holdfast.db`.
+ * Opens a store and, unless told otherwise, a worker in this process. `open()` and `open(options)` take `$HOLDFAST_URL`, else
+ * `sqlite:.holdfast/holdfast.db`; a URL that is undefined, which is nearly always a variable that nobody set, is `invalid_url`.
  * What the caller opened the caller closes.
  */
-export async function open(target?: OpenTarget, options: OpenOptions = {}): Promise<Holdfast> {
+export function open(options?: OpenOptions): Promise<Holdfast>
+export function open(target: OpenTarget | undefined, options?: OpenOptions): Promise<Holdfast>
+export async function open(...given: readonly unknown[]): Promise<Holdfast> {
+  const isAlone = given.length === 0 || isOptions(given[0])
+  const options = ((isAlone ? given[0] : given[1]) ?? {}) as OpenOptions
+  const target = isAlone ? defaultTarget() : ((given[0] as OpenTarget | null | undefined) ?? urlOfEnvironment())
+  if (target === undefined) throw noTarget()
+  refuseUnknownOptions('open', options, openOptionNames)
+  if (options.worker !== false) refuseUnknownOptions('worker of open', options.worker, workerOptionNames)
   const { clock = 0, durability = 'full', pool, schema, namespace } = options
   const targets = readTargets(options.notify)
-  const { store, close } = await openTarget(target ?? process.env['HOLDFAST_URL'] ?? 'sqlite:.holdfast/holdfast.db', {
+  const { store, close } = await openTarget(target, {
     durability,
     clockOffsetMs: typeof clock === 'function' ? clock : () => clock,
     ...(pool !== undefined && { poolSize: pool }),
@@ -97,6 +107,51 @@ export async function open(target?: OpenTarget, options: OpenOptions = {}): Prom
     await close()
     throw error
   }
+}
+
+function urlOfEnvironment(): string | undefined {
+  return process.env['HOLDFAST_URL']
+}
+
+function defaultTarget(): string {
+  return urlOfEnvironment() ?? 'sqlite:.holdfast/holdfast.db'
+}
+
+/** Options that stand alone: plain data, and nothing that a store, handle, pool or client can do. */
+function isOptions(given: unknown): boolean {
+  if (typeof given !== 'object' || given === null || isStore(given)) return false
+  const prototype: unknown = Object.getPrototypeOf(given)
+  const canStore = ['prepare', 'query', 'connect', 'duplicate'].some((name) => name in given)
+  return (prototype === Object.prototype || prototype === null) && !canStore
+}
+
+function noTarget(): HoldfastError {
+  return new HoldfastError(
+    'invalid_url',
+    'open() got undefined as its URL: is an environment variable not set? Call open() or open(options) for $HOLDFAST_URL, else ' +
+      'sqlite:.holdfast/holdfast.db.',
+  )
+}
+
+const openOptionNames: OptionNames<OpenOptions> = {
+  workflows: true,
+  worker: true,
+  durability: true,
+  logger: true,
+  notify: true,
+  pool: true,
+  schema: true,
+  namespace: true,
+  clock: true,
+}
+
+const workerOptionNames: OptionNames<WorkerOptions> = {
+  concurrency: true,
+  queues: true,
+  leaseMs: true,
+  quietMs: true,
+  pollMs: true,
+  closeGraceMs: true,
 }
 
 interface StoreOptions {

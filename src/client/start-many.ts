@@ -1,6 +1,7 @@
 import type { AnyWorkflow } from '../engine/workflow.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkOwner } from '../model/ids.ts'
+import { refuseUnknownOptions } from '../model/known-options.ts'
 import type { Run } from '../model/run.ts'
 import type { NewRun } from '../store/change.ts'
 import type { Core } from './core.ts'
@@ -43,6 +44,7 @@ export async function startMany(core: Core, owner: string, requests: readonly St
 }
 
 async function startOne(core: Core, owner: string, request: StartRequest, at: number): Promise<Run> {
+  refuseUnknownOptions('A request to startMany', request, { workflow: true, input: true, options: true })
   const { workflow, input, options = {} } = request
   if ('tx' in options)
     throw new HoldfastError('invalid_input', 'startMany takes no tx. Start runs one by one inside a transaction of yours.')

@@ -3,6 +3,7 @@ import type { AnyWorkflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
+import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
 import { newRunId } from '../model/new-run-id.ts'
 import type { Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
@@ -57,6 +58,7 @@ export async function prepareStart(
   options: StartOptions,
   at?: number,
 ): Promise<NewRun> {
+  refuseUnknownOptions('A start', options, startOptionNames)
   checkOptions(options)
   const workflow = findWorkflow(core, workflowOrName)
   const name = workflow?.name ?? checkId('workflow name', workflowOrName)
@@ -115,6 +117,20 @@ async function commitStart(core: Core, tx: CallersTransaction | undefined, chang
   const [answer] = await core.store.commitWithin(tx, [change])
   if (answer === undefined) throw new HoldfastError('conflict', 'The store gave no answer to a start inside a transaction.')
   return answer
+}
+
+const startOptionNames: OptionNames<StartOptions & { owner: string }> = {
+  id: true,
+  threadId: true,
+  owner: true,
+  queue: true,
+  priority: true,
+  delayMs: true,
+  runAt: true,
+  ifBusy: true,
+  ifFailed: true,
+  version: true,
+  tx: true,
 }
 
 /** The range of Date, in ms. */

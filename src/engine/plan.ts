@@ -1,8 +1,10 @@
 import { HoldfastError } from '../model/errors.ts'
 import { checkStepName } from '../model/ids.ts'
+import { refuseUnknownOptions } from '../model/known-options.ts'
 import type { RetryOptions } from '../model/retry.ts'
 import { blame, blamed } from './blame.ts'
 import type { Context, Undo } from './context.ts'
+import { planStepOptionNames } from './option-names.ts'
 import type { RunContext } from './run-context.ts'
 import { checkScopeOptions } from './scope-options.ts'
 import { type UntypedState, type Workflow, type WorkflowOptions, workflow } from './workflow.ts'
@@ -103,6 +105,7 @@ function toStep<State>(plan: string, entry: PlanStepEntry<State>, names: Set<str
   if (names.has(name)) throw invalid(`${what} is there already. Give each step a name of its own.`)
   names.add(name)
   if (typeof fn !== 'function') throw invalid(`${what} needs a function (state, ctx) => patch`)
+  refuseUnknownOptions(what, options, planStepOptionNames)
   checkScopeOptions(what, options)
   const { weight = 1 } = options
   if (!(weight > 0 && weight < Number.POSITIVE_INFINITY)) throw invalid(`${what}: weight is ${weight}; it must be more than 0.`)

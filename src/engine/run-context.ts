@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { refuseUnknownOptions } from '../model/known-options.ts'
 import { checkUsage, type Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
 import { blame, blamed } from './blame.ts'
@@ -20,6 +21,15 @@ import type {
 } from './context.ts'
 import { runEffect } from './effect-runner.ts'
 import { type Execution, never } from './execution.ts'
+import {
+  askOptionNames,
+  callOptionNames,
+  effectOptionNames,
+  mapOptionNames,
+  sectionOptionNames,
+  stepOptionNames,
+  waitForOptionNames,
+} from './option-names.ts'
 import { checkReport, type Progress } from './progress.ts'
 import { askPerson } from './question-runner.ts'
 import { checkScopeOptions } from './scope-options.ts'
@@ -66,6 +76,7 @@ export class RunContext implements Context<never> {
   step<T>(name: string, fn: (step: StepHandle<never>) => Promise<T> | T, options?: StepOptions<T>): Promise<T> {
     return this.#enter('step', name, false, (call) => {
       requireFunction(fn, `Step "${call.path}"`)
+      checkOptions(call, `ctx.step("${name}")`, options, stepOptionNames)
       return runStep(this.#execution, call, fn, options)
     })
   }
@@ -73,6 +84,7 @@ export class RunContext implements Context<never> {
   once<T>(name: string, options: EffectOptions<T>): Promise<T> {
     return this.#enter('effect', name, false, (call) => {
       requireFunction(options?.run, `Effect "${call.path}"`)
+      checkOptions(call, `ctx.once("${name}")`, options, effectOptionNames)
       return runEffect(this.#execution, call, options)
     })
   }
@@ -114,9 +126,10 @@ export class RunContext implements Context<never> {
         const index = next++
         try {
           const body = (step: StepHandle<never>) => fn(list[index] as Item, index, step)
-          results[index] = await this.#enter('step', `${name}[${index}]`, true, (call) =>
-            runStep(this.#execution, call, body, stepOptions),
-          )
+          results[index] = await this.#enter('step', `${name}[${index}]`, true, (call) => {
+            checkOptions(call, `ctx.map("${name}")`, options, mapOptionNames)
+            return runStep(this.#execution, call, body, stepOptions)
+          })
         } catch (error) {
           errors.push(error instanceof Error ? error : new Error(String(error)))
         }
@@ -151,20 +164,30 @@ export class RunContext implements Context<never> {
       ...(fallback !== undefined && { fallback: (error: Error) => fallback(error, this) }),
       record: (result: T) => ({ result, recipes: [] }),
     }
-    return this.recordedScope(name, scope, () => {
+    const check = () => {
       requireFunction(fn, `Section "${name}"`)
       checkScopeOptions(`Section "${name}"`, options)
-    })
+    }
+    const checkNew = (call: Call) => checkOptions(call, `ctx.section("${name}")`, options, sectionOptionNames)
+    return this.recordedScope(name, scope, check, checkNew)
   }
 
   /** A scope that is recorded as a whole: `section`, and the steps of a plan. */
-  recordedScope<T>(name: string, scope: Omit<RecordedScope<T>, 'path'>, check?: () => void): Promise<T> {
+  recordedScope<T>(
+    name: string,
+    scope: Omit<RecordedScope<T>, 'path'>,
+    check?: () => void,
+    checkNew?: (call: Call) => void,
+  ): Promise<T> {
     const { calls } = this.#execution
     const checkAll = () => {
       calls.checkGroup(name, 'scope')
       check?.()
     }
-    const carryOut = (call: Call) => runScope(this.#execution, call, { ...scope, path: calls.scopePath(name, true) })
+    const carryOut = (call: Call) => {
+      checkNew?.(call)
+      return runScope(this.#execution, call, { ...scope, path: calls.scopePath(name, true) })
+    }
     return this.#enter('step', name, false, carryOut, checkAll)
   }
 
@@ -181,18 +204,27 @@ export class RunContext implements Context<never> {
   }
 
   waitFor<T = unknown>(name: string, options: WaitForOptions<T> = {}): Promise<T> {
-    return this.#enter('signal', name, false, (call) => waitForSignal(this.#execution, call, name, options))
+    return this.#enter('signal', name, false, (call) => {
+      checkOptions(call, `ctx.waitFor("${name}")`, options, waitForOptionNames)
+      return waitForSignal(this.#execution, call, name, options)
+    })
   }
 
   ask<T = unknown>(name: string, options: AskOptions<T>): Promise<T> {
-    return this.#enter('question', name, false, (call) => askPerson(this.#execution, call, options))
+    return this.#enter('question', name, false, (call) => {
+      checkOptions(call, `ctx.ask("${name}")`, options, askOptionNames)
+      return askPerson(this.#execution, call, options)
+    })
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of Context say what comes back
   call(workflow: AnyWorkflow | string, input?: unknown, options: ChildOptions = {}): Promise<any> {
     // A workflow's name may contain what separates the parts of a path.
     const name = String(typeof workflow === 'string' ? workflow : workflow?.name).replace(/[/[\]]/g, '_')
-    return this.#enter('child', name, true, (call) => callChild(this.#execution, call, workflow, input, options))
+    return this.#enter('child', name, true, (call) => {
+      checkOptions(call, `ctx.call("${name}")`, options, callOptionNames)
+      return callChild(this.#execution, call, workflow, input, options)
+    })
   }
 
   usage(usage: Usage): void {
@@ -360,6 +392,11 @@ export class RunContext implements Context<never> {
       },
     }
   }
+}
+
+/** A call that is on the tape was accepted before, by whatever rules there were. */
+function checkOptions(call: Call, what: string, given: unknown, known: Readonly<Record<string, true>>): void {
+  if (call.history === undefined) refuseUnknownOptions(what, given, known)
 }
 
 function requireFunction(given: unknown, what: string): void {

@@ -2,10 +2,12 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { internalPrefix, isInternal } from '../model/internal.ts'
+import { refuseUnknownOptions } from '../model/known-options.ts'
 import type { RetryOptions } from '../model/retry.ts'
 import type { StateDefinition } from '../model/state.ts'
 import { type Budget, checkBudget } from '../model/usage.ts'
 import type { Context, UndoInfo } from './context.ts'
+import { workflowOptionNames } from './option-names.ts'
 
 export type WorkflowFunction<Input, Output, State> = (ctx: Context<State>, input: Input) => Promise<Output> | Output
 
@@ -72,6 +74,7 @@ export function workflow<Input, Output, State>(
       `Workflow "${options.name}" can't be called that: names that begin with "${internalPrefix}" are Holdfast's own.`,
     )
   }
+  refuseUnknownOptions(`Workflow "${options.name}"`, options, workflowOptionNames)
   return makeWorkflow(options, fn)
 }
 

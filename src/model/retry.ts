@@ -1,4 +1,5 @@
 import { codeOf, HoldfastError } from './errors.ts'
+import { type OptionNames, refuseUnknownOptions } from './known-options.ts'
 
 export interface RetryOptions {
   /** How often a step is tried in all, the first time included. Default 3. */
@@ -16,6 +17,15 @@ export interface RetryOptions {
 }
 
 export type RetryPolicy = Required<RetryOptions>
+
+const retryOptionNames: OptionNames<RetryOptions> = {
+  attempts: true,
+  minMs: true,
+  maxMs: true,
+  factor: true,
+  jitter: true,
+  retryIf: true,
+}
 
 const defaults: RetryPolicy = { attempts: 3, minMs: 1_000, maxMs: 60_000, factor: 2, jitter: true, retryIf: () => true }
 
@@ -35,6 +45,7 @@ const neverRetried: ReadonlySet<string> = new Set([
 export function retryPolicy(...layers: readonly (RetryOptions | undefined)[]): RetryPolicy {
   const policy = { ...defaults }
   for (const layer of layers.toReversed()) {
+    refuseUnknownOptions('retry', layer, retryOptionNames)
     for (const [name, value] of Object.entries(layer ?? {})) {
       if (value !== undefined) Object.assign(policy, { [name]: value })
     }

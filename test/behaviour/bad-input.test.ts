@@ -472,7 +472,8 @@ describe('open', () => {
       'file.db',
       'sqlite:a?mode=ro',
       7 as never,
-      {} as never,
+      [] as never,
+      new Date() as never,
     ]) {
       const error = await openHoldfast(url).catch((thrown: HoldfastError) => thrown)
       expect([url, (error as HoldfastError).code]).toEqual([url, 'invalid_url'])
