@@ -2,6 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { createHash } from 'node:crypto'
 import { HoldfastError } from '../model/errors.ts'
 import { checkStepName, maxIdBytes } from '../model/ids.ts'
+import type { StateView } from './state-line.ts'
 import { type CallHistory, type CallKey, type CallKind, callKey, type Tape } from './tape.ts'
 
 /** A recording call of the function: where it stands, and what the tape knows of it. */
@@ -23,6 +24,8 @@ export interface ScopeAttempt {
   readonly isOver: boolean
   /** Only looks at what was recorded, to learn how to undo it: nothing is done and nothing is written. */
   readonly isVisit: boolean
+  /** What its function sees of the state; undefined where it sees what the run's function does. */
+  readonly view?: StateView
   /** Aborted when the attempt takes too long; undefined where it has no limit of its own. */
   readonly signal: AbortSignal | undefined
   /** Hears of a call that its function made. */

@@ -12,6 +12,7 @@ import type { OpenQuestions } from './open-questions.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
 import type { Outbox } from './outbox.ts'
 import type { QuietTimes } from './quiet-times.ts'
+import { type RebuiltLine, rebuildLine } from './rebuild-line.ts'
 import { RunContext } from './run-context.ts'
 import { reportTakeover } from './run-reports.ts'
 import { countDeath, emptyTape, hasRunningScope, parseCallKey, readTape, runningCalls, type Tape } from './tape.ts'
@@ -78,9 +79,9 @@ async function executeClaim(
   onExecution: (execution: Execution) => void,
 ): Promise<ExecutionEnd> {
   let claim = claimed
-  const loaded = await load(engine, claim).catch((error: unknown) => error)
+  const loaded = await load(engine, workflow, claim).catch((error: unknown) => error)
   if (loaded instanceof Error || !isLoaded(loaded)) return quarantine(engine, workflow, claim, loaded, onExecution)
-  let { tape, base, input, written } = loaded
+  let { tape, base, input, written, rebuilt } = loaded
   const { origin } = loaded
   let headSeq = claim.thread.headSeq
   let isFirst = true
@@ -91,13 +92,14 @@ async function executeClaim(
       workflow,
       tape,
       base,
+      rebuilt,
       headSeq,
       startsTape: isFirst && claim.run.tapeSeq === null,
       origin,
       written,
     })
     onExecution(execution)
-    const end = await executeTape(execution, claim, input, isFirst)
+    const end = await executeTape(execution, claim, input, { isFirst, rebuilt, misfit: isFirst ? loaded.misfit : undefined })
     if (end.kind !== 'lost') engine.cache.set(claim.thread, end.kind === 'continued' ? end.base : execution.headState())
     if (end.kind !== 'continued') return end
     tape = { ...emptyTape, number: end.tapeNumber, usage: execution.account.used, raised: execution.account.limits }
@@ -105,6 +107,7 @@ async function executeClaim(
     headSeq = end.base.seq
     input = end.input
     written = nothingWritten
+    rebuilt = undefined
     isFirst = false
     // The clock goes on from where it is, not from the claim.
     claim = { ...claim, now: execution.now(), run: { ...claim.run, startedAt: claim.run.startedAt ?? claimed.now } }
@@ -116,6 +119,9 @@ interface Loaded {
   readonly base: StateAt
   readonly input: unknown
   readonly origin: RunOrigin
+  readonly rebuilt?: RebuiltLine
+  /** A change of the state that must be kept, and does not fit. */
+  readonly misfit?: HoldfastError
   /** How many chunks the function has written in this tape, by stream. */
   readonly written: ReadonlyMap<string, number>
 }
@@ -127,7 +133,7 @@ function isLoaded(value: unknown): value is Loaded {
 }
 
 /** The tape in one read; the state from the cache, or from the nearest snapshot. */
-async function load(engine: Engine, claim: Claim): Promise<Loaded> {
+async function load(engine: Engine, workflow: AnyWorkflow, claim: Claim): Promise<Loaded> {
   const { store, codec, cache } = engine
   const { run, thread } = claim
   const { input, origin } = readOrigin(codec, claim.input)
@@ -156,9 +162,27 @@ async function load(engine: Engine, claim: Claim): Promise<Loaded> {
   const isNew = run.tapeSeq === thread.baseSeq + 2
   const base = isNew ? { ...emptyState, seq: run.tapeSeq - 1 } : await loadState(store, codec, thread, run.tapeSeq - 1)
   const tape = readTape(records, codec, run.id)
+  const rebuilt = rebuild(engine, workflow, run, base, tape)
   // This takeover is a death too, for what was running.
   if (claim.takenFrom !== null) for (const key of runningCalls(tape)) countDeath(tape, key)
-  return { tape, base, input, origin, written: await countWritten(store, run, tape) }
+  return { tape, base, input, origin, written: await countWritten(store, run, tape), ...rebuilt }
+}
+
+/** The state without what is to be done again; a change that does not fit without it is told once the run is executed. */
+function rebuild(
+  { codec }: Engine,
+  workflow: AnyWorkflow,
+  run: Run,
+  base: StateAt,
+  { patches }: Tape,
+): { readonly rebuilt?: RebuiltLine; readonly misfit?: HoldfastError } {
+  try {
+    const rebuilt = rebuildLine({ runId: run.id, codec, base, patches, definition: workflow.options.state })
+    return rebuilt === null ? {} : { rebuilt }
+  } catch (error) {
+    if (codeOf(error) !== 'nondeterminism') throw error
+    return { misfit: error as HoldfastError }
+  }
 }
 
 /** Asked for only where the function itself writes to streams. */
@@ -181,10 +205,15 @@ async function countWritten(store: Store, { owner, id: runId }: Run, { streams, 
   return written
 }
 
-async function executeTape(execution: Execution, claim: Claim, input: unknown, isFirst: boolean): Promise<ExecutionEnd> {
-  if (isFirst) rideBeginning(execution, claim)
+async function executeTape(
+  execution: Execution,
+  claim: Claim,
+  input: unknown,
+  { isFirst, rebuilt, misfit }: { isFirst: boolean; rebuilt: RebuiltLine | undefined; misfit: HoldfastError | undefined },
+): Promise<ExecutionEnd> {
+  if (isFirst) rideBeginning(execution, claim, rebuilt)
   // The state with which the tape began was recorded; `initial` is not asked a second time.
-  if (typeof execution.tape.patches[0]?.version === 'number') execution.line.advance(1)
+  if (typeof execution.tape.patches[0]?.version === 'number') execution.line.view.advance(1)
   if (claim.run.claimsWithoutProgress > poisonLimit) {
     const error = new HoldfastError(
       'worker_died',
@@ -196,6 +225,10 @@ async function executeTape(execution: Execution, claim: Claim, input: unknown, i
     return execution.ended
   }
   if (execution.tape.order !== undefined) execution.order(execution.tape.order)
+  else if (misfit !== undefined) {
+    await execution.pauseNow('mismatch', misfit)
+    return execution.ended
+  }
   // A scope that was running is entered again without a record of its own; this death must count before it can bring another.
   if (execution.mustRecordStarts && hasRunningScope(execution.tape)) await execution.commit([], {}).catch(() => {})
   execution.playback.start()
@@ -209,7 +242,7 @@ async function executeTape(execution: Execution, claim: Claim, input: unknown, i
   return execution.ended
 }
 
-function rideBeginning(execution: Execution, claim: Claim): void {
+function rideBeginning(execution: Execution, claim: Claim, rebuilt: RebuiltLine | undefined): void {
   if (claim.run.tapeSeq === null) execution.ride(execution.event('run_started', null, { count: 1 }))
   // Whoever reads along drops what an attempt wrote that will be made again.
   const { number: tape, calls, streams } = execution.tape
@@ -219,6 +252,11 @@ function rideBeginning(execution: Execution, claim: Claim): void {
     for (const { attempt, stream } of opened) execution.streams.abortWriter({ tape, step, count, attempt }, [stream])
   }
   for (const [stream, { isStale }] of streams) if (isStale) execution.streams.reopen(stream)
+  // Before any other change of the state: those are made on the state without what was dropped.
+  if (rebuilt !== undefined && rebuilt.patch !== null) {
+    const { patch, dropped } = rebuilt
+    execution.ride(execution.event('state_updated', null, { data: { rebuilt: dropped }, patch }), true)
+  }
   if (claim.takenFrom === null) return
   const { holder, why, leaseUntil } = claim.takenFrom
   const running = runningCalls(execution.tape)
@@ -249,10 +287,10 @@ async function callFunction(execution: Execution, input: unknown): Promise<void>
 }
 
 async function fail(execution: Execution, error: unknown): Promise<void> {
-  // An error of the function's own, made of a failure without naming it as its cause: the last failure is the likely one.
+  // An error of the function's own, which names no cause: what it has not caught is the likely one.
   const known = blamed(error)
-  const last = known.length === 0 && execution.lastFailure !== undefined ? [execution.lastFailure] : []
-  const failed = [...new Set([...known, ...last, ...execution.unheardFailures])]
+  const own = known.length === 0 ? execution.failures.behind() : []
+  const failed = [...new Set([...known, ...own, ...execution.failures.unheard])]
   await execution.fail(error, failed)
 }
 

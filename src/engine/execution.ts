@@ -16,9 +16,10 @@ import type { Claim, SqlTransaction, Store, TransactRequest } from '../store/sto
 import { Account } from './account.ts'
 import { backOff } from './back-off.ts'
 import { BudgetGuard } from './budget-guard.ts'
-import { type Call, Calls } from './calls.ts'
+import { type Call, Calls, type ScopeAttempt } from './calls.ts'
 import { type Committer, isOutage } from './committer.ts'
 import { Dependants, type Steering } from './dependants.ts'
+import { Failures } from './failures.ts'
 import { giveLeaseUp } from './give-lease-up.ts'
 import { HandOut } from './hand-out.ts'
 import { MailCheck } from './mail-check.ts'
@@ -30,14 +31,15 @@ import { Playback } from './playback.ts'
 import { Progress } from './progress.ts'
 import { QuietTime } from './quiet-time.ts'
 import type { QuietTimes } from './quiet-times.ts'
+import type { RebuiltLine } from './rebuild-line.ts'
 import { reportWork } from './report-work.ts'
 import { reportEnd, reportLoss } from './run-reports.ts'
 import { RunStreams } from './run-streams.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
 import { isInside } from './scope-paths.ts'
 import { readScopes } from './scopes-on-tape.ts'
-import { StateLine } from './state-line.ts'
-import { type CallKey, type CallKind, type Order, type Outcome, type Tape, type UpdateKey, updateKey } from './tape.ts'
+import { StateLine, type StateView } from './state-line.ts'
+import { type CallKey, type CallKind, type Order, type Outcome, type Tape, updateKey } from './tape.ts'
 import { loadState, type StateAt } from './thread-state.ts'
 import { UnderWay } from './under-way.ts'
 import { Undos } from './undos.ts'
@@ -106,10 +108,7 @@ export class Execution {
   #wasCaught = false
   readonly #handOut: HandOut
   #resultsOnTheirWay = 0
-  /** Final failures that are recorded, or about to be, and were not thrown into the function before it ended. */
-  readonly unheardFailures = new Set<CallKey>()
-  /** The final failure that was thrown into the function last. */
-  lastFailure: CallKey | undefined
+  readonly failures = new Failures()
   readonly #committer: Committer
   readonly #writer: RunWriter
   readonly #writes = new WriteOrder()
@@ -120,8 +119,6 @@ export class Execution {
   #clockBase: { now: number; at: number }
   /** How often ctx.update was called, by scope. */
   #updateCounts: Map<string | null, number> | undefined
-  /** Updates on the tape that the function has yet to come by. */
-  readonly #updatesToSee: Set<UpdateKey>
   #busy = 0
   #stop: Stop | null = null
   /** What the run was told to do before its tape was played to the end. */
@@ -150,8 +147,7 @@ export class Execution {
     this.origin = options.origin
     this.log = options.log
     this.#committer = options.committer
-    const { outcomes, updates } = readScopes(options.tape)
-    this.#updatesToSee = updates
+    const outcomes = readScopes(options.tape)
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
     const { run, thread } = options.claim
@@ -179,6 +175,7 @@ export class Execution {
       codec: options.codec,
       base: options.base,
       patches: options.tape.patches,
+      rebuilt: options.rebuilt,
       definition: options.workflow.options.state,
     })
     this.#written = options.written
@@ -198,9 +195,10 @@ export class Execution {
     this.playback = new Playback({
       outcomes,
       onResult: (outcome) => {
-        if (outcome.isFailure && this.playback.isEnding) this.unheardFailures.add(outcome.key)
-        else if (outcome.isFailure) this.lastFailure = outcome.key
-        this.line.advance(outcome.patchCount)
+        this.failures.handOut()
+        if (!outcome.isFailure) return
+        if (this.playback.isEnding) this.failures.unheard.add(outcome.key)
+        else this.failures.hear(outcome.key)
       },
       onLive: () => this.#goLive(),
       onMismatch: (recorded, asked) => this.#pauseOnMismatch(recorded, asked),
@@ -273,6 +271,15 @@ export class Execution {
     return this.#stop?.kind === 'cancel'
   }
 
+  /** The state as the function sees it that asks: the run's, or that of a section's attempt. */
+  get view(): StateView {
+    return this.#viewOf(this.calls.attempt)
+  }
+
+  #viewOf(attempt: ScopeAttempt | undefined): StateView {
+    return attempt?.view ?? this.line.view
+  }
+
   get hasEnded(): boolean {
     return this.#hasEnded
   }
@@ -300,6 +307,7 @@ export class Execution {
     this.throwIfEnded()
     this.quiet.heard()
     if (this.#isSuspended) this.#reportWork()
+    if (kind !== 'value') this.failures.callBegan()
     return this.calls.enter(kind, name, isOurName)
   }
 
@@ -309,6 +317,7 @@ export class Execution {
     this.throwIfEnded()
     this.quiet.heard()
     call.resultSeq = outcome.seq
+    this.#viewOf(call.within).advance(outcome.patchCount)
     return outcome
   }
 
@@ -444,10 +453,11 @@ export class Execution {
 
   /** Like `commit` for a result that is handed to the function: resolves in its turn, with its patch shown, to its position. */
   async commitResult(events: readonly NewEvent[], options: ChangeOptions): Promise<number> {
-    const position = this.line.end
+    const { mark } = this.line
+    const { view } = this
     this.progress.rideHeld()
     this.#resultsOnTheirWay++
-    if (options.failureOf !== undefined) this.unheardFailures.add(options.failureOf)
+    if (options.failureOf !== undefined) this.failures.unheard.add(options.failureOf)
     let seq: number
     try {
       // `commit` and `#turn` spelled out: two promises less for every step.
@@ -463,23 +473,23 @@ export class Execution {
     }
     if (this.isDetached) return never()
     this.throwIfEnded()
-    if (options.failureOf !== undefined) {
-      this.unheardFailures.delete(options.failureOf)
-      this.lastFailure = options.failureOf
-    }
-    this.line.advance(position)
+    if (options.failureOf === undefined) this.failures.handOut()
+    else this.failures.hear(options.failureOf)
+    view.advance(mark)
     this.quiet.heard()
     return seq
   }
 
   /** A result that rides with the next commit: handed out in a turn of its own all the same (E3). */
   async rideResult(event: NewEvent): Promise<void> {
-    const position = this.line.end
+    const { mark } = this.line
+    const { view } = this
     this.ride(event, true)
     await this.#handOut.next()
     if (this.isDetached) return never()
     this.throwIfEnded()
-    this.line.advance(position)
+    this.failures.handOut()
+    view.advance(mark)
     this.quiet.heard()
   }
 
@@ -582,10 +592,10 @@ export class Execution {
     this.#updateCounts.set(scope, count)
     const key = updateKey(scope, count)
     const recorded = this.tape.updates.get(key)
+    const view = this.#viewOf(within)
     if (recorded !== undefined) {
-      this.#updatesToSee.delete(key)
-      this.line.advance(recorded.position)
-      if (this.playback.isLive && this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
+      view.advance(recorded.position)
+      if (this.playback.isLive) this.line.showEdits(view)
       if (recorded.error !== undefined) throw reviveError(recorded.error)
       return
     }
@@ -594,11 +604,15 @@ export class Execution {
     this.#migrate()
     let patch: Payload | null = null
     try {
-      patch = this.line.update(recipe)
+      patch = this.line.stage([recipe])
     } catch (error) {
-      this.ride(this.event('state_updated', null, { scope, count, data: { error: toStorableError(error) } }))
-      throw error
+      const event = this.event('state_updated', null, { scope, count, data: { error: toStorableError(error) } })
+      this.ride(event)
+      view.advance(this.line.mark)
+      // As a replay will throw it: its class is not stored.
+      throw reviveError((this.codec.decode(event.payload as Payload) as { error: Error }).error)
     }
+    view.advance(this.line.mark)
     // One that changed nothing is recorded too: a replay must not run its recipe on a state that came later.
     this.ride(this.event('state_updated', null, { scope, count, patch }), patch !== null)
   }
@@ -608,7 +622,7 @@ export class Execution {
     this.quiet.heard()
     try {
       this.#migrate()
-      if (this.#hasSeenAllUpdates()) this.line.advance(this.line.end)
+      this.line.showEdits(this.line.view)
       if (this.#order !== null) this.#heedOrder(this.#order)
       else this.budget.watch()
     } catch (error) {
@@ -623,10 +637,6 @@ export class Execution {
     const { patch, from, to } = migrated
     this.#writer.setStateVersion(to)
     this.ride(this.event('state_migrated', null, { data: { from, to }, patch }), true)
-  }
-
-  #hasSeenAllUpdates(): boolean {
-    return this.#updatesToSee.size === 0
   }
 
   /** For the event that ends the run: whoever started it adds it to its own. */
@@ -729,7 +739,7 @@ export class Execution {
   async #stateAt(seq: number): Promise<unknown> {
     const { owner, threadId } = this.claim.run
     const thread = await this.store.readThread({ owner, threadId })
-    if (thread === null) return this.line.state
+    if (thread === null) return this.line.whole(0).value
     return (await loadState(this.store, this.codec, thread, seq)).value ?? {}
   }
 
@@ -824,7 +834,7 @@ export class Execution {
     const change = this.#writer.change([event], { hasProgress: true })
     // From here on nothing of the old tape may be written: it would land on the new one.
     this.#hasEnded = true
-    const base = this.line.at(0)
+    const base = this.line.whole(0)
     const commits = [...(before === null ? [] : [before]), change].map((one) => this.#committer.commit(one, true))
     const answer = (await Promise.all(commits).catch((error: unknown) => this.#unwritten(error)))?.at(-1)
     if (!answer?.ok) return this.#finish({ kind: 'lost' })
@@ -942,6 +952,7 @@ export class Execution {
     if (!this.#handOut.takeTurn()) await this.#handOut.next()
     if (this.isDetached) return never()
     this.throwIfEnded()
+    this.failures.handOut()
     this.quiet.heard()
   }
 
@@ -1054,7 +1065,7 @@ export class Execution {
     const change = this.#writer.change(events, { run, ...this.#tellParent(run.status) })
     this.#hasEnded = true
     // What the function does to its state from here on is never written.
-    const state = this.line.at(this.#lastSeq)
+    const state = this.line.whole(this.#lastSeq)
     const answer = await this.#committer.commit(change, true).catch((error: unknown) => this.#unwritten(error))
     if (answer?.ok) this.#lastSeq = answer.lastSeq
     this.#endState = { ...state, seq: this.#lastSeq }
@@ -1088,7 +1099,7 @@ export class Execution {
 
   /** The state at the end of a run that ended well: the next run of the thread starts from it. */
   headState(): StateAt {
-    return this.#endState ?? this.line.at(this.#lastSeq)
+    return this.#endState ?? this.line.whole(this.#lastSeq)
   }
 
   #throwEverywhere(): void {
@@ -1147,6 +1158,8 @@ export interface ExecutionOptions {
   readonly tape: Tape
   /** The state where the tape begins. */
   readonly base: StateAt
+  /** The state along the tape, where patches of it are to be made again. */
+  readonly rebuilt?: RebuiltLine | undefined
   /** Where the thread's log ends. */
   readonly headSeq: number
   /** The run's first commit starts a tape. */

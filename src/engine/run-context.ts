@@ -70,7 +70,7 @@ export class RunContext implements Context<never> {
   }
 
   get state(): never {
-    return this.#execution.line.state as never
+    return this.#execution.view.state as never
   }
 
   step<T>(name: string, fn: (step: StepHandle<never>) => Promise<T> | T, options?: StepOptions<T>): Promise<T> {

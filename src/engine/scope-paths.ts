@@ -3,12 +3,6 @@ export function isInside(path: string, scope: string): boolean {
   return path.startsWith(`${scope}/`)
 }
 
-/** Whether an update, known by its scope and count, was made in a scope. */
-export function isUpdateInside(key: string, scope: string): boolean {
-  const path = key.slice(0, key.lastIndexOf('#'))
-  return path === scope || isInside(path, scope)
-}
-
 /** Where the calls of a scope's fallback stand. No name of a user's contains a bracket, so that they meet none of the scope's own. */
 export function fallbackPath(scope: string): string {
   return `${scope}${fallbackMark}`
@@ -28,4 +22,13 @@ export function* around<T>(path: string, byScope: ReadonlyMap<string, T>): Gener
     const found = byScope.get(path.slice(0, end))
     if (found !== undefined) yield found
   }
+}
+
+/** The path of the innermost of these scopes around a path; empty where there is none. */
+export function innermost(path: string, byScope: ReadonlyMap<string, unknown>): string {
+  if (byScope.size === 0) return ''
+  for (let end = path.lastIndexOf('/'); end > 0; end = path.lastIndexOf('/', end - 1)) {
+    if (byScope.has(path.slice(0, end))) return path.slice(0, end)
+  }
+  return ''
 }

@@ -9,6 +9,7 @@ import type { Undo } from './context.ts'
 import { type Execution, never } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
 import { fallbackPath, isInside, pathOf } from './scope-paths.ts'
+import type { At, StateView } from './state-line.ts'
 import { deathOf, failureEvent, pauseForPerson, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
 import type { CallKey } from './tape.ts'
 import { recordedUndo, takeUndo } from './undo-option.ts'
@@ -58,11 +59,8 @@ class ScopeRunner<T> {
   readonly #call: Call
   readonly #scope: RecordedScope<T>
   readonly #failures: number
-  /** What had failed before. */
-  readonly #lastFailure: CallKey | undefined
 
   constructor(execution: Execution, call: Call, scope: RecordedScope<T>) {
-    this.#lastFailure = execution.lastFailure
     this.#execution = execution
     this.#call = call
     this.#scope = scope
@@ -116,11 +114,11 @@ class ScopeRunner<T> {
     execution.unvisited.delete(path)
     // On the tape it has begun, and the calls of its function are there to be asked for.
     const isGoingOn = history?.isRunning === true && (history.next === 'fallback') === (how.via === 'fallback')
-    const started = isGoingOn && history?.started !== undefined ? history.started : await this.#start(how)
+    const { started: begun } = history ?? {}
+    const started = isGoingOn && begun !== undefined ? { at: begun.at, seen: begun.patchCount } : await this.#start(how)
     const elapsed = () => Math.max(0, execution.now() - started.at)
-    execution.line.advance(started.patchCount)
     const limit = how.via === 'fallback' ? undefined : this.#scope.timeoutMs
-    const attempt = new Attempt(execution, this.#call, limit !== undefined)
+    const attempt = new Attempt(execution, this.#call, limit !== undefined, execution.line.viewAt(started.seen))
     try {
       const made = attempt.run(path, body)
       const value = await (limit === undefined ? made : this.#withLimit(attempt, made, started.at + limit, path))
@@ -139,15 +137,15 @@ class ScopeRunner<T> {
   }
 
   /** Shows everything there is of the state first, so that another attempt, and a replay of it, sees the same. */
-  async #start(how: { readonly via?: 'fallback' }): Promise<{ readonly at: number; readonly patchCount: number }> {
+  async #start(how: { readonly via?: 'fallback' }): Promise<{ readonly at: number; readonly seen: At | number }> {
     const execution = this.#execution
     const at = execution.now()
     const attempt = this.#attemptNumber(how.via === 'fallback')
     const data = { scope: this.#scope.path, ...how, ...(this.#scope.undo !== undefined && { hasUndo: true }) }
     execution.ride(execution.event('step_started', this.#call, { attempt, at, data }))
-    const patchCount = execution.line.end
+    const seen = execution.line.mark
     if (execution.mustRecordStarts) await execution.commit([], {})
-    return { at, patchCount }
+    return { at, seen }
   }
 
   async #withLimit(attempt: Attempt, made: Promise<T>, overAt: number, path: string): Promise<T> {
@@ -264,19 +262,15 @@ class ScopeRunner<T> {
     const execution = this.#execution
     const isMine = (key: CallKey) => isInside(pathOf(key), path)
     const known = blamed(error)
-    const last = known.length === 0 && execution.lastFailure !== undefined && isMine(execution.lastFailure)
-    const unheard = [...execution.unheardFailures].filter(isMine)
-    const failed = [...new Set([...known, ...(last ? [execution.lastFailure as CallKey] : []), ...unheard])]
+    const own = known.length === 0 ? execution.failures.behind(isMine) : []
+    const failed = [...new Set([...known, ...own, ...[...execution.failures.unheard].filter(isMine)])]
     this.#hear(path)
     return failed
   }
 
   /** What failed inside and did not fail the scope, or fails it, is no failure of the run by itself. */
   #hear(path: string): void {
-    const execution = this.#execution
-    const isMine = (key: CallKey) => isInside(pathOf(key), path)
-    for (const key of execution.unheardFailures) if (isMine(key)) execution.unheardFailures.delete(key)
-    if (execution.lastFailure !== undefined && isMine(execution.lastFailure)) execution.lastFailure = this.#lastFailure
+    this.#execution.failures.forget((key) => isInside(pathOf(key), path))
   }
 
   /** Until it is entered, what calls inside did before can only be learnt by a visit. */
@@ -313,10 +307,12 @@ class Attempt implements ScopeAttempt {
   readonly isVisit = false
   /** What its function returns. */
   made: Promise<unknown> | undefined
+  readonly view: StateView
 
-  constructor(execution: Execution, call: Call, hasLimit: boolean) {
+  constructor(execution: Execution, call: Call, hasLimit: boolean, view: StateView) {
     this.#execution = execution
     this.#call = call
+    this.view = view
     if (!hasLimit) return
     this.#abort = new AbortController()
     this.#outer = call.within?.signal ?? execution.signal

@@ -1,20 +1,19 @@
 import { stepDeathLimit } from '../model/run.ts'
 import { around, fallbackPath, pathOf } from './scope-paths.ts'
-import type { CallHistory, Outcome, Tape, UpdateKey } from './tape.ts'
+import type { CallHistory, Outcome, Tape } from './tape.ts'
 
 /**
  * What a replay has to ask for, given the recorded scopes of a tape. In a scope that is not entered again nobody asks for anything. In
  * one that is tried again, what earlier attempts recorded is there for whoever asks for it, and not missed when nobody does.
  */
-export function readScopes(tape: Tape): { readonly outcomes: readonly Outcome[]; readonly updates: Set<UpdateKey> } {
-  if (tape.calls.size === 0 && tape.updates.size === 0) return { outcomes: tape.outcomes, updates: noUpdates }
+export function readScopes(tape: Tape): readonly Outcome[] {
   const areas = new Map<string, Area>()
   for (const history of tape.calls.values()) {
     if (history.scope === undefined) continue
     areas.set(history.scope, bodyArea(history))
     areas.set(fallbackPath(history.scope), fallbackArea(history))
   }
-  if (areas.size === 0) return { outcomes: tape.outcomes, updates: new Set(tape.updates.keys()) }
+  if (areas.size === 0) return tape.outcomes
   const looseness = (path: string, seq: number): 'strict' | 'loose' | 'unasked' => {
     let found: 'strict' | 'loose' = 'strict'
     for (const area of around(path, areas)) {
@@ -28,16 +27,8 @@ export function readScopes(tape: Tape): { readonly outcomes: readonly Outcome[];
     const found = looseness(pathOf(outcome.key), outcome.seq)
     if (found !== 'unasked') outcomes.push(found === 'strict' ? outcome : { ...outcome, isLoose: true })
   }
-  const updates = new Set<UpdateKey>()
-  for (const [key, update] of tape.updates) {
-    // An update is known by its scope: one level more makes it a path inside.
-    if (looseness(`${key.slice(0, key.lastIndexOf('#'))}/`, update.seq) === 'strict') updates.add(key)
-  }
-  return { outcomes, updates }
+  return outcomes
 }
-
-/** Updates are only ever taken out. */
-const noUpdates = new Set<UpdateKey>()
 
 /** Where calls stand that a scope's function or its fallback made. */
 interface Area {

@@ -3,7 +3,7 @@ import type { LogRecord } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 import { countRollbacks } from './count-rollbacks.ts'
-import { around, fallbackPath, isInside, isUpdateInside, pathOf } from './scope-paths.ts'
+import { around, fallbackPath, innermost, isInside, pathOf } from './scope-paths.ts'
 
 /**
  * What a run has already done, read from its log: the tape that a replay follows.
@@ -11,6 +11,7 @@ import { around, fallbackPath, isInside, isUpdateInside, pathOf } from './scope-
  *   T1  Outcomes come in log order; that is the order in which a replay hands them out.
  *   T2  A call is known by kind, path and count, never by time or arrival.
  *   T3  A failure that was reopened (retry, resume) is no outcome, but its attempts still count.
+ *   T4  Whatever is reopened takes its patch with it. A patch that is not dropped belongs to something that does not run again.
  */
 export interface Tape {
   readonly outcomes: readonly Outcome[]
@@ -18,7 +19,7 @@ export interface Tape {
   /** Values of ctx.now, ctx.random and ctx.uuid. */
   readonly values: ReadonlyMap<CallKey, unknown>
   /** All changes of the thread's state since the tape began, edits by hand included, in log order. */
-  readonly patches: readonly { readonly patch: Payload; readonly version: number | null }[]
+  readonly patches: readonly LinePatch[]
   /** For each recorded ctx.update, by scope and count: how many of `patches` it needs applied. */
   readonly updates: ReadonlyMap<UpdateKey, RecordedUpdate>
   /** Streams that the function itself writes to; `isStale` where it was retried or rolled back since: it will write all of it anew. */
@@ -39,6 +40,24 @@ export interface Tape {
   readonly order?: Order
 }
 
+/** A change of the thread's state, as the log has it. */
+export interface LinePatch {
+  readonly patch: Payload
+  /** The version of the state definition that it brings; null where that stays. */
+  readonly version: number | null
+  readonly seq: number
+  /** Who made it, for the error of one that no longer fits. */
+  readonly step: string | null
+  /** Nothing that a replay comes by shows it: an edit by hand, a migration, what was rolled back. */
+  readonly isPassedBy: boolean
+  /** It is to be made again, by decision of the record at this position. */
+  droppedAt?: number
+  /** It wrote down the state without what was dropped before. */
+  readonly isRebuild?: true
+  /** It took the state back to where so many patches were applied. */
+  readonly backTo?: number
+}
+
 /** To undo what was done: all of it and end, cancelled or failed, or what came after a position and pause there. */
 export type Order =
   /** With `undo: false` nothing is undone; what depends on the run ends all the same. */
@@ -56,6 +75,8 @@ export type Order =
 
 export interface RecordedUpdate {
   readonly position: number
+  /** Its own among `patches`; undefined where it changed nothing. */
+  readonly patch?: LinePatch | undefined
   /** Its recipe threw this. */
   readonly error?: Error
   readonly seq: number
@@ -75,6 +96,8 @@ export interface Outcome {
   readonly isFailure: boolean
   /** How many of the tape's patches are applied once it is handed out. */
   readonly patchCount: number
+  /** Its own among them, if it changed the state. */
+  readonly patch?: LinePatch | undefined
   /** Recorded after a failure that was reopened: handed out when asked for, and not missed when it is not. */
   readonly isLoose?: boolean
   /** A step that was skipped: it did nothing that could be undone. */
@@ -156,7 +179,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   const keysOfScopes = new Map<string, CallKey>()
   /** The same, and also by the path of the calls in their fallbacks. */
   const sites = new Map<string, CallHistory>()
-  const patches: { patch: Payload; version: number | null }[] = []
+  const patches: LinePatch[] = []
   const outcomes = new Map<CallKey, Outcome>()
   const undone = new Set<number>()
   const streams = new Map<string, { isStale: boolean }>()
@@ -177,21 +200,31 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     return history
   }
   const data = <T>(record: LogRecord): T => (record.payload === null ? {} : codec.decode(record.payload)) as T
+  /** The change of the state that a record made. */
+  const patchOf = (record: LogRecord): LinePatch | undefined => (record.patch === null ? undefined : patches.at(-1))
   const settle = (kind: CallKind, record: LogRecord, isFailure = false): void => {
     const key = callKey(kind, record.step ?? '', record.count)
     const history = call(kind, record)
     history.isRunning = false
     const isSkip = record.type === 'step_skipped' || record.type === 'effect_skipped'
     const { seq, payload } = record
-    history.outcome = { key, seq, payload, isFailure, patchCount: patches.length, ...(isSkip && { isSkip }) }
+    const patch = patchOf(record)
+    const made = { ...(isSkip && { isSkip }), ...(patch !== undefined && { patch }) }
+    history.outcome = { key, seq, payload, isFailure, patchCount: patches.length, ...made }
     outcomes.delete(key)
     outcomes.set(key, history.outcome)
     // Scopes in which something gets done are not what brings the worker down, however often it dies in them.
     for (const scope of around(pathOf(key), sites)) scope.deaths = 0
   }
+  /** Position of the record that is being read: it decides what is reopened. */
+  let here = 0
+  const drop = (patch: LinePatch | undefined): void => {
+    if (patch !== undefined) patch.droppedAt ??= here
+  }
   const reopen = (key: CallKey): void => {
     const history = calls.get(key)
     if (history === undefined) return
+    drop(history.outcome?.patch)
     delete history.outcome
     delete history.next
     delete history.retryAt
@@ -199,14 +232,39 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     history.wasReopened = true
     history.deaths = 0
     outcomes.delete(key)
-    if (history.scope !== undefined) reopenInside(history.scope, history.failed ?? [])
+    if (history.scope !== undefined) {
+      reopenInside(history.scope, history.failed ?? [])
+      // All of it came because the function had failed, which is called again.
+      reopenUpdates(fallbackPath(history.scope), 0)
+    }
     delete history.failed
   }
-  /** What succeeded in a scope is kept. What failed it is tried again, and what was updated after that is updated again. */
+  /** What succeeded in a section is kept. What failed it is tried again, and what was updated after that is updated again. */
   const reopenInside = (scope: string, failed: readonly CallKey[]): void => {
-    const from = Math.min(...failed.map(failedAt))
+    const areas = areasOf(failed)
     for (const key of failed) reopen(key)
-    for (const [key, update] of updates) if (update.seq > from && isUpdateInside(key, scope)) updates.delete(key)
+    for (const [area, from] of areas) if (area === scope || (isInside(area, scope) && isEntered(area))) reopenUpdates(area, from)
+  }
+  /** A section that keeps its outcome is not entered: nothing in it runs again. */
+  const isEntered = (area: string): boolean => [...around(`${area}/`, sites)].every(({ outcome }) => outcome === undefined)
+  /** The sections whose functions heard of these failures (empty: that of the run), each with where it heard of the first. */
+  const areasOf = (keys: readonly CallKey[]): Map<string, number> => {
+    const areas = new Map<string, number>()
+    for (const key of keys) {
+      const area = innermost(pathOf(key), sites)
+      const seq = calls.get(key)?.outcome?.seq ?? Number.POSITIVE_INFINITY
+      areas.set(area, Math.min(areas.get(area) ?? seq, seq))
+    }
+    return areas
+  }
+  /** Updates that one function made itself, after a position: sections inside it keep theirs. */
+  const reopenUpdates = (area: string, from: number): void => {
+    for (const [key, update] of updates) {
+      // An update is known by its scope: one level more makes it a path inside.
+      if (update.seq <= from || innermost(`${key.slice(0, key.lastIndexOf('#'))}/`, sites) !== area) continue
+      drop(update.patch)
+      updates.delete(key)
+    }
   }
   /** Where the failure began: for a scope, with the first failure inside that failed it. */
   const failedAt = (key: CallKey): number => {
@@ -216,10 +274,11 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
 
   /**
    * What came after a failure that is reopened may have come because of it: its results are kept for whoever asks for
-   * them, but nobody has to; its updates are the past, and those of the new way run again.
+   * them, but nobody has to; updates that the same function made after it run again.
    */
   const loosen = (keys: readonly CallKey[]): void => {
     const from = Math.min(...keys.map(failedAt))
+    const areas = areasOf(keys)
     for (const key of keys) reopen(key)
     for (const [key, outcome] of outcomes) {
       if (outcome.seq <= from) continue
@@ -227,7 +286,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       outcomes.set(key, loose)
       ;(calls.get(key) as CallHistory).outcome = loose
     }
-    for (const [key, update] of updates) if (update.seq > from) updates.delete(key)
+    for (const [area, since] of areas) if (isEntered(area)) reopenUpdates(area, since)
   }
 
   /** After a rollback the function continues from the last result that is left, with the state as it was edited since. */
@@ -241,9 +300,10 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
 
   const isForgotten = forgetfulness(records, runId, data)
   for (const record of records) {
+    here = record.seq
     if (record.patch !== null) {
-      const version = record.type === 'state_migrated' ? data<{ to: number }>(record).to : null
-      patches.push({ patch: record.patch, version })
+      const isForeign = record.runId !== runId || isForgotten(record)
+      patches.push({ ...linePatch(record, isForeign, data, patches), patch: record.patch })
     }
     // What was written to streams is there, whatever was rolled back.
     if (record.runId !== runId || (isForgotten(record) && record.type !== 'stream_opened')) continue
@@ -295,12 +355,15 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         for (const history of calls.values()) if (history.outcome?.seq === of) delete history.effect
         break
       }
-      case 'state_updated':
+      case 'state_updated': {
+        const { error, rebuilt } = data<{ error?: Error; rebuilt?: unknown }>(record)
+        if (rebuilt !== undefined) break
         updates.set(updateKey(record.step, record.count), {
-          ...{ position: patches.length, seq: record.seq },
-          ...data<{ error?: Error }>(record),
+          ...{ position: patches.length, patch: patchOf(record), seq: record.seq },
+          ...(error !== undefined && { error }),
         })
         break
+      }
       case 'value_recorded':
         if (record.step?.endsWith('checkpoint')) settle('value', record)
         else values.set(callKey('value', record.step ?? '', record.count), data<{ value: unknown }>(record).value)
@@ -465,6 +528,25 @@ interface StartData {
   readonly scope?: string
   readonly hasUndo?: boolean
   readonly key?: string
+}
+
+function linePatch(
+  record: LogRecord,
+  isForeign: boolean,
+  data: <T>(record: LogRecord) => T,
+  before: readonly LinePatch[],
+): Omit<LinePatch, 'patch'> {
+  const { type, seq, step } = record
+  const isMigration = type === 'state_migrated'
+  const isRebuild = type === 'state_updated' && data<{ rebuilt?: unknown }>(record).rebuilt !== undefined
+  const isRollback = type === 'run_rolled_back' && !isForeign
+  const to = isRollback ? data<{ to: number }>(record).to : 0
+  return {
+    ...{ version: isMigration ? data<{ to: number }>(record).to : null, seq, step },
+    isPassedBy: isForeign || isMigration || isRebuild || isRollback,
+    ...(isRebuild && { isRebuild }),
+    ...(isRollback && { backTo: before.filter((patch) => patch.seq <= to).length }),
+  }
 }
 
 /** What timer_set and timer_fired say. */

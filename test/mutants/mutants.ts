@@ -296,8 +296,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/execution.ts',
-        find: 'return this.#endState ?? this.line.at(this.#lastSeq)',
-        put: 'return this.line.at(this.#lastSeq)',
+        find: 'return this.#endState ?? this.line.whole(this.#lastSeq)',
+        put: 'return this.line.whole(this.#lastSeq)',
       },
       {
         file: 'engine/execution.ts',
