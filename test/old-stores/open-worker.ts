@@ -13,7 +13,7 @@ export function openWorker(url: string, folder: string): Promise<Holdfast> {
   return open(url, {
     workflows: makeWorkflows({ act, edition: 2 }),
     clock: clockIn(folder),
-    worker: { pollMs: 50 },
+    worker: { pollMs: 50, quietMs: 20 },
     logger: false,
     notify: { name: 'ops', deliver: ({ id }) => write(`delivered: ${id}`) },
   })

@@ -1,0 +1,185 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type * as holdfast from 'holdfast'
+
+/** What one process measured: processor time of the process, and time by the clock. */
+export interface Measured {
+  readonly operations: number
+  readonly cpuUs: number
+  readonly wallMs: number
+}
+
+/** Work that both versions can do. `Api` is `holdfast` as one of them has it. */
+export interface Load {
+  readonly name: string
+  /** What is counted. */
+  readonly unit: string
+  /** Done before, in a process of its own. It may kill itself. */
+  readonly leave?: (api: Api, url: string, size: number) => Promise<void>
+  readonly measure: (api: Api, url: string, size: number) => Promise<Measured>
+  /** How many operations, of the kind that `unit` says, at scale 1. */
+  readonly size: number
+  /** Leases of the process before have to run out where the store does not see its death. */
+  readonly leavesLeases?: true
+}
+
+type Api = typeof holdfast
+
+const hourMs = 3_600_000
+const stepsARun = 10
+const leaseMs = 4_000
+/** Both versions print nothing: the older one has no logger of its own. */
+const logger = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} }
+
+export const loads: readonly Load[] = [
+  {
+    name: 'kernel, a lone run',
+    unit: 'step',
+    size: 3_000,
+    measure: async ({ open, workflow }, url, size) => {
+      const lone = workflow('lone', async (ctx, steps: number) => {
+        for (let n = 0; n < steps; n++) await ctx.step('s', () => n)
+      })
+      const hf = await open(url, { logger, workflows: [lone] })
+      await hf.run(lone, Math.ceil(size / 2))
+      const measured = await measuring(size, () => hf.run(lone, size))
+      await hf.close()
+      return measured
+    },
+  },
+  {
+    name: 'kernel, 500 runs at once',
+    unit: 'step',
+    size: 20_000,
+    measure: async ({ open, workflow }, url, size) => {
+      const many = workflow('many', async (ctx) => {
+        for (let n = 0; n < stepsARun; n++) await ctx.step('s', () => n)
+      })
+      const hf = await open(url, { logger, workflows: [many], worker: { concurrency: 500 } })
+      const run = async (count: number) => {
+        await hf.startMany(Array.from({ length: count }, () => ({ workflow: many })))
+        await finished(hf)
+      }
+      await run(Math.ceil(size / stepsARun / 2))
+      const measured = await measuring(size, () => run(Math.ceil(size / stepsARun)))
+      await hf.close()
+      return measured
+    },
+  },
+  {
+    name: 'queue, runs without steps',
+    unit: 'run',
+    size: 10_000,
+    measure: async ({ open, workflow }, url, size) => {
+      const noop = workflow('noop', () => {})
+      const hf = await open(url, { logger, workflows: [noop], worker: { concurrency: 500 } })
+      const run = async (count: number) => {
+        await hf.startMany(Array.from({ length: count }, () => ({ workflow: noop })))
+        await finished(hf)
+      }
+      await run(Math.ceil(size / 2))
+      const measured = await measuring(size, () => run(size))
+      await hf.close()
+      return measured
+    },
+  },
+  {
+    name: 'recovery of runs whose process was killed',
+    unit: 'run',
+    size: 2_000,
+    leavesLeases: true,
+    leave: async (api, url, size) => {
+      let interrupted = 0
+      const hang = () => {
+        // A moment later the beginning of the last step is written, too.
+        if (++interrupted === size) setTimeout(() => process.kill(process.pid, 'SIGKILL'), 500)
+        return new Promise<never>(() => {})
+      }
+      const left = interruptible(api, hang)
+      const hf = await api.open(url, { logger, workflows: [left], worker: { concurrency: size, leaseMs } })
+      await hf.startMany(Array.from({ length: size }, () => ({ workflow: left })))
+      await new Promise(() => {})
+    },
+    measure: async (api, url, size) => {
+      let taken = 0
+      const hf = await api.open(url, { logger, worker: { concurrency: 500 } })
+      const measured = await measuring(size, async () => {
+        hf.register(interruptible(api, () => ++taken))
+        while (taken < size) await sleep(2)
+        await finished(hf)
+      })
+      await hf.close()
+      return measured
+    },
+  },
+  {
+    name: 'timers that are overdue',
+    unit: 'timer',
+    size: 5_000,
+    leave: async (api, url, size) => {
+      const sleeper = sleeping(api)
+      const hf = await api.open(url, { logger, workflows: [sleeper], worker: { concurrency: 500 } })
+      await hf.startMany(Array.from({ length: size }, () => ({ workflow: sleeper })))
+      while ((await hf.queues.count('default')).waiting < size) await sleep(20)
+      await hf.close()
+    },
+    measure: async (api, url, size) => {
+      const hf = await api.open(url, { logger, clock: 2 * hourMs })
+      let woken = 0
+      const measured = await measuring(size, async () => {
+        hf.register(sleeping(api, () => woken++))
+        while (woken < size) await sleep(2)
+        await finished(hf)
+      })
+      await hf.close()
+      return measured
+    },
+  },
+  {
+    name: 'timers that are set',
+    unit: 'timer',
+    size: 5_000,
+    measure: async (api, url, size) => {
+      const sleeper = sleeping(api)
+      const hf = await api.open(url, { logger, workflows: [sleeper] })
+      const measured = await measuring(size, async () => {
+        await hf.startMany(Array.from({ length: size }, () => ({ workflow: sleeper })))
+        while ((await hf.queues.count('default')).waiting < size) await sleep(20)
+      })
+      await hf.close()
+      return measured
+    },
+  },
+]
+
+/** How long after a kill runs can be taken over where only leases tell of it. */
+export const leasesAreOverMs = leaseMs + 200
+
+function interruptible({ workflow }: Api, last: () => unknown) {
+  return workflow('report', async (ctx) => {
+    for (let n = 0; n < stepsARun; n++) await ctx.step('s', () => n)
+    await ctx.step('interrupted', last)
+  })
+}
+
+function sleeping({ workflow }: Api, wake: () => void = () => {}) {
+  return workflow('sleeper', async (ctx) => {
+    await ctx.sleep(hourMs)
+    wake()
+  })
+}
+
+async function finished(hf: holdfast.Holdfast): Promise<void> {
+  for (let left = 1; left > 0; ) {
+    const { pending, running } = await hf.queues.count('default')
+    left = pending + running
+    if (left > 0) await sleep(5)
+  }
+}
+
+async function measuring(operations: number, act: () => Promise<unknown>): Promise<Measured> {
+  const startedAt = performance.now()
+  const before = process.cpuUsage()
+  await act()
+  const { user, system } = process.cpuUsage(before)
+  return { operations, cpuUs: user + system, wallMs: performance.now() - startedAt }
+}
