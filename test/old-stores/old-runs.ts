@@ -154,13 +154,16 @@ export const oldRuns: readonly OldRun[] = [
 
   { id: 'failing', at: 'failed', act: retry, output: 'tried', did: ['try'], notes: ['before', 'try'] },
   { id: 'retried', at: 'pending', output: 'tried', did: ['try'] },
-  { id: 'updating', at: 'failed', act: retry, output: 'tried', did: ['try'] },
+  {
+    ...{ id: 'updating', at: 'failed', act: retry, output: 'tried', did: ['try'] },
+    notes: ['begun', 'before', 'between', 'try'],
+  },
   { id: 'map-failed', at: 'failed', act: retry, output: [0, 10, 20], did: ['item 1'] },
   {
     ...{ id: 'catching', at: 'waiting/signal', act: signal(), output: "try can't be done", did: ['after'] },
     notes: ["try can't be done", 'after'],
   },
-  { id: 'undoing-failure', at: 'failed', act: retry, output: 'tried', did: ['before', 'try'] },
+  { id: 'undoing-failure', at: 'failed', act: retry, output: 'tried', did: ['before', 'try'], notes: ['before', 'try'] },
 
   { id: 'undoable', at: 'waiting/signal', act: (_hf, run) => run.cancel(), ends: 'cancelled', did: undoneAll },
   { id: 'undoable-go', at: 'waiting/signal', act: signal(), output: 'went', did: ['after'] },
