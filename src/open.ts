@@ -1,10 +1,12 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
-import { cancelRun, retryRun } from './client/control-run.ts'
+import { retryRun } from './client/control-run.ts'
 import type { Core } from './client/core.ts'
 import { Holdfast } from './client/holdfast.ts'
 import { RunWaiters } from './client/run-waiters.ts'
+import { cancelRun } from './client/undo-run.ts'
 import { Committer } from './engine/committer.ts'
+import type { Steering } from './engine/dependants.ts'
 import { OpenQuestions } from './engine/open-questions.ts'
 import { Outbox } from './engine/outbox.ts'
 import { defaultQuietMs, longestQuietMs, QuietTimes } from './engine/quiet-times.ts'
@@ -18,9 +20,12 @@ import { requireNode } from './node-version.ts'
 import { notifyWorkflow } from './notify/notify-workflow.ts'
 import { type CheckedTarget, type NotifyOption, readTargets } from './notify/targets.ts'
 import { createStderrLogger } from './stderr-logger.ts'
-import type { RunKey, Store } from './store/store.ts'
+import type { Store } from './store/store.ts'
 import { scheduleWorkflow } from './worker/schedule-workflow.ts'
 import { Worker, type WorkerOptions } from './worker/worker.ts'
+
+/** How long a run that is cancelled waits for a child before it is handed back: a little longer than a run has to unwind. */
+const childWaitMs = 6_000
 
 export interface OpenOptions {
   /** Workflows that this process can execute. Those given to `start` join them. */
@@ -261,7 +266,10 @@ function assemble(
   }
   if (workerOptions !== false) {
     registry.add(scheduleWorkflow)
-    const steering = { cancel: (key: RunKey) => cancelRun(core, key), retry: (key: RunKey) => retryRun(core, key) }
+    const steering: Steering = {
+      cancel: (key, { undo }) => cancelRun(core, key, { undo, waitMs: childWaitMs }),
+      retry: (key) => retryRun(core, key),
+    }
     worker = new Worker({
       engine: {
         ...{ store, committer, codec, log, leaseMs, registry, questions, steering, wakeWorker },

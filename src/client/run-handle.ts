@@ -6,11 +6,12 @@ import { standingOf } from '../model/standing.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { RunKey, Thread } from '../store/store.ts'
 import { checkpointSeq } from './checkpoint-seq.ts'
-import { cancelRun, pauseRun, readRun, resumeRun, retryRun, rollbackRun } from './control-run.ts'
+import { pauseRun, readRun, resumeRun, retryRun } from './control-run.ts'
 import type { Core } from './core.ts'
 import { type RunEvent, readEnd, readEvent, readEvents } from './read-events.ts'
 import { readStream, type StreamItem, type StreamOptions } from './read-stream.ts'
 import { sooner } from './sooner.ts'
+import { cancelRun, rollbackRun } from './undo-run.ts'
 
 /** What is known of a run. Times are ms since 1970, by the store's clock. */
 export interface RunInfo {
@@ -155,7 +156,8 @@ export class RunHandle<Output = unknown> {
 
   /**
    * Cancels the run: a running step is reached through its abort signal, children are cancelled, undos run, the last first. With
-   * `undo: false` nothing is undone.
+   * `undo: false` nothing is undone. Resolves when the run is cancelled. `conflict`: it has ended, or an undo failed and it is paused as
+   * `undo`. `timeout`: that takes longer than 10 s; it is carried out all the same.
    */
   async cancel(options: { by?: string; undo?: boolean } = {}): Promise<void> {
     await cancelRun(this.#core, this.#key, options)
@@ -163,7 +165,8 @@ export class RunHandle<Output = unknown> {
 
   /**
    * Takes the run back to a checkpoint: undoes what it did after it, the last thing first, brings the state back, and leaves it
-   * paused there. What is forgotten stays in the log. `resume` goes on from the checkpoint.
+   * paused there. What is forgotten stays in the log. `resume` goes on from the checkpoint. Resolves when it is there; rejects as
+   * `cancel` does.
    */
   async rollback(checkpoint: string, options: { by?: string } = {}): Promise<void> {
     const seq = await checkpointSeq(this.#core, { owner: this.#key.owner, threadId: this.threadId }, checkpoint)

@@ -13,7 +13,10 @@ import type { CallOptions } from './context.ts'
 import { type Execution, never } from './execution.ts'
 import { newRun, runFingerprint } from './new-run.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
+import type { OpenChild } from './run-past.ts'
 import { resultOf } from './step-runner.ts'
+import { parseCallKey } from './tape.ts'
+import type { RecordedUndo } from './undos.ts'
 import type { AnyWorkflow } from './workflow.ts'
 
 /** A child says in its last commit that it has ended. One whose thread was deleted says nothing: it is looked at now and then. */
@@ -33,6 +36,8 @@ interface ChildData {
   readonly isDetached?: boolean
   /** It was started by somebody else before, under the same id: it is waited for, and lives on when this run ends. */
   readonly isOther?: boolean
+  /** How what it did is taken back, once it has completed. */
+  readonly undo?: RecordedUndo
 }
 
 export interface ChildOptions extends CallOptions {
@@ -83,7 +88,9 @@ export async function callChild(
 
 /** From here on it ends with the run. Until it is written, its place in the log is after everything. */
 function own(execution: Execution, call: Call, child: ChildData, seq = Number.MAX_SAFE_INTEGER): void {
-  if (child.isDetached !== true && child.isOther !== true) execution.dependants.child(call.key, child.runId, seq)
+  if (child.isDetached === true || child.isOther === true) return
+  const { runId, undo } = child
+  execution.dependants.child({ call: call.key, seq, runId, ...(undo !== undefined && { undo }) })
 }
 
 function callsSomethingElse({ codec }: Execution, started: ChildData, workflow: Callee, input: unknown): boolean {
@@ -154,6 +161,7 @@ async function start(
     ...(isOther && { isOther }),
   }
   const event = execution.event('child_started', call, { data: { ...data } })
+  if (!execution.isOpen) await execution.pass(call)
   if (isDetached) {
     await execution.commitResult([event], { creates: [run] })
     execution.wakeWorker()
@@ -303,6 +311,21 @@ async function record(execution: Execution, call: Call, child: ChildData, run: R
   execution.budget.check()
   if (failure !== null) throw blame(failure, [call.key])
   return event.payload === null ? undefined : (execution.codec.decode(event.payload) as { result?: unknown }).result
+}
+
+/** A child that completed before the cancel of its parent reached it: its end is recorded, so that what it did is undone. */
+export async function recordCompletedChild(execution: Execution, child: OpenChild): Promise<void> {
+  const run = await execution.store.readRun({ owner: execution.owner, runId: child.runId })
+  if (run?.status !== 'completed' || child.undo === undefined) return
+  const { output, usage } = await readEnd(execution, run)
+  const { path, count } = parseCallKey(child.call.slice(child.call.indexOf('child:')))
+  const data = {
+    ...{ runId: child.runId, undo: child.undo },
+    ...(usage !== undefined && { usage }),
+    ...(output !== undefined && { result: output }),
+  }
+  const event = execution.event('child_completed', null, { scope: path, count, data })
+  await execution.commit([event], { hasProgress: true, undoable: { key: child.call, undo: child.undo } })
 }
 
 function failureOf(child: ChildData, run: Run | null, error: Error | undefined): HoldfastError {

@@ -224,15 +224,16 @@ async function executeTape(
     await execution.pauseNow('poisoned', error)
     return execution.ended
   }
+  if (claim.hasMail) await execution.checkMail()
   if (execution.tape.order !== undefined) execution.order(execution.tape.order)
-  else if (misfit !== undefined) {
+  if (await execution.obeyFromLog()) return execution.ended
+  if (execution.tape.order === undefined && misfit !== undefined) {
     await execution.pauseNow('mismatch', misfit)
     return execution.ended
   }
   // A scope that was running is entered again without a record of its own; this death must count before it can bring another.
   if (execution.mustRecordStarts && hasRunningScope(execution.tape)) await execution.commit([], {}).catch(() => {})
   execution.playback.start()
-  if (claim.hasMail) await execution.checkMail()
   if (!execution.hasEnded) {
     callFunction(execution, input).catch((error: unknown) => {
       execution.log.error('the end of a run could not be recorded; it is handed back', { runId: execution.runId, error })

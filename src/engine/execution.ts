@@ -446,7 +446,7 @@ export class Execution {
 
   /** Writes events, after everything that was riding, and resolves when they are durable. Throws when the lease is lost. */
   async commit(events: readonly NewEvent[], options: ChangeOptions): Promise<Extract<Committed, { ok: true }>> {
-    const answer = await this.#write(this.#writer.change(events, options))
+    const answer = await this.#write(this.#writer.change(events, options), options.undoable)
     if (!answer.ok) throw this.#refused(answer.refusal)
     return answer
   }
@@ -681,6 +681,18 @@ export class Execution {
     return true
   }
 
+  /** Carries an order out without calling the function, where all that is due can be undone from the log. */
+  async obeyFromLog(): Promise<boolean> {
+    const order = this.#order
+    if (order === null) return false
+    const due =
+      order.kind !== 'rollback' && order.undo === false ? [] : this.undos.due(this, order.kind === 'rollback' ? order.to : 0)
+    if (order.replays === false) this.#unreplayed = new Error('its function brought its workers down and is not called')
+    else if (due.some(({ undo }) => undo === true)) return false
+    await this.#carryOut(order)
+    return true
+  }
+
   /** Takes back what the run did, then ends it as the order says. An undo that fails, or can't be found, pauses it. */
   async #carryOut(order: Order): Promise<void> {
     if (this.#isUnwinding || this.#hasEnded) return
@@ -699,6 +711,7 @@ export class Execution {
       const graceMs = Math.max(0, this.#stopRequestedAt + cancelGraceMs - performance.now())
       const failure = await new Unwinding(this, order, { graceMs, why: this.#unreplayed }).run(finish)
       if (failure === null) return
+      if (failure === 'later') return await this.handBack(stopAgainMs, { isCounted: false })
       await this.#stopNow({ kind: 'pause', reason: 'undo', data: { error: toStorableError(failure), order } })
     } catch (error) {
       await this.#couldNotStop(error)
@@ -728,6 +741,7 @@ export class Execution {
         return () => {
           const data = { to, undone: this.undos.undone(this, to), ...(by !== undefined && { by }) }
           const patch = this.line.replace(before)
+          this.mailbox.forget('rollback')
           const run = { status: 'paused', reason: 'asked', due: 'never', setsEnd: true, currentStep: null } as const
           const event = this.event('run_rolled_back', null, { data, patch })
           return this.#endWith([event], { ...run, uncountClaim: true }, { kind: 'paused' })
@@ -816,13 +830,16 @@ export class Execution {
   }
 
   /** The function returned or threw: the last commit of the run. */
-  finish(status: RunStatus, event: NewEvent): Promise<void> {
-    if (this.#hasEnded) return Promise.resolve()
+  async finish(status: RunStatus, event: NewEvent): Promise<void> {
+    if (this.#dependants !== undefined) await this.#dependants.closeQuestions()
+    if (this.#hasEnded) return
     return this.#endWith([event], { status, reason: null, currentStep: null, setsEnd: true, hasProgress: true }, { kind: status })
   }
 
   /** Ends this tape and starts the next one under the same lease. */
   async continueWith(input: unknown): Promise<void> {
+    // Nobody on the next tape could take their answers.
+    if (this.#dependants !== undefined) await this.#dependants.closeQuestions()
     this.throwIfEnded()
     const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input, ...this.#carriedOn() } })
     const tapeNumber = this.tape.number + 1
@@ -1125,7 +1142,12 @@ export class Execution {
 
   /** The function does something else than its log says: the run pauses as it stands. */
   mismatch(error: HoldfastError): void {
-    void this.pauseNow('mismatch', error)
+    // One that is to be taken back needs no further replay: what can't be found without it stops there.
+    if (this.#order !== null && this.#order.kind !== 'fail') {
+      this.#unreplayed = error
+      this.playback.stop()
+      void this.#carryOut(this.#order)
+    } else void this.pauseNow('mismatch', error)
   }
 
   #endError(): HoldfastError {

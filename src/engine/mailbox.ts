@@ -64,6 +64,11 @@ export class Mailbox {
     for (const [id, kind] of this.#requests) if (kind === 'pause' || kind === 'resume') this.#settle(id)
   }
 
+  /** Requests of a kind that were carried out, or are on record: the next change takes them out of the inbox. */
+  forget(kind: string): void {
+    for (const [id, of] of this.#requests) if (of === kind) this.#settle(id)
+  }
+
   /** Nothing is known of that a change would have to mention. */
   get isEmpty(): boolean {
     return !this.#isAnyLeft && this.#done.length === 0

@@ -74,8 +74,10 @@ class Question<T> {
     const { schema, timeoutMs } = this.#options
     const execution = this.#execution
     if (this.#call.history?.begun === undefined) {
-      await this.#ask()
+      // First, so that it also ends with a run that is cancelled while this is written.
       this.open(Number.MAX_SAFE_INTEGER)
+      await this.#ask()
+      execution.throwIfEnded()
     }
     if (schema !== undefined) execution.questions.add(execution.owner, this.#key, schema)
     const fireAt = await timeLimit(execution, this.#call, timeoutMs)

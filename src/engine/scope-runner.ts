@@ -373,13 +373,6 @@ const stuckMs = 20
 /** Calls the function of a scope with what was recorded inside, so that it says how to undo it (A5). */
 async function visit(execution: Execution, path: string, body: () => unknown): Promise<void> {
   const inside = [...execution.tape.calls].filter(([key]) => isInside(pathOf(key), path))
-  // Left behind by an attempt that took too long: it ends with the run, like those that are waited for.
-  for (const [key, { begun, outcome }] of inside) {
-    if (begun === undefined || outcome !== undefined) continue
-    const { runId, key: questionKey } = begun.data as { runId?: string; key?: string }
-    if (runId !== undefined) execution.dependants.child(key, runId, begun.seq)
-    else if (questionKey !== undefined) execution.dependants.question(key, questionKey, begun.seq)
-  }
   if (!inside.some(([, { outcome }]) => outcome !== undefined)) return
   let isDone = false
   let lastCallAt = performance.now()

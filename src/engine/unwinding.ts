@@ -1,4 +1,7 @@
+import { HoldfastError } from '../model/errors.ts'
+import { recordCompletedChild } from './child-runner.ts'
 import type { Execution } from './execution.ts'
+import { openOn, readRunPast } from './run-past.ts'
 import type { Order } from './tape.ts'
 
 /**
@@ -26,13 +29,19 @@ export class Unwinding {
     this.#isRecorded = execution.tape.order === order
   }
 
-  /** Returns what kept it from being carried out. */
-  async run(finish: () => Promise<void>): Promise<Error | null> {
+  /** Returns what kept it from being carried out: an error, or that a child takes its time and this has to be tried again. */
+  async run(finish: () => Promise<void>): Promise<Error | 'later' | null> {
     const execution = this.#execution
     const afterSeq = this.#order.kind === 'rollback' ? this.#order.to : 0
+    await this.#readLog()
     for (;;) {
       await this.#settle()
-      await execution.dependants.end(afterSeq)
+      const children = await execution.dependants.end(afterSeq, { undo: this.#undoes })
+      if (!children.isOver) {
+        await this.#record()
+        return children.obstacle === undefined ? 'later' : childStopped(execution, children.obstacle)
+      }
+      for (const child of children.completed) if (child.undo !== undefined) await recordCompletedChild(execution, child)
       const [next] = this.#undoes ? execution.undos.due(execution, afterSeq) : []
       if (next !== undefined) {
         await this.#record()
@@ -47,6 +56,17 @@ export class Unwinding {
       }
       if (execution.hasEnded) return null
     }
+  }
+
+  /** What the function has not come by is in the log: what this tape has left open, and what earlier ones did. */
+  async #readLog(): Promise<void> {
+    const { tape, dependants, undos, claim } = this.#execution
+    dependants.add(openOn(tape))
+    // A rollback does not go beyond the current tape.
+    if (tape.number === 1 || this.#order.kind === 'rollback') return
+    const past = await readRunPast(this.#execution, claim.run, 'earlier tapes')
+    dependants.add(past)
+    undos.addEarlier(past.undoables)
   }
 
   get #undoes(): boolean {
@@ -76,4 +96,12 @@ export class Unwinding {
     await this.#execution.commit([event], { hasProgress: true })
     this.#isRecorded = true
   }
+}
+
+function childStopped({ runId }: Execution, cause: HoldfastError): Error {
+  return new HoldfastError(
+    'conflict',
+    `Run "${runId}" can't undo what it did before its child has ended: ${cause.message} Once the child has ended, resume run "${runId}".`,
+    { cause, details: { runId } },
+  )
 }

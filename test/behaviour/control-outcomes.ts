@@ -18,6 +18,7 @@ export type ControlCall = (typeof calls)[number]
  *   …, undone            and the step is undone
  *   … again              the run is taken up, and comes to the same end
  *   conflict             the code of the error with which the call is refused; the run stays as it is
+ *   conflict, again      the run is taken up, comes to the same end, and the call is refused with that
  */
 export const outcomes = {
   pending: ['paused/asked', '–', 'cancelled', 'cancelled', '–', 'invalid_id', '–', '–'],
@@ -30,8 +31,17 @@ export const outcomes = {
   'paused/asked': ['–', 'waiting/signal', 'cancelled, undone', 'cancelled', 'conflict', 'paused/asked, undone', '–', '–'],
   'paused/retries': ['–', 'paused/retries again', 'cancelled, undone', 'cancelled', 'conflict', 'paused/asked, undone', '–', '–'],
   'paused/budget': ['–', 'paused/budget again', 'cancelled, undone', 'cancelled', 'conflict', 'paused/asked, undone', '–', '–'],
-  'paused/mismatch': ['–', 'paused/mismatch again', 'cancelled', 'cancelled', 'conflict', '–', '–', '–'],
-  'paused/undo': ['–', 'paused/undo again', 'paused/undo again', 'cancelled', 'conflict', 'paused/undo again', '–', '–'],
+  'paused/mismatch': [
+    '–',
+    'paused/mismatch again',
+    'cancelled, undone',
+    'cancelled',
+    'conflict',
+    'paused/asked, undone',
+    '–',
+    '–',
+  ],
+  'paused/undo': ['–', 'paused/undo again', 'conflict, again', 'cancelled', 'conflict', 'conflict, again', '–', '–'],
   completed: ['conflict', 'conflict', 'conflict', 'conflict', 'conflict', 'paused/asked, undone', 'conflict', '–'],
   failed: ['conflict', 'conflict', 'conflict', 'conflict', 'failed again', 'paused/asked, undone', 'conflict', '–'],
   cancelled: ['conflict', 'conflict', '–', '–', 'conflict', 'conflict', 'conflict', '–'],

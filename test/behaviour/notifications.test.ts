@@ -162,7 +162,7 @@ onEveryStore('a notification', ({ open, openMortal, openWrapped, advance }) => {
     })
     const run = await hf.start(trip)
     await becomes(run, 'waiting')
-    void run.cancel()
+    run.cancel().catch(() => {})
     await until(1)
     expect(heard[0]).toMatchObject({ kind: 'paused', reason: 'undo', actions: ['resume', 'cancel with undo: false'] })
     expect(heard[0]?.error?.message).toContain('book')

@@ -126,9 +126,10 @@ onEveryStore('cancelling', ({ open, openMortal, advance }) => {
     const hf = await open()
     const run = await hf.start(work)
     await becomes(run, 'waiting')
-    await run.cancel()
-    await becomes(run, 'paused')
-    expect(await run.info()).toMatchObject({ reason: 'undo' })
+    const refusal = await run.cancel().catch((error: Error) => error)
+    expect(refusal).toMatchObject({ code: 'conflict', details: { status: 'paused', reason: 'undo' } })
+    expect(String(refusal)).toMatch(/undo of "b".*provider down.*resume/i)
+    expect(await run.info()).toMatchObject({ status: 'paused', reason: 'undo' })
     expect((await run.info()).error?.message).toContain('provider down')
     expect(journal).toEqual([])
     isDown = false

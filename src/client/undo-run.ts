@@ -1,0 +1,175 @@
+import { readOrigin } from '../engine/origin.ts'
+import { type OpenQuestion, type RunPast, readRunPast } from '../engine/run-past.ts'
+import type { Order } from '../engine/tape.ts'
+import { codeOf, HoldfastError } from '../model/errors.ts'
+import { isTerminal, type Run } from '../model/run.ts'
+import { standingOf } from '../model/standing.ts'
+import type { NewMessage, RunKey } from '../store/store.ts'
+import { type Action, type Asked, control, hasEnded, newEvent } from './control-run.ts'
+import type { Core } from './core.ts'
+import { readEnd } from './read-events.ts'
+
+/** How long `cancel` and `rollback` wait for what they ask for. */
+const waitMs = 10_000
+
+export interface CancelOptions {
+  readonly by?: string
+  /** False: nothing is undone. Default true. */
+  readonly undo?: boolean
+  readonly waitMs?: number
+}
+
+/**
+ * Cancels a run. One that executes is reached through its abort signal. One that does not, and has something to undo, is taken
+ * up once more to undo it. With `undo: false`, or with nothing to undo, it ends as it stands, and its children and questions with it.
+ * Resolves when the run is cancelled.
+ */
+export async function cancelRun(core: Core, key: RunKey, options: CancelOptions = {}): Promise<void> {
+  const { by, undo = true } = options
+  const until = performance.now() + (options.waitMs ?? waitMs)
+  const order: Order = { kind: 'cancel', by, ...(!undo && { undo }) }
+  let isHeld = false
+  await control(core, key, async (run, asked) => {
+    if (run.status === 'cancelled') return 'done'
+    if (isTerminal(run.status)) throw hasEnded(run, 'cancelled')
+    const wait = isHeld ? null : patience(run, asked, 'cancel', until)
+    if (wait !== null) return wait
+    if (run.status === 'running') return { kind: 'cancel', by, undo }
+    const past = await pastOf(core, run)
+    if (undo && past.undoables.length + past.children.length > 0) {
+      if (isStopped(run, asked)) throw await stopped(core, run, 'cancelled')
+      return orderOf(core, run, order)
+    }
+    const isOpen = past.children.length + past.questions.length > 0
+    if (isOpen && run.status !== 'paused') {
+      // It must not be claimed while what depends on it ends, and a crash in between must not be its end.
+      isHeld = true
+      const event = await newEvent(core, 'run_paused', { reason: 'undo', order: { ...order, undo: false } })
+      return { events: [event], run: { status: 'paused', reason: 'undo', due: 'never', setsEnd: true } }
+    }
+    await endChildren(core, key.owner, past, { by, waitMs: until - performance.now() })
+    for (const question of past.questions) if (!(await closeQuestion(core, run, question))) return lookAgain
+    return {
+      events: [await newEvent(core, 'run_cancelled', by === undefined ? {} : { by })],
+      run: { status: 'cancelled', reason: null, setsEnd: true },
+      delivers: await wordToParent(core, run),
+    }
+  })
+}
+
+/** Takes back what a run did after a checkpoint, the last thing first; the run is then paused there. Resolves when it is. */
+export async function rollbackRun(core: Core, key: RunKey, to: number, by?: string): Promise<void> {
+  const until = performance.now() + waitMs
+  let endedAt: number | null | undefined
+  const isDone = async (run: Run) => {
+    if (run.status !== 'paused' || run.endSeq === endedAt) return false
+    const end = await readEnd(core, run)
+    return end?.type === 'run_rolled_back' && end.data?.['to'] === to
+  }
+  await control(core, key, async (run, asked) => {
+    if (run.status === 'cancelled') throw hasEnded(run, 'rolled back')
+    if (to < run.inputSeq || (run.tapeSeq !== null && to < run.tapeSeq - 1)) {
+      throw new HoldfastError(
+        'conflict',
+        `Run "${run.id}" did not exist yet at ${run.threadId}@${to}, or has begun a new tape since. It can go back to ${run.threadId}@${run.tapeSeq ?? run.inputSeq} at the most.`,
+        { details: { runId: run.id } },
+      )
+    }
+    if (endedAt === undefined) endedAt = run.endSeq
+    if (await isDone(run)) return 'done'
+    const wait = patience(run, asked, 'rollback', until)
+    if (wait !== null) return wait
+    if (run.status === 'running') return { kind: 'rollback', by, to }
+    if (isStopped(run, asked)) throw await stopped(core, run, 'rolled back')
+    return { ...(await orderOf(core, run, { kind: 'rollback', to, by })), ...(isTerminal(run.status) && { isUndisturbed: true }) }
+  })
+}
+
+const lookAgain: Action = { waitUntil: 0 }
+
+/** Whoever took it up has stopped in the middle of it. */
+function isStopped({ status, reason }: Run, { isRequested, isWritten }: Asked): boolean {
+  if (status !== 'paused') return false
+  return reason === 'undo' ? isRequested || isWritten : isWritten && reason !== 'asked'
+}
+
+/** While somebody is about to carry it out, it is waited for, but not for ever. */
+function patience(run: Run, asked: Asked, what: 'cancel' | 'rollback', until: number): Action | null {
+  const isAsked = asked.isRequested || asked.isWritten
+  const isUnderWay = run.status === 'running' ? isAsked : run.status === 'pending' && asked.isWritten
+  if (!isAsked || (!isUnderWay && performance.now() < until) || isStopped(run, asked)) return null
+  if (performance.now() < until) return { waitUntil: until }
+  const { is, help } = standingOf(run)
+  throw new HoldfastError(
+    'timeout',
+    `Run "${run.id}" was told to ${what === 'cancel' ? 'end' : 'go back'} and is still ${is}. It will be carried out; ask again later. ${help}`.trim(),
+    { retryable: true, details: { runId: run.id, status: run.status } },
+  )
+}
+
+/** The run is taken up once more, to do this instead of continuing. */
+async function orderOf(core: Core, run: Run, order: Order) {
+  // A function that brought its workers down is not called again for this.
+  const isDeadly = run.status === 'paused' && run.reason === 'poisoned'
+  return {
+    events: [await newEvent(core, 'run_resumed', { order: isDeadly ? { ...order, replays: false } : order })],
+    run: { status: 'pending', reason: null, due: { inMs: 0 }, hasProgress: true },
+  } as const
+}
+
+async function pastOf(core: Core, run: Run): Promise<RunPast> {
+  return run.tapeSeq === null ? { undoables: [], children: [], questions: [] } : readRunPast(core, run, 'all tapes')
+}
+
+/** What was asked for is not done: an undo failed or can't be found, or the run can't be taken up. */
+async function stopped(core: Core, run: Run, verb: string): Promise<HoldfastError> {
+  const end = await readEnd(core, run)
+  const { is, help } = standingOf(run)
+  // What an undo stopped at says itself what helps.
+  const why = end?.error === undefined ? help : end.error.message
+  return new HoldfastError('conflict', `Run "${run.id}" could not be ${verb} and is ${is}: ${why}`, {
+    ...(end?.error !== undefined && { cause: end.error }),
+    details: { runId: run.id, status: run.status, reason: run.reason },
+  })
+}
+
+/** They end as they stand, like the run itself. */
+async function endChildren(
+  core: Core,
+  owner: string,
+  { children }: RunPast,
+  options: { readonly by: string | undefined; readonly waitMs: number },
+): Promise<void> {
+  const { by, waitMs: limitMs } = options
+  const cancel = async ({ runId }: { readonly runId: string }) => {
+    try {
+      await cancelRun(core, { owner, runId }, { undo: false, waitMs: limitMs, ...(by !== undefined && { by }) })
+    } catch (error) {
+      const hasItsEnd = isTerminal((error as HoldfastError).details?.['status'] as Run['status'])
+      if (codeOf(error) !== 'run_not_found' && !(codeOf(error) === 'conflict' && hasItsEnd)) throw error
+    }
+  }
+  await Promise.all(children.map(cancel))
+}
+
+/** False: the run is no longer as it was read. One that was answered meanwhile is closed, too. */
+async function closeQuestion(core: Core, run: Run, { key }: OpenQuestion): Promise<boolean> {
+  const { owner, threadId, id: runId, epoch, status } = run
+  const operation = await core.store.readOperation({ owner, key })
+  if (operation === null || operation.runId !== runId || (operation.status !== 'unsure' && operation.status !== 'intended'))
+    return true
+  const answer = await core.committer.commit({
+    ...{ owner, threadId, runId, events: [], isCheckpoint: false },
+    guard: { kind: 'run', epoch, status },
+    operation: { kind: 'fail', key },
+  })
+  return answer.ok
+}
+
+/** A run that ends without being executed tells the one that waits for it all the same. */
+async function wordToParent(core: Core, run: Run): Promise<readonly NewMessage[]> {
+  const { owner, threadId, inputSeq } = run
+  const [record] = await core.store.readLog({ owner, threadId, afterSeq: inputSeq - 1, toSeq: inputSeq })
+  const parent = record?.payload == null ? undefined : readOrigin(core.codec, record.payload).origin.parent
+  return parent === undefined ? [] : [{ owner, runId: parent, kind: 'child', name: run.id, payload: null }]
+}
