@@ -1,3 +1,4 @@
+import { refuseStartInFunction } from '../engine/calls.ts'
 import type { AnyWorkflow } from '../engine/workflow.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkOwner } from '../model/ids.ts'
@@ -22,6 +23,7 @@ const partSize = 250
  * with the code of the first.
  */
 export async function startMany(core: Core, owner: string, requests: readonly StartRequest[]): Promise<Run[]> {
+  refuseStartInFunction()
   if (!Array.isArray(requests))
     throw new HoldfastError('invalid_input', 'startMany takes an array of { workflow, input, options }.')
   const at = requests.length === 0 ? 0 : await core.now()

@@ -1,3 +1,4 @@
+import { refuseStartInFunction } from '../engine/calls.ts'
 import { newRun } from '../engine/new-run.ts'
 import type { AnyWorkflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
@@ -45,6 +46,7 @@ export async function startRun(
   input: unknown,
   options: StartOptions = {},
 ): Promise<Run> {
+  refuseStartInFunction()
   const asked = await prepareStart(core, owner, workflowOrName, input, options)
   return acceptStart(core, asked, await commitStart(core, options.tx, startChange(asked)), options)
 }

@@ -41,6 +41,8 @@ export class Calls {
   readonly #runId: string
   readonly #life: number
   readonly #tape: Tape
+  /** The execution has ended: what its function still does is its own business. */
+  hasEnded = false
   #counts: Map<string, number> | undefined
   #scopes: Map<string, { count: number; isRecorded: boolean }> | undefined
 
@@ -113,6 +115,15 @@ export class Calls {
         `Use step.${method} in a step inside.`,
       { details: { runId: this.#runId, step: frame.scope } },
     )
+  }
+
+  /** Runs the workflow's function. */
+  inFunction<T>(fn: () => T): T {
+    return frames.run({ calls: this, scope: '', body: null, attempt: undefined }, fn)
+  }
+
+  get runId(): string {
+    return this.#runId
   }
 
   /** Runs a step's body: recording calls on ctx are refused inside. */
@@ -218,3 +229,18 @@ interface Frame {
 }
 
 const frames = new AsyncLocalStorage<Frame>()
+
+/**
+ * Refuses to start a run from a workflow's function: every replay would start one more. In a step's body it is work like any other, and
+ * what outlives its run is not the function any more.
+ */
+export function refuseStartInFunction(): void {
+  const frame = frames.getStore()
+  if (frame === undefined || frame.body !== null || frame.calls.hasEnded) return
+  throw new HoldfastError(
+    'nested_call',
+    `A run was to be started in the function of run "${frame.calls.runId}", outside of any step: every replay would start it again. ` +
+      'Use ctx.call(workflow, input), with { detached: true } if nothing waits for it, or start it in a step, with an id.',
+    { details: { runId: frame.calls.runId } },
+  )
+}

@@ -259,6 +259,8 @@ class Effect<T> {
 
   async #settleHidden(stage: { error: unknown; byCrash: boolean }): Promise<Next<T>> {
     if (this.#options.check !== undefined) return this.#lookUp(stage)
+    // A mistake in the code, and the same every time: there is nothing that a person could decide.
+    if (isNestedIn(this.#call.path, this.#execution.runId, stage.error)) return this.#failForGood(stage.error, 'fail')
     if (this.#options.idempotent !== true) return this.#doubt(stage.error)
     if (stage.byCrash) return this.#send()
     return this.#retryOrFail(stage.error, { isOpen: true })
@@ -436,6 +438,13 @@ class Effect<T> {
       { details: { key: this.#key, effect: taken.name, runId: taken.runId } },
     )
   }
+}
+
+/** Whether a body was refused a call on its own ctx. */
+function isNestedIn(step: string, runId: string, error: unknown): boolean {
+  if (codeOf(error) !== 'nested_call') return false
+  const { details } = error as HoldfastError
+  return details?.['runId'] === runId && details['step'] === step
 }
 
 type Next<T> = { readonly value: T } | { readonly stage: Stage }

@@ -271,8 +271,9 @@ async function callFunction(execution: Execution, input: unknown): Promise<void>
   const { workflow } = execution
   watchTimeout(execution)
   try {
-    let output = await workflow.fn(new RunContext(execution), input)
+    let output = await execution.calls.inFunction(() => workflow.fn(new RunContext(execution), input))
     if (execution.hasEnded) return void execution.cameTooLate()
+    execution.unawaited.report(execution)
     if ((await execution.obey()) || !(await execution.playback.finish())) return
     if (workflow.options.output !== undefined) {
       output = await execution.validate(workflow.options.output, output, `The output of workflow "${workflow.name}"`)

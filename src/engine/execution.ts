@@ -41,6 +41,7 @@ import { readScopes } from './scopes-on-tape.ts'
 import { StateLine, type StateView } from './state-line.ts'
 import { type CallKey, type CallKind, type Order, type Outcome, type Tape, updateKey } from './tape.ts'
 import { loadState, type StateAt } from './thread-state.ts'
+import { UnawaitedCalls } from './unawaited-calls.ts'
 import { UnderWay } from './under-way.ts'
 import { Undos } from './undos.ts'
 import { Unwinding } from './unwinding.ts'
@@ -84,6 +85,8 @@ export class Execution {
   readonly origin: RunOrigin
   readonly account: Account
   readonly budget: BudgetGuard
+  /** Calls whose promises nothing waits for. */
+  readonly unawaited = new UnawaitedCalls()
   /** How to take back what the run did. */
   readonly undos = new Undos()
   /** Bodies whose results are awaited, recorded and undone although the run is cancelled meanwhile. */
@@ -128,6 +131,7 @@ export class Execution {
   #unreplayed: Error | null = null
   #stopRequestedAt = 0
   #hasEnded = false
+  #endedAs: ExecutionEnd['kind'] | undefined
   /** The process wants to end: nothing is waited for any more. */
   #isForced = false
   readonly #mailCheck = new MailCheck({ read: () => this.#readInbox(), isOver: () => this.#hasEnded })
@@ -280,6 +284,11 @@ export class Execution {
     return attempt?.view ?? this.line.view
   }
 
+  /** The run, or its tape, has come to its end here: what is called on its ctx comes too late, and is told so. */
+  get isOver(): boolean {
+    return this.#hasEnded && (this.#endedAs === 'continued' || isTerminal(this.#endedAs as RunStatus))
+  }
+
   get hasEnded(): boolean {
     return this.#hasEnded
   }
@@ -305,6 +314,7 @@ export class Execution {
   /** Registers a recording call; refused inside a body and in a run that was cancelled or fenced. */
   enter(kind: CallKind, name: string, isOurName = false): Call {
     this.throwIfEnded()
+    if (this.isOver) throw this.#lateCall(name)
     this.quiet.heard()
     if (this.#isSuspended) this.#reportWork()
     if (kind !== 'value') this.failures.callBegan()
@@ -1081,6 +1091,7 @@ export class Execution {
     this.#streams?.end()
     const change = this.#writer.change(events, { run, ...this.#tellParent(run.status) })
     this.#hasEnded = true
+    this.#endedAs = end.kind
     // What the function does to its state from here on is never written.
     const state = this.line.whole(this.#lastSeq)
     const answer = await this.#committer.commit(change, true).catch((error: unknown) => this.#unwritten(error))
@@ -1105,6 +1116,8 @@ export class Execution {
 
   #finish(end: ExecutionEnd): void {
     this.#hasEnded = true
+    this.#endedAs = end.kind
+    this.calls.hasEnded = true
     this.playback.stop()
     this.#streams?.end()
     this.#waits.freeze()
@@ -1148,6 +1161,13 @@ export class Execution {
       this.playback.stop()
       void this.#carryOut(this.#order)
     } else void this.pauseNow('mismatch', error)
+  }
+
+  #lateCall(name: string): HoldfastError {
+    const how = this.#endedAs === 'continued' ? 'has continued with another input' : `is ${this.#endedAs}`
+    const message = `"${name}" was called on the ctx of run "${this.runId}", which ${how}: nothing was done. Await everything before the function ends.`
+    this.log.warn(message, { runId: this.runId, workflow: this.workflow.name, step: name, reason: 'closed' })
+    return new HoldfastError('closed', message, { details: { runId: this.runId, step: name } })
   }
 
   #endError(): HoldfastError {

@@ -102,7 +102,7 @@ export class RunContext implements Context<never> {
     fn: (item: Item, index: number, step: StepHandle<never>) => Promise<T> | T,
     options: MapOptions<T> = {},
   ): Promise<T[]> {
-    return heard(this.#map(name, items, fn, options))
+    return this.#execution.unawaited.watch(this.#map(name, items, fn, options), name)
   }
 
   async #map<Item, T>(
@@ -143,7 +143,7 @@ export class RunContext implements Context<never> {
 
   scope<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T, ...more: readonly unknown[]): Promise<T> {
     const { calls } = this.#execution
-    return heard(
+    return this.#execution.unawaited.watch(
       (async () => {
         if (more[0] !== undefined)
           throw new HoldfastError(
@@ -153,6 +153,7 @@ export class RunContext implements Context<never> {
         calls.checkGroup(name, 'scope')
         return calls.inScope(calls.scopePath(name, false), () => fn(this))
       })(),
+      name,
     )
   }
 
@@ -306,7 +307,7 @@ export class RunContext implements Context<never> {
     carryOut: (call: Call) => Promise<T>,
     check?: () => void,
   ): Promise<T> {
-    if (this.#execution.isDetached) return this.#execution.cameTooLate()
+    if (this.#execution.isDetached && !this.#execution.isOver) return this.#execution.cameTooLate()
     let result: Promise<T>
     try {
       check?.()
@@ -318,7 +319,7 @@ export class RunContext implements Context<never> {
     } catch (error) {
       result = Promise.reject(error)
     }
-    return heard(result)
+    return this.#execution.unawaited.watch(result, name)
   }
 
   /** Values ride with the next commit: a value nothing durable depends on yet may differ after a crash. */
@@ -401,12 +402,6 @@ function checkOptions(call: Call, what: string, given: unknown, known: Readonly<
 
 function requireFunction(given: unknown, what: string): void {
   if (typeof given !== 'function') throw new HoldfastError('invalid_input', `${what} needs a function, not ${typeof given}`)
-}
-
-/** Failures are in the log; a call that nobody awaits must not bring the process down. */
-function heard<T>(result: Promise<T>): Promise<T> {
-  result.catch(() => {})
-  return result
 }
 
 function pauseOnOtherSleep(execution: Execution, call: Call, recordedMs: number, asked: number | Date): Promise<never> {

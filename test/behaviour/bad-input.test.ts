@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import Database from 'better-sqlite3'
-import { type HoldfastError, open as openHoldfast, state, workflow } from 'holdfast'
+import { type Context, type HoldfastError, open as openHoldfast, state, workflow } from 'holdfast'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { startProgramMounted } from './programs.ts'
-import { becomes, codeOfRejection, failureOf } from './runs.ts'
+import { becomes, codeOfRejection, eventTypes, failureOf } from './runs.ts'
 import { onEveryStore, onSqlite } from './stores.ts'
 
 /** What no store keeps, and the code that says so. Made anew each time, since a few of them are large. */
@@ -446,19 +446,38 @@ onEveryStore('mistakes in a call', ({ open }) => {
     }
   })
 
-  it('a ctx that is used after the run has ended does nothing and hurts nobody', async () => {
-    let late: (() => Promise<unknown>) | undefined
-    const leaky = workflow('leaky', async (ctx) => {
-      late = () => ctx.step('late', () => 'too late')
+  it('a ctx that is used after the run has ended is refused with closed, does nothing and hurts nobody', async () => {
+    let late: Context | undefined
+    const leaky = workflow('leaky', async (ctx, how: 'returns' | 'throws') => {
+      late = ctx
+      if (how === 'throws') throw new Error('no')
       return 'done'
     })
     const hf = await open()
-    const run = await hf.start(leaky)
-    await run.result()
-    const answer = late?.()
-    const other = hf.run(workflow('other', () => 'fine'))
-    expect(await Promise.race([answer, other])).toBe('fine')
-    expect((await run.events()).at(-1)?.type).toBe('run_completed')
+    for (const how of ['returns', 'throws'] as const) {
+      const run = await hf.start(leaky, how)
+      await run.result().catch(() => {})
+      const ctx = late as Context
+      for (const call of [() => ctx.step('late', () => 1), () => ctx.sleep(1), () => ctx.waitFor('x')])
+        await expect(call()).rejects.toMatchObject({ code: 'closed', details: { runId: run.id } })
+      expect(() => ctx.update(() => {})).toThrow(expect.objectContaining({ code: 'closed' }))
+      expect(() => ctx.now()).toThrow(expect.objectContaining({ code: 'closed' }))
+      const types = await eventTypes(run)
+      expect(types.at(-1)).toBe(how === 'returns' ? 'run_completed' : 'run_failed')
+    }
+    expect(await hf.run(workflow('other', () => 'fine'))).toBe('fine')
+  })
+
+  it('the ctx of a tape that has ended is refused with closed', async () => {
+    const contexts: Context[] = []
+    const leaky = workflow('leaky', async (ctx, n: number) => {
+      contexts.push(ctx)
+      if (n === 1) await ctx.continueAs(2)
+      return 'done'
+    })
+    const hf = await open()
+    expect(await hf.run(leaky, 1)).toBe('done')
+    await expect(contexts[0]?.step('late', () => 1)).rejects.toMatchObject({ code: 'closed' })
   })
 })
 

@@ -633,7 +633,7 @@ onEveryStore('what an effect returns', ({ open }) => {
     expect(sent).toBe(1)
   })
 
-  it('a recording call on ctx inside an effect is refused with nested_call and leaves the outcome hidden', async () => {
+  it('a recording call on ctx inside an effect is refused with nested_call, and what can be looked up is looked up', async () => {
     const mail = workflow('mail', (ctx) =>
       ctx.once('send', {
         key: 'k',

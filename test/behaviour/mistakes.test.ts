@@ -1,9 +1,10 @@
+import { AsyncResource } from 'node:async_hooks'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Context, open as openHoldfast, plan, workflow } from 'holdfast'
+import { type Context, type Holdfast, open as openHoldfast, plan, workflow } from 'holdfast'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { failureOf } from './runs.ts'
+import { eventTypes, failureOf, gate } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 onEveryStore('an option that there is not', ({ open }) => {
@@ -49,6 +50,124 @@ onEveryStore('an option that there is not', ({ open }) => {
       message: 'worker of open has no option "concurency". Did you mean "concurrency"?',
     })
     await expect(open({ workflow: [] } as object)).rejects.toMatchObject({ details: { nearest: 'workflows' } })
+  })
+})
+
+onEveryStore('a forgotten await', ({ open }) => {
+  /** What is said about a run of a function, once it has completed. */
+  async function saidAbout(
+    fn: (ctx: Context, world: { stop: () => void; stopped: Promise<void> }) => Promise<unknown>,
+  ): Promise<string[]> {
+    const said: string[] = []
+    const note = (message: string) => void said.push(message)
+    const hf = await open({ logger: { debug() {}, info() {}, warn: note, error: note } })
+    const { promise: stopped, open: stop } = gate()
+    const work = workflow('work', (ctx) => fn(ctx, { stop, stopped }))
+    await hf.run(work, undefined, { id: 'r' })
+    stop()
+    return said
+  }
+
+  it('is told when the function returns while the call is under way', async () => {
+    const said = await saidAbout(async (ctx, { stopped }) => {
+      ctx.step('audit', () => stopped)
+      return 'done'
+    })
+    expect(said).toEqual([
+      'The function of run "r" of workflow "work" returned while "audit" was still under way, and nothing awaits it: its result is not recorded. Await it before the function returns.',
+    ])
+  })
+
+  it('is told when the call has failed', async () => {
+    const said = await saidAbout(async (ctx) => {
+      ctx.step('audit', () => Promise.reject(new Error('the log is down')), { retry: { attempts: 1 } })
+      await ctx.step('other', () => 1)
+      await ctx.step('another', () => 1)
+      return 'done'
+    })
+    expect(said).toEqual([
+      '"audit" of run "r" of workflow "work" failed, and nothing awaits it: the log is down. The run has not failed by it; await it, or catch its error.',
+    ])
+  })
+
+  it('is not every call that is under way at the end: one that lost a race is listened to', async () => {
+    const fine: Readonly<Record<string, (ctx: Context, stopped: Promise<void>) => Promise<unknown>>> = {
+      race: (ctx, stopped) => Promise.race([ctx.step('slow', () => stopped), ctx.step('fast', () => 1)]),
+      loop: (ctx, stopped) => {
+        const loop = async () => {
+          await ctx.step('slow', () => stopped)
+        }
+        return Promise.race([loop(), ctx.step('fast', () => 1)])
+      },
+      later: async (ctx) => {
+        const early = ctx.step('early', () => Promise.reject(new Error('no')), { retry: { attempts: 1 } })
+        await ctx.step('other', () => 1)
+        await ctx.step('another', () => 1)
+        await early.catch(() => {})
+      },
+      all: (ctx) => Promise.all([ctx.step('a', () => 1), ctx.map('b', [1, 2], (n) => n), ctx.scope('c', () => ctx.sleep(1))]),
+      returned: (ctx) => ctx.section('a', () => ctx.step('b', () => 1)),
+    }
+    for (const [name, fn] of Object.entries(fine))
+      expect([name, await saidAbout((ctx, { stopped }) => fn(ctx, stopped).then(() => 'done'))]).toEqual([name, []])
+  })
+})
+
+onEveryStore('a start inside a workflow', ({ open }) => {
+  const mail = workflow('mail', (_, to: string) => `sent to ${to}`)
+
+  it('is refused in its function, which every replay calls again', async () => {
+    const starts: Readonly<Record<string, (hf: Holdfast) => Promise<unknown>>> = {
+      start: (hf) => hf.start(mail, 'ann'),
+      run: (hf) => hf.run(mail, 'ann'),
+      startMany: (hf) => hf.startMany([{ workflow: mail, input: 'ann' }]),
+      'thread.start': (hf) => hf.thread('t').start(mail, 'ann'),
+      'thread.run': (hf) => hf.as('someone').thread('t').run(mail, 'ann'),
+    }
+    const hf = await open()
+    for (const [name, start] of Object.entries(starts)) {
+      const order = workflow(`order ${name}`, async (ctx) => {
+        await ctx.step('pay', () => 1)
+        await start(hf)
+      })
+      const error = await failureOf(await hf.start(order))
+      expect([name, error.code]).toEqual([name, 'nested_call'])
+      expect(error.message).toContain('ctx.call')
+      const scoped = workflow(`scoped ${name}`, (ctx) => ctx.section('all', () => start(hf)))
+      expect((await failureOf(await hf.start(scoped))).code).toBe('nested_call')
+    }
+    expect((await hf.runs.list({ workflow: 'mail' })).items).toEqual([])
+  })
+
+  it('is work like any other in the body of a step, and outside once the run has ended', async () => {
+    const hf = await open()
+    let later: (() => Promise<unknown>) | undefined
+    const order = workflow('order', async (ctx) => {
+      later = AsyncResource.bind(() => hf.run(mail, 'ben'))
+      return await ctx.step('mail', () => hf.run(mail, 'ann'))
+    })
+    expect(await hf.run(order)).toBe('sent to ann')
+    expect(await later?.()).toBe('sent to ben')
+  })
+})
+
+onEveryStore('a call on ctx inside the run of an effect', ({ open }) => {
+  it.each([
+    ['with nothing declared', {}],
+    ['that is idempotent', { idempotent: true }],
+    ['that can be looked up and has not happened', { check: () => ({ happened: false }) }],
+  ])('is nested_call, and leaves nothing for a person to decide: an effect %s', async (_, declared) => {
+    const hf = await open()
+    let sent = 0
+    const work = workflow('work', (ctx, isRight: boolean) =>
+      ctx.once('send', { key: 'k', run: () => (isRight ? ++sent : ctx.step('x', () => 1)), ...declared }),
+    )
+    const run = await hf.start(work, false)
+    expect(await failureOf(run)).toMatchObject({ code: 'nested_call', details: { step: 'send' } })
+    expect(await hf.inbox()).toEqual([])
+    expect(await eventTypes(run, 'effect')).toEqual(['effect_intended', 'effect_failed'])
+    // Its key is free for code that is right.
+    expect(await hf.run(work, true)).toBe(1)
   })
 })
 
