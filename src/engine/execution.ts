@@ -12,7 +12,7 @@ import { reviveError, toStorableError } from '../model/stored-error.ts'
 import type { NewChunks } from '../model/stream.ts'
 import type { Budget, UsageTotal } from '../model/usage.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
-import type { Claim, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
+import type { Claim, NewMessage, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
 import { Account } from './account.ts'
 import { backOff } from './back-off.ts'
 import { BudgetGuard } from './budget-guard.ts'
@@ -717,7 +717,7 @@ export class Execution {
         await next[1]()
       }
       const finish = await this.#endingOf(order)
-      if (order.kind === 'fail' && order.undo === false) return await finish()
+      if (order.kind === 'fail' && order.undo === false) return await finish([])
       const graceMs = Math.max(0, this.#stopRequestedAt + cancelGraceMs - performance.now())
       const failure = await new Unwinding(this, order, { graceMs, why: this.#unreplayed }).run(finish)
       if (failure === null) return
@@ -731,7 +731,7 @@ export class Execution {
   }
 
   /** How a run ends, or stops, once what an order says is undone. What has to be read for it is read here. */
-  async #endingOf(order: Order): Promise<() => Promise<void>> {
+  async #endingOf(order: Order): Promise<(taken: readonly NewMessage[]) => Promise<void>> {
     switch (order.kind) {
       case 'cancel':
         return () => {
@@ -748,13 +748,19 @@ export class Execution {
       case 'rollback': {
         const { to, by } = order
         const before = await this.#stateAt(to)
-        return () => {
+        return (taken) => {
           const data = { to, undone: this.undos.undone(this, to), ...(by !== undefined && { by }) }
           const patch = this.line.replace(before)
           this.mailbox.forget('rollback')
+          // After those that were taken, as they were sent.
+          const later = this.mailbox.takeSignals(new Set(taken.map(({ name }) => name)))
+          const again = later.map(
+            ({ name, payload }) => ({ owner: this.owner, runId: this.runId, kind: 'signal', name, payload }) as const,
+          )
           const run = { status: 'paused', reason: 'asked', due: 'never', setsEnd: true, currentStep: null } as const
           const event = this.event('run_rolled_back', null, { data, patch })
-          return this.#endWith([event], { ...run, uncountClaim: true }, { kind: 'paused' })
+          const inbox = { delivers: [...taken, ...again], reads: later.map(({ id }) => id) }
+          return this.#endWith([event], { ...run, uncountClaim: true }, { kind: 'paused' }, inbox)
         }
       }
     }
@@ -841,7 +847,7 @@ export class Execution {
 
   /** The function returned or threw: the last commit of the run. */
   async finish(status: RunStatus, event: NewEvent): Promise<void> {
-    if (this.#dependants !== undefined) await this.#dependants.closeQuestions()
+    if (this.#dependants?.hasQuestions === true) await this.#dependants.closeQuestions()
     if (this.#hasEnded) return
     return this.#endWith([event], { status, reason: null, currentStep: null, setsEnd: true, hasProgress: true }, { kind: status })
   }
@@ -849,7 +855,7 @@ export class Execution {
   /** Ends this tape and starts the next one under the same lease. */
   async continueWith(input: unknown): Promise<void> {
     // Nobody on the next tape could take their answers.
-    if (this.#dependants !== undefined) await this.#dependants.closeQuestions()
+    if (this.#dependants?.hasQuestions === true) await this.#dependants.closeQuestions()
     this.throwIfEnded()
     const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input, ...this.#carriedOn() } })
     const tapeNumber = this.tape.number + 1
@@ -1084,12 +1090,17 @@ export class Execution {
   }
 
   /** The commit that gives the lease up. Whatever the function still does afterwards is nobody's business. */
-  async #endWith(events: readonly NewEvent[], run: RunChange, end: ExecutionEnd): Promise<void> {
+  async #endWith(
+    events: readonly NewEvent[],
+    run: RunChange,
+    end: ExecutionEnd,
+    inbox: Pick<ChangeOptions, 'delivers' | 'reads'> = {},
+  ): Promise<void> {
     this.progress.rideHeld()
     if (this.account.limits.wallMs !== undefined && this.playback.isLive)
       this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
     this.#streams?.end()
-    const change = this.#writer.change(events, { run, ...this.#tellParent(run.status) })
+    const change = this.#writer.change(events, { run, ...this.#tellParent(run.status), ...inbox })
     this.#hasEnded = true
     this.#endedAs = end.kind
     // What the function does to its state from here on is never written.

@@ -298,6 +298,16 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     ;(calls.get(last.key) as CallHistory).outcome = shown
   }
 
+  /**
+   * A rollback to between the beginning of an effect and what became of it: what is known of its operation is told by the operation
+   * itself, so the call begins anew. So does that of a child that was undone.
+   */
+  const forgetBeginning = (record: LogRecord): void => {
+    const isUndoneChild = record.type === 'child_completed' && data<{ undo?: unknown }>(record).undo !== undefined
+    if (isUndoneChild) calls.delete(callKey('child', record.step ?? '', record.count))
+    if (/^effect_(?!intended)/.test(record.type)) calls.delete(callKey('effect', record.step ?? '', record.count))
+  }
+
   const isForgotten = forgetfulness(records, runId, data)
   for (const record of records) {
     here = record.seq
@@ -306,7 +316,11 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       patches.push({ ...linePatch(record, isForeign, data, patches), patch: record.patch })
     }
     // What was written to streams is there, whatever was rolled back.
-    if (record.runId !== runId || (isForgotten(record) && record.type !== 'stream_opened')) continue
+    if (record.runId !== runId) continue
+    if (isForgotten(record) && record.type !== 'stream_opened') {
+      forgetBeginning(record)
+      continue
+    }
     switch (record.type) {
       case 'run_started':
         number = record.count
