@@ -123,6 +123,8 @@ export class Execution {
   /** How often ctx.update was called, by scope. */
   #updateCounts: Map<string | null, number> | undefined
   #busy = 0
+  /** Of these, steps that the function began and ends itself: they do not say that it is at work. */
+  #openSteps = 0
   #stop: Stop | null = null
   /** What the run was told to do before its tape was played to the end. */
   #order: Order | null = null
@@ -206,6 +208,8 @@ export class Execution {
       },
       onLive: () => this.#goLive(),
       onMismatch: (recorded, asked) => this.#pauseOnMismatch(recorded, asked),
+      isAtWork: () => this.#busy > this.#openSteps,
+      begunAt: (key) => options.tape.calls.get(key)?.begunAt,
     })
     this.progress = new Progress({
       event: ({ step, ...data }) => this.event('progress_reported', null, { scope: step, data }),
@@ -331,6 +335,13 @@ export class Execution {
     return outcome
   }
 
+  /** The recorded result of what the function began and ends itself: it does not wait for it (ctx.begin). */
+  recordedAtOnce(call: Call): Outcome {
+    const outcome = call.within?.isVisit ? (call.history?.outcome as Outcome) : this.playback.takeAtOnce(call.key)
+    call.resultSeq = outcome.seq
+    return outcome
+  }
+
   /** Passes when new work may start: the tape is consumed and nobody asked the run to stop. */
   async pass(call: Call): Promise<void> {
     if (!this.playback.isLive) await this.playback.untilLive(call.key)
@@ -361,6 +372,17 @@ export class Execution {
   begin(call: Call): void {
     this.#running.set(call.key, call.path)
     this.#beginWork()
+  }
+
+  /** The same for a step that the function itself ends. */
+  beginOpen(call: Call): void {
+    this.#openSteps++
+    this.begin(call)
+  }
+
+  endOpen(call: Call): void {
+    this.#openSteps--
+    this.end(call)
   }
 
   /** Its body is over and its result on the way: it is no longer the current step, which few rows then have to be written for. */
@@ -474,9 +496,9 @@ export class Execution {
       const change = this.#writer.change(events, { hasProgress: true, ...options })
       const answer = await this.#write(change, options.undoable)
       if (!answer.ok) throw this.#refused(answer.refusal)
-      this.#hasProgress = true
       seq = answer.lastSeq
       if (answer.hasMail || this.#mailCheck.holdsResults) await this.#mailCheck.beforeResult(answer.hasMail)
+      if (this.playback.isHandingOut) await this.playback.idle()
       if (!this.#handOut.takeTurn()) await this.#handOut.next()
     } finally {
       this.#resultsOnTheirWay--
@@ -485,7 +507,7 @@ export class Execution {
     this.throwIfEnded()
     if (options.failureOf === undefined) this.failures.handOut()
     else this.failures.hear(options.failureOf)
-    view.advance(mark)
+    if (options.showsState !== false) view.advance(mark)
     this.quiet.heard()
     return seq
   }
@@ -494,7 +516,8 @@ export class Execution {
   async rideResult(event: NewEvent): Promise<void> {
     const { mark } = this.line
     const { view } = this
-    this.ride(event, true)
+    this.#writer.ride(event, true, true)
+    if (this.playback.isHandingOut) await this.playback.idle()
     await this.#handOut.next()
     if (this.isDetached) return never()
     this.throwIfEnded()
@@ -928,6 +951,7 @@ export class Execution {
     this.writes.begin()
     try {
       const answer = await this.#writes.add(() => this.#committer.commit(change, true))
+      if (answer.ok && change.run?.hasProgress === true) this.#hasProgress = true
       // From here on it belongs to what the run has done, whatever becomes of the function.
       if (undoable !== undefined && answer.ok)
         this.undos.add({ ...undoable, seq: answer.lastSeq, payload: change.events.at(-1)?.payload ?? null })
@@ -982,6 +1006,7 @@ export class Execution {
 
   /** One result a turn of the event loop, in order (E3). */
   async #turn(): Promise<void> {
+    if (this.playback.isHandingOut) await this.playback.idle()
     if (!this.#handOut.takeTurn()) await this.#handOut.next()
     if (this.isDetached) return never()
     this.throwIfEnded()
