@@ -75,7 +75,7 @@ describe('snippets', () => {
       const edited = join(cwd, 'edited.mts')
       await writeFile(edited, read(file).replace("'load_data'", "'load'"))
       const args = ['--conditions=holdfast-source', edited]
-      const failed = promisify(execFile)(process.execPath, args, { cwd, timeout: 50_000 })
+      const failed = promisify(execFile)(process.execPath, args, { cwd, timeout: patience(50_000) })
       const { stderr } = (await failed.catch((error: unknown) => error)) as { stderr: string }
       expect(stderr).toMatch(/^holdfast: Run "refunds-2026-11" .* was taken over from worker/m)
       expect(stderr).toMatch(/^holdfast: Run "refunds-2026-11" .* is paused \(mismatch\): .*step:load_data#1.*run\.resume\(\)/m)

@@ -34,7 +34,6 @@ export class RunWriter {
   #riding: NewEvent[] = []
   #ridingSince = 0
   #hasRidingResult = false
-  #hasRidingProgress = false
   #startsTape: boolean
   #hasNewInput = false
   #stateVersion: number | undefined
@@ -83,11 +82,10 @@ export class RunWriter {
   }
 
   /** Lets an event ride with the next commit. */
-  ride(event: NewEvent, isResult = false, hasProgress = false): void {
+  ride(event: NewEvent, isResult = false): void {
     if (this.#riding.length === 0) this.#ridingSince = performance.now()
     this.#riding.push(event)
     if (isResult) this.#hasRidingResult = true
-    if (hasProgress) this.#hasRidingProgress = true
   }
 
   get hasRiding(): boolean {
@@ -102,13 +100,11 @@ export class RunWriter {
   /** The change that writes everything that rides and, after it, these events. */
   change(events: readonly NewEvent[], options: ChangeOptions): Change {
     const all = this.#riding.length === 0 ? events : [...this.#riding, ...events]
-    const isCheckpoint = this.#hasRidingResult || events.length > 0
-    const hasProgress = this.#hasRidingProgress || options.hasProgress === true
+    const hasResult = this.#hasRidingResult || events.length > 0
     this.#riding = []
     this.#hasRidingResult = false
-    this.#hasRidingProgress = false
     const chunks = this.#takeChunks()
-    const change = this.#make(all, { isCheckpoint, ...options, hasProgress })
+    const change = this.#make(all, { isCheckpoint: hasResult, ...options })
     return chunks.length === 0 ? change : { ...change, chunks }
   }
 
@@ -196,8 +192,6 @@ export interface ChangeOptions {
   readonly undoable?: Pick<Undoable, 'key' | 'undo'>
   /** The call whose final failure this is. */
   readonly failureOf?: CallKey
-  /** False: handing the result out does not show what the state has become. */
-  readonly showsState?: false
 }
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }

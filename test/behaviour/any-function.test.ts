@@ -1,7 +1,7 @@
 import { type Context, state, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { createRandom, type Random } from '../../src/testing/random.ts'
-import { onEveryStore } from './stores.ts'
+import { onLocalStores } from './stores.ts'
 
 /** What a function does: calls one after the other, at a time, or raced, in any nesting. */
 type Plan =
@@ -102,7 +102,7 @@ function refuseUntil(attempt: number, failures: number): void {
   if (attempt <= failures) throw new Error(`attempt ${attempt} of ${failures} that fail`)
 }
 
-onEveryStore('any function', ({ open, openMortal, advance }) => {
+onLocalStores('any function', ({ open, openMortal, advance }) => {
   /** Carries a plan out until its process dies, and then to its end in another process. */
   const dieAndGoOn = async (plan: Plan, beforeWrite: number) => {
     const executions: string[][] = []

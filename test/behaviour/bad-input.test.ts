@@ -6,7 +6,7 @@ import { type Context, type HoldfastError, open as openHoldfast, state, workflow
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { startProgramMounted } from './programs.ts'
 import { becomes, codeOfRejection, eventTypes, failureOf } from './runs.ts'
-import { onEveryStore, onSqlite } from './stores.ts'
+import { onEveryStore, onLocalStores, onSqlite } from './stores.ts'
 
 /** What no store keeps, and the code that says so. Made anew each time, since a few of them are large. */
 const refusedValues: Record<string, () => [value: unknown, code: string]> = {
@@ -70,7 +70,7 @@ afterEach(() => {
   expect((Object.prototype as Record<string, unknown>)['polluted']).toBeUndefined()
 })
 
-onEveryStore('values', ({ open }) => {
+onLocalStores('values', ({ open }) => {
   /** Every place where a value enters, as a function that gives the error with which it is refused there. */
   const echo = workflow('echo', (ctx, input: unknown) => ctx.step('echo', () => input))
   let made: unknown
@@ -217,7 +217,7 @@ onEveryStore('values', ({ open }) => {
   })
 })
 
-onEveryStore('errors that user code throws', ({ open }) => {
+onLocalStores('errors that user code throws', ({ open }) => {
   const hostile: Record<string, () => unknown> = {
     undefined: () => undefined,
     null: () => null,
@@ -293,7 +293,7 @@ onEveryStore('errors that user code throws', ({ open }) => {
   }
 })
 
-onEveryStore('ids', ({ open }) => {
+onLocalStores('ids', ({ open }) => {
   const plain = [
     "'",
     '"; DROP TABLE holdfast_runs; --',

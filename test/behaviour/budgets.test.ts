@@ -1,9 +1,10 @@
 import { workflow } from 'holdfast'
 import { expect, it } from 'vitest'
+import { patience } from '../patience.ts'
 import { becomes, codeOfRejection, eventTypes, logged } from './runs.ts'
-import { onEveryStore } from './stores.ts'
+import { onLocalStores } from './stores.ts'
 
-onEveryStore('a budget', ({ open, openMortal, advance }) => {
+onLocalStores('a budget', ({ open, openMortal, advance }) => {
   const think = (budget: object, tokens = [400, 400, 400]) =>
     workflow({ name: 'think', budget }, async (ctx) => {
       let sum = 0
@@ -58,9 +59,9 @@ onEveryStore('a budget', ({ open, openMortal, advance }) => {
   })
 
   it('of time counts execution and not waiting', async () => {
-    const slow = workflow({ name: 'slow', budget: { wallMs: 2_000 } }, async (ctx) => {
+    const slow = workflow({ name: 'slow', budget: { wallMs: patience(800) } }, async (ctx) => {
       await ctx.sleep(60_000)
-      await ctx.step('a', () => new Promise((resolve) => setTimeout(resolve, 2_200)))
+      await ctx.step('a', () => new Promise((resolve) => setTimeout(resolve, patience(1_000))))
       return ctx.step('b', () => 'done')
     })
     const hf = await open()

@@ -128,7 +128,7 @@ onEveryStore('what a run waits for ends with it', ({ open }) => {
       )
       for (const child of children) expect(await statusOf(hf, child), `${child} of ${id}`).toBe('cancelled')
     }
-  }, 30_000)
+  })
 
   it('a child that is started before the checkpoint of a rollback lives on', async () => {
     const work = workflow('work', async (ctx) => {
@@ -234,5 +234,5 @@ onSqlite('a control call that waits for long', ({ open }) => {
     expect(refusal).toMatchObject({ code: 'timeout', details: { status: 'running' } })
     end.open()
     await becomes(run, 'cancelled')
-  }, 30_000)
+  })
 })

@@ -4,7 +4,7 @@ import { expect, it } from 'vitest'
 import { makeMailer, sentKeys } from './programs/mailer.ts'
 import { startProgram } from './programs.ts'
 import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
-import { onEverySharedStore, onEveryStore } from './stores.ts'
+import { onEverySharedStore, onEveryStore, onLocalStores } from './stores.ts'
 
 const quick = { minMs: 1, jitter: false } as const
 
@@ -141,7 +141,7 @@ onEveryStore('an effect under one key', ({ open }) => {
   })
 })
 
-onEveryStore('the key of an effect', ({ open, openMortal, advance }) => {
+onLocalStores('the key of an effect', ({ open, openMortal, advance }) => {
   it('is by default the same for every attempt and after a crash, and another for every call and run', async () => {
     const keys: string[] = []
     const sending = gate()
@@ -539,7 +539,7 @@ onEveryStore('hf.resolve', ({ open }) => {
   })
 })
 
-onEveryStore('NotHappened', ({ open }) => {
+onLocalStores('NotHappened', ({ open }) => {
   it('is an ordinary failure that is retried, each time with an intent of its own', async () => {
     const keys: string[] = []
     const mail = makeSend({
@@ -604,7 +604,7 @@ onEveryStore('NotHappened', ({ open }) => {
   })
 })
 
-onEveryStore('what an effect returns', ({ open }) => {
+onLocalStores('what an effect returns', ({ open }) => {
   it('is recorded exactly, undefined included', async () => {
     const results = [undefined, null, 0, '', new Date(5), { big: 1n, bytes: new Uint8Array([1]) }]
     const sendAll = workflow('send_all', async (ctx) => {

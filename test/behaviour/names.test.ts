@@ -52,7 +52,7 @@ onEveryStore('the default id of a child', ({ open }) => {
     await run.rollback('start')
     expect((await (await hf.runs.get('p/waiting#1')).info()).status).toBe('cancelled')
     await run.resume()
-    await expect.poll(async () => (await eventTypes(run, 'child')).length, { timeout: 15_000 }).toBe(2)
+    await expect.poll(async () => (await eventTypes(run, 'child')).length).toBe(2)
     await hf.signal('p/waiting#1~1', 'go', 'gone')
     expect(await run.result()).toBe('gone')
   })

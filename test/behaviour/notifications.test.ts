@@ -12,7 +12,7 @@ import { describe, expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import { startReceiver } from './receiver.ts'
 import { becomes, codeOfRejection, failureOf, gate, logged } from './runs.ts'
-import { onEveryStore } from './stores.ts'
+import { onEveryStore, onLocalStores } from './stores.ts'
 
 /** A target that keeps what it hears. */
 function listener(): { readonly heard: Notification[]; readonly notify: NotifyFunction; until(count: number): Promise<void> } {
@@ -367,7 +367,7 @@ onEveryStore('a notification', ({ open, openMortal, openWrapped, advance }) => {
   })
 })
 
-onEveryStore('a webhook', ({ open }) => {
+onLocalStores('a webhook', ({ open }) => {
   const secret = `whsec_${randomBytes(32).toString('base64')}`
   const deliveries = async (hf: Awaited<ReturnType<typeof open>>) => {
     await vi.waitUntil(async () => (await hf.runs.list({ workflow: 'holdfast.notify/ops' })).items.length > 0, {

@@ -6,7 +6,7 @@ import type { Store } from '../../src/store/store.ts'
 import { patience } from '../patience.ts'
 import { startRelay } from '../servers/relay.ts'
 import { becomes, codeOfRejection, eventTypes, gate, logged } from './runs.ts'
-import { onEveryRemoteStore, onEverySharedStore, onEveryStore } from './stores.ts'
+import { onEveryRemoteStore, onEverySharedStore, onLocalStores } from './stores.ts'
 
 /** A store that refuses what it is asked while it is down. */
 function breakable(code: ErrorCode = 'store_unavailable') {
@@ -52,7 +52,7 @@ function losing(type: string, isWritten: boolean): { wrap: (store: Store) => Sto
   return { wrap, claims: () => claims }
 }
 
-onEveryStore('an outage of the store', ({ open, openWrapped, advance }) => {
+onLocalStores('an outage of the store', ({ open, openWrapped, advance }) => {
   it.each(['store_unavailable', 'storage_full'] as const)(
     'with %s is waited for by the runs, which then go on as if nothing had been',
     async (code) => {

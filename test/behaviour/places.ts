@@ -20,6 +20,8 @@ export interface Place {
   readonly url?: string
   /** A second way into the same store, for wrapping. */
   openStore(): Promise<Store>
+  /** `open` gets what `openStore` opens instead of the URL, over connections that all tests of a file share: a new one is expensive. */
+  readonly sharesConnections?: boolean
   /** The user's own SQL in the same database, from outside of Holdfast. */
   sql?(text: string): Promise<Record<string, unknown>[]>
   /** Takes away what an earlier test left set up, for tests of setting up. */
@@ -30,6 +32,8 @@ export interface Place {
 
 export interface StoreKind {
   readonly name: string
+  /** It needs no server. */
+  readonly isLocal?: boolean
   /** Other processes can open it. */
   readonly isShared: boolean
   /** It knows at once that a process of this machine has died. */
@@ -39,9 +43,10 @@ export interface StoreKind {
   create(folder: string, clockOffsetMs: () => number): Promise<Place>
 }
 
-export const storeKinds: readonly StoreKind[] = [
+const allKinds: readonly StoreKind[] = [
   {
     name: 'memory',
+    isLocal: true,
     isShared: false,
     create: async (_folder, clockOffsetMs) => {
       const store = createMemoryStore({ clockOffsetMs })
@@ -50,6 +55,7 @@ export const storeKinds: readonly StoreKind[] = [
   },
   {
     name: 'sqlite',
+    isLocal: true,
     isShared: true,
     seesDeaths: true,
     parameter: () => '?',
@@ -65,14 +71,15 @@ export const storeKinds: readonly StoreKind[] = [
     isShared: true,
     parameter: (n) => `$${n}`,
     create: async (_folder, clockOffsetMs) => {
-      const { url, admin } = await databaseOfThisFile()
+      const { url, admin, pool } = await databaseOfThisFile()
       await emptyTables(admin)
       return {
         target: url,
         url,
-        openStore: () => openPostgresStore({ url, durability: 'full', clockOffsetMs }),
+        sharesConnections: true,
+        openStore: () => openPostgresStore({ pool, schema, durability: 'full', clockOffsetMs }),
         sql: async (text) => (await admin.query(text)).rows,
-        clear: async () => void (await admin.query('DROP SCHEMA IF EXISTS tables CASCADE')),
+        clear: async () => void (await admin.query(`DROP SCHEMA IF EXISTS ${schema} CASCADE`)),
       }
     },
   },
@@ -87,6 +94,19 @@ export const storeKinds: readonly StoreKind[] = [
     },
   },
 ]
+
+/** All of them, unless the variable STORES names some: `STORES=memory,sqlite`. */
+export const storeKinds: readonly StoreKind[] = chooseKinds(process.env['STORES'])
+
+function chooseKinds(list: string | undefined): readonly StoreKind[] {
+  if (list === undefined) return allKinds
+  const names = list.split(',')
+  const unknown = names.filter((name) => allKinds.every((kind) => kind.name !== name))
+  if (unknown.length > 0) {
+    throw new Error(`STORES names ${unknown.join(', ')}; there are ${allKinds.map(({ name }) => name).join(', ')}.`)
+  }
+  return allKinds.filter(({ name }) => names.includes(name))
+}
 
 function sqlOn(file: string, text: string): Record<string, unknown>[] {
   const db = new Database(file)
@@ -103,7 +123,11 @@ function sqlOn(file: string, text: string): Record<string, unknown>[] {
 interface OwnDatabase {
   readonly url: string
   readonly admin: pg.Client
+  readonly pool: pg.Pool
 }
+
+/** Not named like the user, whose own tables would be made in it. */
+const schema = 'tables'
 
 let ownDatabase: Promise<OwnDatabase> | undefined
 
@@ -119,8 +143,10 @@ function databaseOfThisFile(): Promise<OwnDatabase> {
     const own = url.replace(/\/postgres$/, `/${name}`)
     const admin = new pg.Client({ connectionString: own })
     await admin.connect()
-    // Not named like the user, whose own tables would be made in it.
-    return { url: `${own}?schema=tables`, admin }
+    const pool = new pg.Pool({ connectionString: own, max: 30 })
+    // Tests end sessions of others.
+    pool.on('error', () => {})
+    return { url: `${own}?schema=${schema}`, admin, pool }
   })()
   return ownDatabase
 }
@@ -128,8 +154,8 @@ function databaseOfThisFile(): Promise<OwnDatabase> {
 /** Before a test and not after it: programs that a test started live a moment longer than what runs after it. */
 async function emptyTables(admin: pg.Client): Promise<void> {
   const found = await admin.query<{ empty: string }>(`
-    SELECT CASE WHEN schemaname = 'tables' THEN 'DELETE FROM' ELSE 'DROP TABLE' END || format(' %I.%I', schemaname, tablename) AS empty
-    FROM pg_tables WHERE schemaname = 'public' OR schemaname = 'tables' AND tablename <> 'version'`)
+    SELECT CASE WHEN schemaname = '${schema}' THEN 'DELETE FROM' ELSE 'DROP TABLE' END || format(' %I.%I', schemaname, tablename) AS empty
+    FROM pg_tables WHERE schemaname = 'public' OR schemaname = '${schema}' AND tablename <> 'version'`)
   if (found.rows.length > 0) await admin.query(found.rows.map(({ empty }) => empty).join('; '))
 }
 
@@ -149,6 +175,8 @@ async function removeNamespace(namespace: string): Promise<void> {
 }
 
 afterAll(async () => {
-  await (await ownDatabase)?.admin.end()
+  const own = await ownDatabase
+  await own?.pool.end()
+  await own?.admin.end()
   ;(await cleaner)?.destroy()
 })

@@ -1,5 +1,6 @@
 import { HoldfastError, plan, recoveryPlan, state } from 'holdfast'
 import { describe, expect, it } from 'vitest'
+import { patience } from '../patience.ts'
 import { startProgram } from './programs.ts'
 import { becomes, codeOfRejection, failureOf, gate } from './runs.ts'
 import { onEverySharedStore, onEveryStore } from './stores.ts'
@@ -210,7 +211,7 @@ onEveryStore('a plan', ({ open, openMortal, advance }) => {
         if (tries === 1) await new Promise(() => {})
         return { sources: [await ctx.step('fetch', () => 'a')] }
       },
-      { timeoutMs: 50, retry: twice },
+      { timeoutMs: patience(300), retry: twice },
     )
     const hf = await open()
     expect(await hf.run(report, { topic: 'x' })).toEqual({ topic: 'x', sources: ['a'] })

@@ -3,7 +3,7 @@ import { wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import { becomes, failureOf, gate, logged } from './runs.ts'
-import { onEveryStore } from './stores.ts'
+import { onLocalStores } from './stores.ts'
 
 function reportsOf(events: readonly RunEvent[]): unknown[] {
   return events.flatMap(({ type, data }) => (type === 'progress_reported' ? [data?.['fraction']] : []))
@@ -15,7 +15,7 @@ async function watched(run: RunHandle): Promise<RunEvent[]> {
   return seen
 }
 
-onEveryStore('progress', ({ open, openWrapped }) => {
+onLocalStores('progress', ({ open, openWrapped }) => {
   it('is shown by info() while the run works, with its note, and is 1 when it has completed', async () => {
     const [half, go] = [gate(), gate()]
     const work = workflow('work', async (ctx) => {

@@ -5,7 +5,7 @@ import { expect, it, vi } from 'vitest'
 import { makeRacer } from './programs/racer.ts'
 import { startProgram } from './programs.ts'
 import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
-import { onEverySharedStore, onEveryStore } from './stores.ts'
+import { onEverySharedStore, onEveryStore, onLocalStores } from './stores.ts'
 
 const once = { attempts: 1 }
 
@@ -215,7 +215,7 @@ onEveryStore('a replay', ({ open, openMortal, openWrapped, advance }) => {
   })
 })
 
-onEveryStore('a function that no longer matches its log', ({ open, openMortal, advance }) => {
+onLocalStores('a function that no longer matches its log', ({ open, openMortal, advance }) => {
   /** Fails in its last step the first time, and does something else the second time. */
   const makeChanging = (name: string) => {
     const changing = { variant: 'as recorded', isDown: true, ran: [] as string[] }
@@ -325,7 +325,7 @@ onEveryStore('a function that no longer matches its log', ({ open, openMortal, a
   })
 })
 
-onEveryStore('ctx.map', ({ open, openMortal, advance }) => {
+onLocalStores('ctx.map', ({ open, openMortal, advance }) => {
   it('runs steps name[0], name[1], … and gives their results in the order of the items', async () => {
     const work = workflow('work', (ctx) =>
       ctx.map('double', [3, 1, 2], async (item, index) => {
@@ -422,7 +422,7 @@ onEveryStore('ctx.map', ({ open, openMortal, advance }) => {
   })
 })
 
-onEveryStore('ctx.scope', ({ open }) => {
+onLocalStores('ctx.scope', ({ open }) => {
   it('prefixes the names inside, at any depth, and counts each path for itself', async () => {
     const work = workflow('work', async (ctx) => {
       await ctx.step('fetch', () => {})
@@ -761,7 +761,7 @@ onEveryStore('ctx.continueAs', ({ open, openMortal, advance }) => {
   })
 })
 
-onEveryStore('ctx.checkpoint', ({ open }) => {
+onLocalStores('ctx.checkpoint', ({ open }) => {
   it('is a checkpoint by hand, with a label or without, that a replay does not make again', async () => {
     let isDown = true
     const work = workflow({ name: 'work', retry: once }, async (ctx) => {

@@ -735,7 +735,7 @@ onEveryStore('the time limit of a workflow', ({ open, advance }) => {
 
   it('begins anew with retry()', async () => {
     let isSlow = true
-    const slow = workflow({ name: 'slow', timeoutMs: 1_000 }, (ctx) =>
+    const slow = workflow({ name: 'slow', timeoutMs: patience(1_000) }, (ctx) =>
       ctx.step('a', () => new Promise<string>((resolve) => isSlow || setTimeout(() => resolve('done'), 50))),
     )
     const hf = await open()

@@ -2,7 +2,7 @@ import { type Holdfast, open as openAnywhere, type ScheduleOptions, workflow } f
 import { expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import { codeOfRejection, eventTypes } from './runs.ts'
-import { onEveryStore, type Scene } from './stores.ts'
+import { onLocalStores, type Scene } from './stores.ts'
 
 const second = 1_000
 const minute = 60 * second
@@ -51,7 +51,7 @@ function lastOf(events: readonly { type: string }[]): string | undefined {
   return ['timer_set', 'run_started'].find((type) => events.at(-1)?.type === type)
 }
 
-onEveryStore('a schedule', (scene) => {
+onLocalStores('a schedule', (scene) => {
   const { open, openMortal, advance } = scene
   const goTo = (iso: string) => clock(iso)
   let clock = clockOf(scene)

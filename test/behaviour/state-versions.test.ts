@@ -2,7 +2,7 @@ import { state, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { startProgram } from './programs.ts'
 import { becomes, eventTypes, gate } from './runs.ts'
-import { onEverySharedStore, onEveryStore } from './stores.ts'
+import { onEverySharedStore, onLocalStores } from './stores.ts'
 
 interface Chat1 {
   messages: string[]
@@ -31,7 +31,7 @@ const newChat = workflow({ name: 'chat', state: chatState2 }, async (ctx, text: 
   return { before, state: ctx.state }
 })
 
-onEveryStore('a state with versions', ({ open, openMortal, advance }) => {
+onLocalStores('a state with versions', ({ open, openMortal, advance }) => {
   it('of version 1 is read by newer code as version 2, and state_migrated is logged once', async () => {
     const old = await open({ workflows: [oldChat] })
     await old.thread('alice').run(oldChat, 'hello')

@@ -54,6 +54,14 @@ export function onEveryStore(topic: string, tests: (scene: Scene) => void): void
   describeOn(() => true, topic, tests)
 }
 
+/**
+ * On memory and SQLite: what the engine decides by itself, by means of a store that the store suite and the tests on every store have
+ * tried on all of them.
+ */
+export function onLocalStores(topic: string, tests: (scene: Scene) => void): void {
+  describeOn(({ isLocal }) => isLocal === true, topic, tests)
+}
+
 /** On the stores that several processes can share. */
 export function onEverySharedStore(topic: string, tests: (scene: Scene) => void): void {
   describeOn(({ isShared }) => isShared, topic, tests)
@@ -120,7 +128,7 @@ function createScene(kind: StoreKind): Scene {
   }
 
   return {
-    open: (options = {}) => openOn(place.target, options),
+    open: async (options = {}) => openOn(place.sharesConnections === true ? await openStore() : place.target, options),
     openMortal: async (options = {}, death) => {
       const mortal = makeMortal(await openStore(), death)
       const hf = await openOn(mortal.store, { ...options, worker: { closeGraceMs: 0, ...(options.worker || {}) } })

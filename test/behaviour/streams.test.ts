@@ -1,6 +1,7 @@
 import { type RunHandle, type StreamItem, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
+import { patience } from '../patience.ts'
 import { startProgram } from './programs.ts'
 import { becomes, codeOfRejection, eventTypes, failureOf, gate } from './runs.ts'
 import { onEverySharedStore, onEveryStore } from './stores.ts'
@@ -336,7 +337,7 @@ onEveryStore('a stream', (scene) => {
           late = goOn.promise.then(() => tokens.write('too late'))
           await new Promise(() => {})
         },
-        { ...atOnce, timeoutMs: 100 },
+        { ...atOnce, timeoutMs: patience(300) },
       ),
     )
     const hf = await scene.open({ workflows: [answer] })

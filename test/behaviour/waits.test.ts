@@ -2,6 +2,7 @@ import { workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import type { RenewRequest, Store } from '../../src/store/store.ts'
+import { patience } from '../patience.ts'
 import { becomes, codeOfRejection, eventTypes, failing, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
@@ -107,7 +108,7 @@ onEveryStore('a signal', ({ open, openMortal, openWrapped, advance }) => {
 
   it('that came in time counts, also where nobody has told the process that waits', async () => {
     const wrapped = await openWrapped(deaf)
-    const run = await wrapped.start(workflow('patient', (ctx) => ctx.waitFor('go', { timeoutMs: 1_000 })))
+    const run = await wrapped.start(workflow('patient', (ctx) => ctx.waitFor('go', { timeoutMs: patience(1_000) })))
     await logged(run, 'timer_set')
     const client = await open({ worker: false })
     await client.signal(run.id, 'go', 'in time')

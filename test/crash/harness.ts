@@ -50,6 +50,11 @@ export class CrashHarness {
     return new CrashHarness(stage, undisturbed, laneCount)
   }
 
+  /** Every n-th boundary, by turns from seed to seed. */
+  sample({ every, seed }: { every: number; seed: number }): readonly Fault[] {
+    return this.boundaries.filter((_, index) => index % every === seed % every)
+  }
+
   /** One kill at each boundary, each in a store of its own. */
   killOnce(boundaries: readonly Fault[] = this.boundaries, onScene?: () => void): Promise<CrashResult> {
     return this.#playAll(

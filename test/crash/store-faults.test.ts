@@ -34,7 +34,7 @@ onEveryDurableStore((on) => {
   })
 
   test('a run gets through a store of which every act fails one time in twenty', { timeout: patience(120_000) }, async () => {
-    const { broken } = await harness.failByChance(12, { ofFailure: 0.05, seed })
+    const { broken } = await harness.failByChance(6, { ofFailure: 0.05, seed })
     expect(broken, `seed ${seed}`).toEqual([])
   })
 })

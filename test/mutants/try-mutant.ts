@@ -61,7 +61,7 @@ async function runTest(copy: string, { file, name }: Mutant['test']): Promise<Te
   const pattern = name.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&')
   const vitest = join(root, 'node_modules/vitest/vitest.mjs')
   const args = [vitest, 'run', file, '--testNamePattern', pattern, '--reporter=json', `--outputFile=${results}`]
-  // A seed of its own, so that a mutant is caught every time or never; and no settings of a test run around this one.
+  // A seed of its own and no samples, so that a mutant is caught every time or never; and no settings of a test run around this one.
   const environment = Object.fromEntries(
     Object.entries(process.env).filter(([key]) => !key.startsWith('VITEST') && key !== 'NODE_OPTIONS'),
   )
@@ -70,7 +70,7 @@ async function runTest(copy: string, { file, name }: Mutant['test']): Promise<Te
     cwd: copy,
     stdio: 'ignore',
     detached: true,
-    env: { ...environment, HOLDFAST_SEED: '1', CI: '1' },
+    env: { ...environment, HOLDFAST_SEED: '1', HOLDFAST_BOUNDARIES: 'all', CI: '1' },
   })
   await new Promise<void>((resolve, reject) => {
     const timer = setTimeout(resolve, limitMs)

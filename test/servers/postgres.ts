@@ -70,6 +70,7 @@ export async function startPostgres({ settings = {}, smallDiskBytes }: PostgresS
     ending.ref()
     process.kill(processId(), signal)
     await closed
+    ending.stdin?.destroy()
   }
   const removeWithProcess = () => rmSync(folder, { recursive: true, force: true })
 
@@ -137,13 +138,16 @@ async function addTablespace(url: string, disk: string): Promise<void> {
  */
 const guardScript = `
   "$@" & server=$!
-  (while kill -0 $server 2> /dev/null; do sleep 0.05; done; kill $$ 2> /dev/null) &
-  cat > /dev/null
-  kill -QUIT $server 2> /dev/null
+  exec 3<&0
+  { cat <&3 > /dev/null; kill -QUIT $server 2> /dev/null; } & waiting=$!
   wait $server
+  kill $waiting 2> /dev/null
   [ -d /proc/$PPID ] || rm -rf "$0"`
 
 let shared: Promise<{ url: string; logFile: string }> | undefined
+
+/** Settings of the shared one: no checkpoint while tests run, after which every page would be logged whole again. */
+export const sharedSettings = { checkpoint_timeout: '1h', max_wal_size: '4GB' }
 
 /** The server that all tests of a run share, started by the first that asks: `setup.ts`. Outside of vitest, one of this process's own. */
 export function sharedPostgres(): Promise<{ url: string; logFile: string }> {

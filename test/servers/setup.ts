@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { bundle } from '../crash/program-bundle.ts'
-import { startPostgres } from './postgres.ts'
+import { sharedSettings, startPostgres } from './postgres.ts'
 import { startRedis } from './redis.ts'
 
 interface Server {
@@ -11,7 +11,7 @@ interface Server {
 
 /** Servers that all tests of a run share. Each is started by the first test that asks for it, so that others do not wait. */
 const starters: Readonly<Record<string, () => Promise<Server>>> = {
-  '/postgres': () => startPostgres(),
+  '/postgres': () => startPostgres({ settings: sharedSettings }),
   '/redis': () => startRedis(),
 }
 

@@ -17,7 +17,7 @@ describe('compareStores', () => {
   }
 
   it('finds no difference between two memory stores, whatever the seed', async () => {
-    for (const seed of [1, 2, 3, 4, 5]) await compare(seed)
+    for (const seed of [1, 2]) await compare(seed)
   })
 
   it('performs the same acts for the same seed', async () => {
