@@ -1,5 +1,7 @@
 // npm test: types, lint, then every test (test/package packs and installs the package). Arguments go to vitest.
 // All of it runs even after a failure. The last line, `N passed, N failed`, counts each test, and types and lint as one each.
+//
+// npm run test:fast (--fast): the tests that need no server and no other program, on memory and SQLite; no types, no lint.
 
 import { spawnSync } from 'node:child_process'
 import { chmodSync, mkdtempSync, readFileSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
@@ -10,27 +12,48 @@ import { ensureSystemPackages } from './system-packages.mjs'
 /** Linux has a file system in memory here. */
 const memory = '/dev/shm'
 
+/** What the quick loop runs: pure rules, the store suite and behaviour. */
+const fastFiles = [
+  'src/',
+  'test/behaviour/',
+  'test/stores/memory.test.ts',
+  'test/stores/sqlite.test.ts',
+  'test/architecture.test.ts',
+]
+const neverFast = ['test/behaviour/connections-of-your-own.test.ts']
+
 const startedAt = performance.now()
 const times = []
 const counts = { passed: 0, failed: 0, skipped: 0 }
 
+const args = process.argv.slice(2).filter((arg) => arg !== '--fast')
+const isFast = process.argv.includes('--fast')
+const env = { ...process.env }
+
 try {
-  ensureSystemPackages()
-  check('types', 'tsc', [])
-  check('lint', 'biome', ['check'])
-  runTests(process.argv.slice(2))
+  if (isFast) {
+    env.STORES ??= 'memory,sqlite'
+    // Names of files come before options.
+    const hasNames = args.length > 0 && !args[0].startsWith('-')
+    runTests([...(hasNames ? [] : fastFiles), ...args, ...neverFast.flatMap((file) => ['--exclude', file])])
+  } else {
+    ensureSystemPackages()
+    check('types', 'tsc', [])
+    check('lint', 'biome', ['check'])
+    runTests(args)
+  }
 } catch (error) {
   console.error(error.message)
   counts.failed += 1
 }
 console.log(
-  `\nnpm test took ${seconds(startedAt)} (${times.join(', ')})${counts.skipped > 0 ? `; ${counts.skipped} skipped` : ''}`,
+  `\n${isFast ? 'npm run test:fast' : 'npm test'} took ${seconds(startedAt)} (${times.join(', ')})${counts.skipped > 0 ? `; ${counts.skipped} skipped` : ''}`,
 )
 console.log(`${counts.passed} passed, ${counts.failed} failed`)
 process.exitCode = counts.failed === 0 ? 0 : 1
 
-function check(name, command, args) {
-  counts[run(name, command, args) ? 'passed' : 'failed'] += 1
+function check(name, command, commandArgs) {
+  counts[run(name, command, commandArgs) ? 'passed' : 'failed'] += 1
 }
 
 function runTests(vitestArgs) {
@@ -38,7 +61,7 @@ function runTests(vitestArgs) {
   try {
     const file = join(folder, 'results.json')
     const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
-    const isGreen = run('tests', 'vitest', ['run', ...reporters, ...vitestArgs], { ...process.env, TMPDIR: folder })
+    const isGreen = run('tests', 'vitest', ['run', ...reporters, ...vitestArgs], { ...env, TMPDIR: folder })
     const failedBefore = counts.failed
     countTests(JSON.parse(readFileSync(file, 'utf8')))
     // An error outside of every test, such as an unhandled rejection, fails the run and no test.
@@ -88,9 +111,9 @@ function countTests(results) {
   counts.failed += results.testResults.filter((file) => file.status === 'failed' && !hasFailedTest(file)).length
 }
 
-function run(name, command, args, env = process.env) {
+function run(name, command, commandArgs, commandEnv = env) {
   const stepStartedAt = performance.now()
-  const result = spawnSync(command, args, { stdio: 'inherit', env })
+  const result = spawnSync(command, commandArgs, { stdio: 'inherit', env: commandEnv })
   if (result.error) throw result.error
   times.push(`${name} ${seconds(stepStartedAt)}`)
   return result.status === 0
