@@ -18,7 +18,9 @@ export function countRollbacks(
     for (const record of records) {
       const kind = kinds[record.type]
       const isOver = record.runId === runId && record.seq > to && record.seq < rollback.seq
-      if (isOver && kind !== undefined) over.add(read.callKey(kind, record.step ?? '', record.count))
+      // What a child did stands, unless it was undone: the call then begins another.
+      const isKept = record.type === 'child_completed' && read.data<{ undo?: unknown }>(record).undo === undefined
+      if (isOver && kind !== undefined && !isKept) over.add(read.callKey(kind, record.step ?? '', record.count))
     }
     for (const key of over) counts.set(key, (counts.get(key) ?? 0) + 1)
   }
@@ -31,4 +33,5 @@ const kinds: Partial<Record<EventType, CallKind>> = {
   effect_intended: 'effect',
   effect_completed: 'effect',
   child_started: 'child',
+  child_completed: 'child',
 }

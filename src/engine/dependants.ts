@@ -46,6 +46,10 @@ export class Dependants {
     this.#questions.delete(call)
   }
 
+  get hasQuestions(): boolean {
+    return this.#questions.size > 0
+  }
+
   isEmpty(afterSeq: number): boolean {
     return ![...this.#children.values(), ...this.#questions.values()].some(({ seq }) => seq > afterSeq)
   }

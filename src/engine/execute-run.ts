@@ -65,7 +65,11 @@ async function readAgain({ store }: Engine, claim: Claim): Promise<Claim | null>
     store.now(),
   ])
   if (run === null || thread === null || run.epoch !== epoch || run.leaseId !== claim.leaseId) return null
-  return { ...claim, run, thread, takenFrom: null, hasMail: true, now }
+  // A tape that began since the claim has an input of its own.
+  const { inputSeq } = run
+  const [record] =
+    inputSeq === claim.run.inputSeq ? [] : await store.readLog({ owner, threadId, afterSeq: inputSeq - 1, toSeq: inputSeq })
+  return { ...claim, run, thread, input: record?.payload ?? claim.input, takenFrom: null, hasMail: true, now }
 }
 
 function isClaim(value: unknown): value is Claim {

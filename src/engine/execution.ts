@@ -12,7 +12,7 @@ import { reviveError, toStorableError } from '../model/stored-error.ts'
 import type { NewChunks } from '../model/stream.ts'
 import type { Budget, UsageTotal } from '../model/usage.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
-import type { Claim, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
+import type { Claim, NewMessage, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
 import { Account } from './account.ts'
 import { backOff } from './back-off.ts'
 import { BudgetGuard } from './budget-guard.ts'
@@ -123,6 +123,8 @@ export class Execution {
   /** How often ctx.update was called, by scope. */
   #updateCounts: Map<string | null, number> | undefined
   #busy = 0
+  /** Of these, steps that the function began and ends itself: they do not say that it is at work. */
+  #openSteps = 0
   #stop: Stop | null = null
   /** What the run was told to do before its tape was played to the end. */
   #order: Order | null = null
@@ -206,6 +208,8 @@ export class Execution {
       },
       onLive: () => this.#goLive(),
       onMismatch: (recorded, asked) => this.#pauseOnMismatch(recorded, asked),
+      isAtWork: () => this.#busy > this.#openSteps,
+      begunAt: (key) => options.tape.calls.get(key)?.begunAt,
     })
     this.progress = new Progress({
       event: ({ step, ...data }) => this.event('progress_reported', null, { scope: step, data }),
@@ -331,6 +335,13 @@ export class Execution {
     return outcome
   }
 
+  /** The recorded result of what the function began and ends itself: it does not wait for it (ctx.begin). */
+  recordedAtOnce(call: Call): Outcome {
+    const outcome = call.within?.isVisit ? (call.history?.outcome as Outcome) : this.playback.takeAtOnce(call.key)
+    call.resultSeq = outcome.seq
+    return outcome
+  }
+
   /** Passes when new work may start: the tape is consumed and nobody asked the run to stop. */
   async pass(call: Call): Promise<void> {
     if (!this.playback.isLive) await this.playback.untilLive(call.key)
@@ -361,6 +372,17 @@ export class Execution {
   begin(call: Call): void {
     this.#running.set(call.key, call.path)
     this.#beginWork()
+  }
+
+  /** The same for a step that the function itself ends. */
+  beginOpen(call: Call): void {
+    this.#openSteps++
+    this.begin(call)
+  }
+
+  endOpen(call: Call): void {
+    this.#openSteps--
+    this.end(call)
   }
 
   /** Its body is over and its result on the way: it is no longer the current step, which few rows then have to be written for. */
@@ -474,9 +496,9 @@ export class Execution {
       const change = this.#writer.change(events, { hasProgress: true, ...options })
       const answer = await this.#write(change, options.undoable)
       if (!answer.ok) throw this.#refused(answer.refusal)
-      this.#hasProgress = true
       seq = answer.lastSeq
       if (answer.hasMail || this.#mailCheck.holdsResults) await this.#mailCheck.beforeResult(answer.hasMail)
+      if (this.playback.isHandingOut) await this.playback.idle()
       if (!this.#handOut.takeTurn()) await this.#handOut.next()
     } finally {
       this.#resultsOnTheirWay--
@@ -485,7 +507,7 @@ export class Execution {
     this.throwIfEnded()
     if (options.failureOf === undefined) this.failures.handOut()
     else this.failures.hear(options.failureOf)
-    view.advance(mark)
+    if (options.showsState !== false) view.advance(mark)
     this.quiet.heard()
     return seq
   }
@@ -494,7 +516,8 @@ export class Execution {
   async rideResult(event: NewEvent): Promise<void> {
     const { mark } = this.line
     const { view } = this
-    this.ride(event, true)
+    this.#writer.ride(event, true, true)
+    if (this.playback.isHandingOut) await this.playback.idle()
     await this.#handOut.next()
     if (this.isDetached) return never()
     this.throwIfEnded()
@@ -717,7 +740,7 @@ export class Execution {
         await next[1]()
       }
       const finish = await this.#endingOf(order)
-      if (order.kind === 'fail' && order.undo === false) return await finish()
+      if (order.kind === 'fail' && order.undo === false) return await finish([])
       const graceMs = Math.max(0, this.#stopRequestedAt + cancelGraceMs - performance.now())
       const failure = await new Unwinding(this, order, { graceMs, why: this.#unreplayed }).run(finish)
       if (failure === null) return
@@ -731,7 +754,7 @@ export class Execution {
   }
 
   /** How a run ends, or stops, once what an order says is undone. What has to be read for it is read here. */
-  async #endingOf(order: Order): Promise<() => Promise<void>> {
+  async #endingOf(order: Order): Promise<(taken: readonly NewMessage[]) => Promise<void>> {
     switch (order.kind) {
       case 'cancel':
         return () => {
@@ -748,13 +771,19 @@ export class Execution {
       case 'rollback': {
         const { to, by } = order
         const before = await this.#stateAt(to)
-        return () => {
+        return (taken) => {
           const data = { to, undone: this.undos.undone(this, to), ...(by !== undefined && { by }) }
           const patch = this.line.replace(before)
           this.mailbox.forget('rollback')
+          // After those that were taken, as they were sent.
+          const later = this.mailbox.takeSignals(new Set(taken.map(({ name }) => name)))
+          const again = later.map(
+            ({ name, payload }) => ({ owner: this.owner, runId: this.runId, kind: 'signal', name, payload }) as const,
+          )
           const run = { status: 'paused', reason: 'asked', due: 'never', setsEnd: true, currentStep: null } as const
           const event = this.event('run_rolled_back', null, { data, patch })
-          return this.#endWith([event], { ...run, uncountClaim: true }, { kind: 'paused' })
+          const inbox = { delivers: [...taken, ...again], reads: later.map(({ id }) => id) }
+          return this.#endWith([event], { ...run, uncountClaim: true }, { kind: 'paused' }, inbox)
         }
       }
     }
@@ -841,7 +870,7 @@ export class Execution {
 
   /** The function returned or threw: the last commit of the run. */
   async finish(status: RunStatus, event: NewEvent): Promise<void> {
-    if (this.#dependants !== undefined) await this.#dependants.closeQuestions()
+    if (this.#dependants?.hasQuestions === true) await this.#dependants.closeQuestions()
     if (this.#hasEnded) return
     return this.#endWith([event], { status, reason: null, currentStep: null, setsEnd: true, hasProgress: true }, { kind: status })
   }
@@ -849,7 +878,7 @@ export class Execution {
   /** Ends this tape and starts the next one under the same lease. */
   async continueWith(input: unknown): Promise<void> {
     // Nobody on the next tape could take their answers.
-    if (this.#dependants !== undefined) await this.#dependants.closeQuestions()
+    if (this.#dependants?.hasQuestions === true) await this.#dependants.closeQuestions()
     this.throwIfEnded()
     const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input, ...this.#carriedOn() } })
     const tapeNumber = this.tape.number + 1
@@ -922,6 +951,7 @@ export class Execution {
     this.writes.begin()
     try {
       const answer = await this.#writes.add(() => this.#committer.commit(change, true))
+      if (answer.ok && change.run?.hasProgress === true) this.#hasProgress = true
       // From here on it belongs to what the run has done, whatever becomes of the function.
       if (undoable !== undefined && answer.ok)
         this.undos.add({ ...undoable, seq: answer.lastSeq, payload: change.events.at(-1)?.payload ?? null })
@@ -976,6 +1006,7 @@ export class Execution {
 
   /** One result a turn of the event loop, in order (E3). */
   async #turn(): Promise<void> {
+    if (this.playback.isHandingOut) await this.playback.idle()
     if (!this.#handOut.takeTurn()) await this.#handOut.next()
     if (this.isDetached) return never()
     this.throwIfEnded()
@@ -1084,12 +1115,17 @@ export class Execution {
   }
 
   /** The commit that gives the lease up. Whatever the function still does afterwards is nobody's business. */
-  async #endWith(events: readonly NewEvent[], run: RunChange, end: ExecutionEnd): Promise<void> {
+  async #endWith(
+    events: readonly NewEvent[],
+    run: RunChange,
+    end: ExecutionEnd,
+    inbox: Pick<ChangeOptions, 'delivers' | 'reads'> = {},
+  ): Promise<void> {
     this.progress.rideHeld()
     if (this.account.limits.wallMs !== undefined && this.playback.isLive)
       this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
     this.#streams?.end()
-    const change = this.#writer.change(events, { run, ...this.#tellParent(run.status) })
+    const change = this.#writer.change(events, { run, ...this.#tellParent(run.status), ...inbox })
     this.#hasEnded = true
     this.#endedAs = end.kind
     // What the function does to its state from here on is never written.

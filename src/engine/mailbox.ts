@@ -59,6 +59,13 @@ export class Mailbox {
     return letter
   }
 
+  /** All signals of some names. The change that deals with them has to name them in `reads`. */
+  takeSignals(names: ReadonlySet<string | null>): readonly Letter[] {
+    const taken = this.#letters.filter(({ name }) => names.has(name))
+    this.#letters = this.#letters.filter(({ name }) => !names.has(name))
+    return taken
+  }
+
   /** Nothing is left to do about pauses that were read: the next change takes them out of the inbox. */
   forgetPauses(): void {
     for (const [id, kind] of this.#requests) if (kind === 'pause' || kind === 'resume') this.#settle(id)

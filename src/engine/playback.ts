@@ -1,7 +1,15 @@
 import type { CallKey, Outcome } from './tape.ts'
 
-/** How long a function may do other things, with calls waiting and the next recorded result not asked for. */
+/**
+ * How long a function that is not known to be at work may take to ask for the next recorded result, while a call of it waits that the
+ * log does not have at that place: it goes another way.
+ */
 const graceMs = 5_000
+/**
+ * The same where every call that waits was under way when that result was recorded: the function may do something between its calls, as
+ * it did then. It has this long, and several times what it took then.
+ */
+const patienceMs = { least: 60_000, factor: 4, most: 600_000 }
 
 /**
  * Hands recorded results out in log order, one a turn of the event loop, so that Promise.all and Promise.race go the
@@ -9,12 +17,16 @@ const graceMs = 5_000
  *
  *   P1  No new step starts until every recorded result was consumed.
  *   P2  Between two results everything that the first one set off has run.
+ *   P3  Results that nobody has to ask for (loose ones) are handed out by their position too, as soon as they are asked for and what
+ *       must come before has come. What is new waits for those that were asked for before it.
  */
 export class Playback {
   readonly #outcomes: readonly Outcome[]
   readonly #onResult: (outcome: Outcome) => void
   readonly #onLive: () => void
   readonly #onMismatch: (recorded: CallKey[], asked: CallKey[]) => void
+  readonly #isAtWork: () => boolean
+  readonly #begunAt: (key: CallKey) => number | undefined
   /** Undefined until somebody waits, as are the loose ones until there are any: most runs have no tape. */
   #waiters: Map<CallKey, Waiting<Outcome>> | undefined
   #blocked: ({ key: CallKey } & Waiting<void>)[] = []
@@ -22,7 +34,10 @@ export class Playback {
   #loose: Map<CallKey, Outcome> | undefined
   /** Of these, the ones that somebody has asked for. */
   readonly #looseAsked: { readonly outcome: Outcome; readonly resolve: (outcome: Outcome) => void }[] = []
+  /** Results that were taken before their turn. */
+  #taken: Set<CallKey> | undefined
   readonly #untold: (() => void)[] = []
+  #idle: (() => void)[] = []
   #next = 0
   isEnding = false
   #isScheduled = false
@@ -37,6 +52,10 @@ export class Playback {
     /** Called once, when everything recorded is consumed. */
     onLive: () => void
     onMismatch: (recorded: CallKey[], asked: CallKey[]) => void
+    /** Something of the run is known to be at work: the function may yet ask for more. */
+    isAtWork: () => boolean
+    /** Where in the log a call began; undefined where the log does not know it. */
+    begunAt: (key: CallKey) => number | undefined
   }) {
     const loose = options.outcomes.filter(({ isLoose }) => isLoose === true)
     this.#outcomes = loose.length === 0 ? options.outcomes : options.outcomes.filter(({ isLoose }) => isLoose !== true)
@@ -44,12 +63,14 @@ export class Playback {
     this.#onResult = options.onResult
     this.#onLive = options.onLive
     this.#onMismatch = options.onMismatch
+    this.#isAtWork = options.isAtWork
+    this.#begunAt = options.begunAt
     this.isLive = false
   }
 
   /** Everything recorded was handed out; the run is live in a moment. */
   get isConsumed(): boolean {
-    return this.#next >= this.#outcomes.length
+    return this.#head === undefined
   }
 
   /** Begins. With nothing recorded the run is live at once. */
@@ -72,6 +93,30 @@ export class Playback {
     })
   }
 
+  /** The recorded result of a call whose caller does not wait for its end: at once, whatever comes before it in the log. */
+  takeAtOnce(key: CallKey): Outcome {
+    const loose = this.#loose?.get(key)
+    const outcome = loose ?? (this.#outcomes.find((one) => one.key === key) as Outcome)
+    if (loose !== undefined) this.#loose?.delete(key)
+    else {
+      this.#taken ??= new Set()
+      this.#taken.add(key)
+      this.#schedule()
+    }
+    this.#onResult(outcome)
+    return outcome
+  }
+
+  /** Results that were asked for are still to be handed out, one a turn. What is new comes after them. */
+  get isHandingOut(): boolean {
+    return this.#looseAsked.length > 0 && !this.#isStopped
+  }
+
+  /** Resolves in a turn in which no recorded result is handed out. */
+  idle(): Promise<void> {
+    return new Promise((resolve) => this.#idle.push(resolve))
+  }
+
   /** For a call with no recorded result: resolves when the run is live. */
   untilLive(key: CallKey): Promise<void> {
     return new Promise((resolve, reject) => {
@@ -92,11 +137,11 @@ export class Playback {
    */
   async finish(): Promise<boolean> {
     clearTimeout(this.#grace)
-    if (this.#next >= this.#outcomes.length) return true
+    if (this.isConsumed) return true
     this.isEnding = true
-    while (this.#waiters?.has(this.#outcomes[this.#next]?.key ?? '')) await new Promise((resolve) => setImmediate(resolve))
+    while (this.#waiters?.has(this.#head?.key ?? '')) await new Promise((resolve) => setImmediate(resolve))
     clearTimeout(this.#grace)
-    if (this.#next >= this.#outcomes.length) return true
+    if (this.isConsumed) return true
     this.#mismatch()
     return false
   }
@@ -121,56 +166,99 @@ export class Playback {
     setImmediate(this.#handOut)
   }
 
+  /** The next result that has to be asked for. */
+  get #head(): Outcome | undefined {
+    while (this.#taken?.has(this.#outcomes[this.#next]?.key ?? '')) this.#next++
+    return this.#outcomes[this.#next]
+  }
+
   readonly #handOut = (): void => {
     this.#isScheduled = false
     if (this.#isStopped) return
-    // First, as when the run was live: they were there at once then, and what was new took its time.
-    const loose = this.#looseAsked.shift()
+    const head = this.#head
+    const loose = this.#takeLoose(head)
     if (loose !== undefined) {
       this.#onResult(loose.outcome)
       loose.resolve(loose.outcome)
       this.#schedule()
       return
     }
-    const outcome = this.#outcomes[this.#next]
-    if (outcome === undefined) return
-    const waiter = this.#waiters?.get(outcome.key)
+    for (const tell of this.#idle.splice(0)) tell()
+    if (head === undefined) {
+      setImmediate(this.#goLive)
+      return
+    }
+    const waiter = this.#waiters?.get(head.key)
     if (waiter === undefined) {
       this.#watchForMismatch()
       return
     }
-    this.#waiters?.delete(outcome.key)
+    this.#waiters?.delete(head.key)
     this.#next++
     clearTimeout(this.#grace)
     this.#grace = undefined
-    this.#onResult(outcome)
-    waiter.resolve(outcome)
-    if (this.#next < this.#outcomes.length) this.#schedule()
+    this.#onResult(head)
+    waiter.resolve(head)
+    if (this.#head !== undefined || this.#looseAsked.length > 0) this.#schedule()
     else setImmediate(this.#goLive)
   }
 
+  /** The first of the loose ones that were asked for, unless something must come before it. */
+  #takeLoose(head: Outcome | undefined) {
+    let first = 0
+    for (let i = 1; i < this.#looseAsked.length; i++) {
+      if (this.#looseAsked[i]!.outcome.seq < this.#looseAsked[first]!.outcome.seq) first = i
+    }
+    const loose = this.#looseAsked[first]
+    if (loose === undefined || (head !== undefined && head.seq < loose.outcome.seq)) return undefined
+    this.#looseAsked.splice(first, 1)
+    return loose
+  }
+
   readonly #goLive = (): void => {
-    if (this.#next < this.#outcomes.length || this.isLive || this.#isStopped || this.isEnding) return
+    if (this.#head !== undefined || this.isLive || this.#isStopped || this.isEnding) return
+    if (this.#looseAsked.length > 0) {
+      this.#schedule()
+      return
+    }
     this.isLive = true
     this.#onLive()
     for (const tell of this.#untold.splice(0)) tell()
     for (const { resolve } of this.#blocked.splice(0)) resolve()
   }
 
-  /** Somebody waits, for new work or a later result: unless a call for the next result comes soon, they differ. */
+  /** Somebody waits, for new work or a later result: unless a call for the next result comes in time, they differ. */
   #watchForMismatch(): void {
-    if (this.isLive || (this.#blocked.length === 0 && (this.#waiters?.size ?? 0) === 0)) return
+    if (this.isLive || (this.#blocked.length === 0 && (this.#waiters?.size ?? 0) === 0 && this.#looseAsked.length === 0)) return
     clearTimeout(this.#grace)
     this.#grace = setTimeout(() => {
-      const outcome = this.#outcomes[this.#next]
-      if (outcome !== undefined && this.#waiters?.has(outcome.key) !== true) this.#mismatch()
-    }, graceMs)
+      const head = this.#head
+      if (head === undefined || this.#waiters?.has(head.key) === true || this.#isStopped) return
+      if (this.#isAtWork()) this.#watchForMismatch()
+      else this.#mismatch()
+    }, this.#graceMs())
+  }
+
+  #graceMs(): number {
+    const head = this.#head
+    if (head === undefined) return graceMs
+    const isUnderWay = (key: CallKey) => key.startsWith('signal:') || (this.#begunAt(key) ?? Number.POSITIVE_INFINITY) < head.seq
+    if (!this.#waitingKeys().every(isUnderWay)) return graceMs
+    const { least, factor, most } = patienceMs
+    const tookMs = Math.max(0, head.at - (this.#outcomes[this.#next - 1]?.at ?? head.at))
+    return Math.min(most, least + factor * tookMs)
+  }
+
+  #waitingKeys(): CallKey[] {
+    const loose = this.#looseAsked.map(({ outcome }) => outcome.key)
+    return [...(this.#waiters?.keys() ?? []), ...loose, ...this.#blocked.map(({ key }) => key)]
   }
 
   #mismatch(): void {
+    const recorded = this.#outcomes.slice(this.#next).filter(({ key }) => this.#taken?.has(key) !== true)
     this.#onMismatch(
-      this.#outcomes.slice(this.#next).map((outcome) => outcome.key),
-      [...(this.#waiters?.keys() ?? []), ...this.#blocked.map((blocked) => blocked.key)],
+      recorded.map(({ key }) => key),
+      this.#waitingKeys(),
     )
   }
 }

@@ -35,7 +35,7 @@ import { askPerson } from './question-runner.ts'
 import { checkScopeOptions } from './scope-options.ts'
 import { type RecordedScope, runScope } from './scope-runner.ts'
 import { waitForSignal } from './signal-runner.ts'
-import { failureEvent, refuseDeadly, resultOf, runStep } from './step-runner.ts'
+import { deathOf, failureEvent, refuseDeadly, resultOf, runStep } from './step-runner.ts'
 import { callKey } from './tape.ts'
 import { runTransaction } from './transaction-runner.ts'
 import type { AnyWorkflow } from './workflow.ts'
@@ -360,23 +360,27 @@ export class RunContext implements Context<never> {
       throw new HoldfastError('conflict', `Step "${call.path}" of run "${execution.runId}" is recorded already.`)
     }
     if (call.history?.outcome !== undefined) {
-      return { recorded: resultOf<T>(execution, call, await execution.recorded(call)), complete: refuse, fail: refuse }
+      return { recorded: resultOf<T>(execution, call, execution.recordedAtOnce(call)), complete: refuse, fail: refuse }
     }
-    if (!execution.isOpen) await execution.pass(call)
+    // It began before, and what the function asks for next may be on the tape: it is not kept waiting, as it was not the first time.
+    const isUnderWay = call.history?.isRunning === true && deathOf(execution, call) === null
+    if (!isUnderWay && !execution.isOpen) await execution.pass(call)
     await refuseDeadly(execution, call)
     const attempt = (call.history?.failures ?? 0) + 1
     const started = performance.now()
     execution.ride(execution.event('step_started', call, { attempt }))
-    execution.begin(call)
+    execution.beginOpen(call)
     if (execution.mustRecordStarts) await execution.commit([], {})
     let isOpen = true
     const close = async (event: ReturnType<Execution['event']>): Promise<void> => {
       if (!isOpen) await refuse()
       isOpen = false
       try {
-        await execution.commitResult([event], {})
+        if (!execution.playback.isLive) await execution.playback.untilLive(call.key)
+        // A replay hands it out where it began: what it shows of the state is what was shown before.
+        await execution.commitResult([event], { showsState: false })
       } finally {
-        execution.end(call)
+        execution.endOpen(call)
       }
     }
     const elapsed = () => Math.round(performance.now() - started)

@@ -34,6 +34,7 @@ export class RunWriter {
   #riding: NewEvent[] = []
   #ridingSince = 0
   #hasRidingResult = false
+  #hasRidingProgress = false
   #startsTape: boolean
   #hasNewInput = false
   #stateVersion: number | undefined
@@ -82,10 +83,11 @@ export class RunWriter {
   }
 
   /** Lets an event ride with the next commit. */
-  ride(event: NewEvent, isResult = false): void {
+  ride(event: NewEvent, isResult = false, hasProgress = false): void {
     if (this.#riding.length === 0) this.#ridingSince = performance.now()
     this.#riding.push(event)
     if (isResult) this.#hasRidingResult = true
+    if (hasProgress) this.#hasRidingProgress = true
   }
 
   get hasRiding(): boolean {
@@ -100,11 +102,13 @@ export class RunWriter {
   /** The change that writes everything that rides and, after it, these events. */
   change(events: readonly NewEvent[], options: ChangeOptions): Change {
     const all = this.#riding.length === 0 ? events : [...this.#riding, ...events]
-    const hasResult = this.#hasRidingResult || events.length > 0
+    const isCheckpoint = this.#hasRidingResult || events.length > 0
+    const hasProgress = this.#hasRidingProgress || options.hasProgress === true
     this.#riding = []
     this.#hasRidingResult = false
+    this.#hasRidingProgress = false
     const chunks = this.#takeChunks()
-    const change = this.#make(all, { isCheckpoint: hasResult, ...options })
+    const change = this.#make(all, { isCheckpoint, ...options, hasProgress })
     return chunks.length === 0 ? change : { ...change, chunks }
   }
 
@@ -192,6 +196,8 @@ export interface ChangeOptions {
   readonly undoable?: Pick<Undoable, 'key' | 'undo'>
   /** The call whose final failure this is. */
   readonly failureOf?: CallKey
+  /** False: handing the result out does not show what the state has become. */
+  readonly showsState?: false
 }
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }

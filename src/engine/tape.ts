@@ -92,6 +92,7 @@ export type CallKind = 'step' | 'effect' | 'timer' | 'value' | 'signal' | 'quest
 export interface Outcome {
   readonly key: CallKey
   readonly seq: number
+  readonly at: number
   readonly payload: Payload | null
   readonly isFailure: boolean
   /** How many of the tape's patches are applied once it is handed out. */
@@ -106,6 +107,8 @@ export interface Outcome {
 
 export interface CallHistory {
   outcome?: Outcome
+  /** Where its first record stands. */
+  readonly begunAt: number
   /** Recorded failures of all time: the next attempt is one more. */
   failures: number
   /** Of these, the ones before the call was last reopened: they no longer use up attempts. */
@@ -194,7 +197,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const key = callKey(kind, record.step ?? '', record.count)
     let history = calls.get(key)
     if (history === undefined) {
-      history = { failures: 0, reopenedFailures: 0, deaths: 0, isRunning: false }
+      history = { failures: 0, reopenedFailures: 0, deaths: 0, isRunning: false, begunAt: record.seq }
       calls.set(key, history)
     }
     return history
@@ -207,10 +210,10 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const history = call(kind, record)
     history.isRunning = false
     const isSkip = record.type === 'step_skipped' || record.type === 'effect_skipped'
-    const { seq, payload } = record
+    const { seq, at, payload } = record
     const patch = patchOf(record)
     const made = { ...(isSkip && { isSkip }), ...(patch !== undefined && { patch }) }
-    history.outcome = { key, seq, payload, isFailure, patchCount: patches.length, ...made }
+    history.outcome = { key, seq, at, payload, isFailure, patchCount: patches.length, ...made }
     outcomes.delete(key)
     outcomes.set(key, history.outcome)
     // Scopes in which something gets done are not what brings the worker down, however often it dies in them.
@@ -298,6 +301,16 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     ;(calls.get(last.key) as CallHistory).outcome = shown
   }
 
+  /**
+   * A rollback to between the beginning of an effect and what became of it: what is known of its operation is told by the operation
+   * itself, so the call begins anew. So does that of a child that was undone.
+   */
+  const forgetBeginning = (record: LogRecord): void => {
+    const isUndoneChild = record.type === 'child_completed' && data<{ undo?: unknown }>(record).undo !== undefined
+    if (isUndoneChild) calls.delete(callKey('child', record.step ?? '', record.count))
+    if (/^effect_(?!intended)/.test(record.type)) calls.delete(callKey('effect', record.step ?? '', record.count))
+  }
+
   const isForgotten = forgetfulness(records, runId, data)
   for (const record of records) {
     here = record.seq
@@ -306,7 +319,11 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       patches.push({ ...linePatch(record, isForeign, data, patches), patch: record.patch })
     }
     // What was written to streams is there, whatever was rolled back.
-    if (record.runId !== runId || (isForgotten(record) && record.type !== 'stream_opened')) continue
+    if (record.runId !== runId) continue
+    if (isForgotten(record) && record.type !== 'stream_opened') {
+      forgetBeginning(record)
+      continue
+    }
     switch (record.type) {
       case 'run_started':
         number = record.count

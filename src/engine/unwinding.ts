@@ -1,7 +1,9 @@
 import { HoldfastError } from '../model/errors.ts'
+import type { NewMessage } from '../store/store.ts'
 import { recordCompletedChild } from './child-runner.ts'
 import type { Execution } from './execution.ts'
 import { openOn, readRunPast } from './run-past.ts'
+import { readTakenSignals } from './taken-signals.ts'
 import type { Order } from './tape.ts'
 
 /**
@@ -19,7 +21,7 @@ export class Unwinding {
   /** Why the function could not be replayed, where it could not. */
   readonly #why: Error | null
   #isRecorded: boolean
-  #areAnswersFree = false
+  #taken: readonly NewMessage[] | undefined
 
   constructor(execution: Execution, order: Order, options: { readonly graceMs: number; readonly why: Error | null }) {
     this.#execution = execution
@@ -30,7 +32,7 @@ export class Unwinding {
   }
 
   /** Returns what kept it from being carried out: an error, or that a child takes its time and this has to be tried again. */
-  async run(finish: () => Promise<void>): Promise<Error | 'later' | null> {
+  async run(finish: (taken: readonly NewMessage[]) => Promise<void>): Promise<Error | 'later' | null> {
     const execution = this.#execution
     const afterSeq = this.#order.kind === 'rollback' ? this.#order.to : 0
     await this.#readLog()
@@ -48,9 +50,12 @@ export class Unwinding {
         const failure = await execution.undos.run(execution, next, this.#why)
         if (failure !== null) return failure
       } else if (execution.writes.isIdle && execution.dependants.isEmpty(afterSeq)) {
-        if (this.#order.kind === 'rollback' && !this.#areAnswersFree) await this.#freeAnswers(afterSeq)
-        else {
-          await finish()
+        if (this.#order.kind === 'rollback' && this.#taken === undefined) {
+          // What was answered since is asked anew, and what was taken from the inbox is put back.
+          await execution.undos.freeAnswers(execution, afterSeq)
+          this.#taken = await readTakenSignals(execution, afterSeq)
+        } else {
+          await finish(this.#taken ?? [])
           return null
         }
       }
@@ -82,12 +87,6 @@ export class Unwinding {
       // Whoever wrote hears of it first.
       await new Promise((resolve) => setImmediate(resolve))
     }
-  }
-
-  /** What was answered since is asked anew. */
-  async #freeAnswers(afterSeq: number): Promise<void> {
-    this.#areAnswersFree = true
-    await this.#execution.undos.freeAnswers(this.#execution, afterSeq)
   }
 
   async #record(): Promise<void> {

@@ -751,4 +751,28 @@ onEveryStore('a section', ({ open, openMortal, advance }) => {
     const work = workflow({ name: 'work', retry: once }, (ctx) => ctx.section('talk', () => ctx.stream('tokens').write('a'), {}))
     expect(await failureOf(await hf.start(work))).toMatchObject({ code: 'nested_call' })
   })
+
+  it('that is tried again after continueAs gets the input of the tape that it is on', async () => {
+    const hf = await open()
+    const seen: number[] = []
+    const work = workflow('work', async (ctx, { round }: { round: number }): Promise<number> => {
+      seen.push(round)
+      if (round < 2) return ctx.continueAs({ round: round + 1 })
+      await ctx.section(
+        'flaky',
+        () =>
+          ctx.step(
+            's',
+            ({ attempt }) => {
+              if (attempt < 2) throw new Error('once')
+            },
+            { retry: { attempts: 1 } },
+          ),
+        { retry: { attempts: 3, minMs: 1 } },
+      )
+      return round
+    })
+    expect(await hf.run(work, { round: 0 })).toBe(2)
+    expect(seen).toEqual([0, 1, 2, 2])
+  })
 })

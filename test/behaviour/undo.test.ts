@@ -276,4 +276,60 @@ onEveryStore('a rollback', ({ open, openMortal, openWrapped, advance }) => {
     expect(sent).toEqual(['mail'])
     expect(await eventTypes(run, 'effect')).toEqual(['effect_intended', 'effect_completed', 'effect_skipped'])
   })
+
+  it('to between the intent of an effect and its result lets the effect begin anew, with an intent of its own', async () => {
+    for (const hasUndo of [true, false]) {
+      const journal: string[] = []
+      const [sent, middle] = [gate(), gate()]
+      const work = workflow('work', async (ctx) => {
+        const pay = ctx.once('pay', {
+          run: async () => {
+            journal.push('sent')
+            sent.open()
+            await middle.promise
+            return journal.length
+          },
+          ...(hasUndo && { undo: () => void journal.push('undone') }),
+        })
+        await ctx.step('b', () => sent.promise)
+        await ctx.checkpoint('middle')
+        middle.open()
+        const paid = await pay
+        await ctx.waitFor('go')
+        return paid
+      })
+      const hf = await open()
+      const run = await hf.start(work, undefined, { id: `undo-${hasUndo}` })
+      await becomes(run, 'waiting')
+      await run.rollback('middle')
+      await run.resume()
+      await becomes(run, 'waiting')
+      await hf.signal(run.id, 'go')
+      expect(await run.result()).toBe(hasUndo ? 3 : 1)
+      expect(journal).toEqual(hasUndo ? ['sent', 'undone', 'sent'] : ['sent'])
+      const again = hasUndo ? ['effect_intended', 'effect_completed'] : ['effect_skipped']
+      expect(await eventTypes(run, 'effect')).toEqual(['effect_intended', 'effect_completed', ...again])
+      await hf.close()
+    }
+  })
+
+  it('over signals that were taken puts them back, in their order', async () => {
+    const work = workflow('work', async (ctx) => {
+      await ctx.checkpoint('before')
+      const taken = [await ctx.waitFor('n'), await ctx.waitFor('n')]
+      await ctx.waitFor('go')
+      return [...taken, await ctx.waitFor('n')]
+    })
+    const hf = await open()
+    const run = await hf.start(work)
+    for (const n of [1, 2, 3]) await hf.signal(run.id, 'n', n)
+    await becomes(run, 'waiting')
+    for (let times = 0; times < 2; times++) {
+      await run.rollback('before')
+      await run.resume()
+      await becomes(run, 'waiting')
+    }
+    await hf.signal(run.id, 'go')
+    expect(await run.result()).toEqual([1, 2, 3])
+  })
 })

@@ -270,6 +270,30 @@ onEveryStore('two Holdfasts in one process', ({ open }) => {
 })
 
 onEveryStore('a run that brings its worker down', ({ open, openMortal, advance }) => {
+  it('is not poisoned while it records results, be they without a checkpoint of their own', async () => {
+    const lives = 7
+    const life = { number: 0 }
+    const work = workflow('work', async (ctx) => {
+      for (let i = 1; i <= 3 * lives; i++) {
+        await ctx.step('s', () => i, { checkpoint: false })
+        if (i === 3 * life.number) await new Promise(() => {})
+      }
+      return 'done'
+    })
+    const client = await open({ worker: false })
+    const run = await client.start(work, undefined, { id: 'r' })
+    for (life.number = 1; life.number < lives; life.number++) {
+      const { die } = await openMortal({ workflows: [work] })
+      const recorded = async () => (await run.events()).filter(({ type }) => type === 'step_completed').length
+      await expect.poll(recorded, { timeout: 15_000 }).toBe(3 * life.number)
+      die()
+      advance(11_000)
+    }
+    life.number = 0
+    await open({ workflows: [work] })
+    expect(await run.result()).toBe('done')
+  })
+
   it('is paused as poisoned after five claims without progress; resume() gives it a fresh count', async () => {
     let isPoisonous = true
     let claims = 0

@@ -124,8 +124,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/execution.ts',
-        find: '      const answer = await this.#write(change, options.undoable)\n      if (!answer.ok) throw this.#refused(answer.refusal)\n      this.#hasProgress',
-        put: '      const answer = { lastSeq: 0, hasMail: false }\n      this.#write(change, options.undoable).catch(() => {})\n      this.#hasProgress',
+        find: '      const answer = await this.#write(change, options.undoable)\n      if (!answer.ok) throw this.#refused(answer.refusal)\n      seq = ',
+        put: '      const answer = { lastSeq: 0, hasMail: false }\n      this.#write(change, options.undoable).catch(() => {})\n      seq = ',
       },
     ],
     test: { file: 'test/crash/windows.test.ts', name: 'on sqlite > a plain step' },

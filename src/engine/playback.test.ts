@@ -1,0 +1,106 @@
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import { Playback } from './playback.ts'
+import type { Outcome } from './tape.ts'
+
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+function recorded(seq: number, name: string, more: Partial<Outcome> = {}): Outcome {
+  return { key: `step:${name}#1`, seq, at: seq * 1_000, payload: null, isFailure: false, patchCount: 0, ...more }
+}
+
+function play(
+  outcomes: Outcome[],
+  { begun = {}, isAtWork = () => false }: { begun?: Record<string, number>; isAtWork?: () => boolean } = {},
+) {
+  const seen: string[] = []
+  const mismatches: { recorded: string[]; asked: string[] }[] = []
+  const playback = new Playback({
+    outcomes,
+    onResult: ({ key }) => void seen.push(key.slice(5, -2)),
+    onLive: () => void seen.push('live'),
+    onMismatch: (recordedKeys, asked) => void mismatches.push({ recorded: recordedKeys, asked }),
+    isAtWork,
+    begunAt: (key) => begun[key.slice(5, -2)],
+  })
+  playback.start()
+  return { playback, seen, mismatches }
+}
+
+const turns = async (count: number) => {
+  for (let i = 0; i < count; i++) await new Promise((resolve) => setImmediate(resolve))
+}
+
+describe('recorded results', () => {
+  it('are handed out by their position, loose and strict ones together (P3)', async () => {
+    const { playback, seen } = play([
+      recorded(3, 'first'),
+      recorded(4, 'fast', { isLoose: true }),
+      recorded(6, 'middle'),
+      recorded(7, 'slow', { isLoose: true }),
+      recorded(9, 'last'),
+    ])
+    for (const name of ['slow', 'last', 'fast', 'middle', 'first']) void playback.take(`step:${name}#1`)
+    await turns(10)
+    expect(seen).toEqual(['first', 'fast', 'middle', 'slow', 'last', 'live'])
+  })
+
+  it('that nobody has to ask for keep nobody waiting, and come when they are asked for', async () => {
+    const { playback, seen } = play([recorded(3, 'first'), recorded(4, 'loose', { isLoose: true })])
+    void playback.take('step:first#1')
+    await turns(5)
+    expect(seen).toEqual(['first', 'live'])
+    expect(playback.isHandingOut).toBe(false)
+    void playback.take('step:loose#1')
+    expect(playback.isHandingOut).toBe(true)
+    const isIdle = playback.idle().then(() => seen.push('idle'))
+    await isIdle
+    expect(seen).toEqual(['first', 'live', 'loose', 'idle'])
+  })
+
+  it('can be taken before their turn by a caller that does not wait for them', async () => {
+    const { playback, seen } = play([recorded(3, 'inner'), recorded(4, 'outer')])
+    playback.takeAtOnce('step:outer#1')
+    void playback.take('step:inner#1')
+    await turns(5)
+    expect(seen).toEqual(['outer', 'inner', 'live'])
+  })
+})
+
+describe('a function that does not ask for the next result', () => {
+  const waitFor = async (ms: number) => vi.advanceTimersByTimeAsync(ms)
+
+  it('and asks for something that the log does not know there differs from it after five seconds', async () => {
+    vi.useFakeTimers()
+    const { playback, mismatches } = play([recorded(3, 'a'), recorded(5, 'b')], { begun: { a: 2, b: 4 } })
+    void playback.take('step:b#1').catch(() => {})
+    await waitFor(4_900)
+    expect(mismatches).toEqual([])
+    await waitFor(200)
+    expect(mismatches).toEqual([{ recorded: ['step:a#1', 'step:b#1'], asked: ['step:b#1'] }])
+  })
+
+  it('has longer where all that waits was under way when that result was recorded: as long as it took then, and more', async () => {
+    vi.useFakeTimers()
+    const { playback, mismatches } = play([recorded(3, 'a'), recorded(103, 'b')], { begun: { a: 1, b: 2, beside: 2 } })
+    void playback.take('step:a#1')
+    playback.untilLive('step:beside#1').catch(() => {})
+    await waitFor(400_000)
+    expect(mismatches).toEqual([])
+    await waitFor(200_000)
+    expect(mismatches).toHaveLength(1)
+  })
+
+  it('and is known to be at work is waited for', async () => {
+    vi.useFakeTimers()
+    let isAtWork = true
+    const { playback, mismatches } = play([recorded(3, 'a')], { isAtWork: () => isAtWork })
+    playback.untilLive('step:new#1').catch(() => {})
+    await waitFor(3_600_000)
+    expect(mismatches).toEqual([])
+    isAtWork = false
+    await waitFor(5_001)
+    expect(mismatches).toHaveLength(1)
+  })
+})

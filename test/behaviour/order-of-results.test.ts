@@ -1,0 +1,127 @@
+import { type Context, workflow } from 'holdfast'
+import { expect, it } from 'vitest'
+import { becomes, failureOf, gate } from './runs.ts'
+import { onEveryStore } from './stores.ts'
+
+const once = { attempts: 1 }
+
+onEveryStore('the order of kept results', (scene) => {
+  const { open, openMortal, advance } = scene
+  /** `fast` is recorded first though it is asked for second. */
+  const race = async (ctx: Context<unknown>) => {
+    const first = gate()
+    const branch = async (name: string, body: () => Promise<void>) => {
+      await ctx.step(name, body)
+      return { name, id: ctx.uuid() }
+    }
+    const slow = branch('slow', () => first.promise)
+    const fast = branch('fast', async () => {})
+    const winner = await Promise.race([slow, fast])
+    const used = await ctx.step('use', () => {
+      first.open()
+      return winner
+    })
+    const both = await Promise.all([slow, fast])
+    return { winner, used, ids: both.map(({ id }) => id) }
+  }
+
+  it('is that of the log in another attempt of a section: a race has the same winner', async () => {
+    const hf = await open()
+    const seen: unknown[] = []
+    const work = workflow('work', (ctx) =>
+      ctx.section(
+        'p',
+        async () => {
+          const raced = await race(ctx)
+          seen.push(raced.ids)
+          await ctx.step(
+            'later',
+            ({ attempt }) => {
+              if (attempt === 1) throw new Error('once')
+            },
+            { retry: once },
+          )
+          return raced
+        },
+        { retry: { attempts: 3, minMs: 1 } },
+      ),
+    )
+    const { winner, used } = await hf.run(work)
+    expect(winner.name).toBe('fast')
+    expect(winner).toEqual(used)
+    expect(seen[1]).toEqual(seen[0])
+  })
+
+  it('is that of the log after run.retry(), and what is new comes after what was asked for before', async () => {
+    const hf = await open()
+    let isDown = true
+    const work = workflow('work', async (ctx) => {
+      const side = ctx
+        .step(
+          'side',
+          () => {
+            if (isDown) throw new Error('side')
+          },
+          { retry: once },
+        )
+        .then(
+          () => null,
+          (error: unknown) => error,
+        )
+      const raced = await race(ctx)
+      const error = await side
+      if (error !== null) throw error
+      await ctx.waitFor('go')
+      return raced
+    })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await failureOf(run)
+    isDown = false
+    await run.retry()
+    await becomes(run, 'waiting')
+    await hf.signal('r', 'go')
+    const { winner, used } = await run.result()
+    expect(winner.name).toBe('fast')
+    expect(winner).toEqual(used)
+  })
+
+  it('does not keep ctx.begin from returning: steps that it encloses and others may come before its end', async () => {
+    const hf = await open()
+    const work = workflow('work', async (ctx) => {
+      const outer = await ctx.begin<string>('outer')
+      const other = await ctx.begin<string>('other')
+      const inner = await ctx.step('inner', () => 1)
+      const second = other.recorded ?? (await other.complete(`other ${inner}`))
+      const first = outer.recorded ?? (await outer.complete(`outer ${inner}`))
+      await ctx.waitFor('go')
+      return [first, second]
+    })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    await hf.signal('r', 'go')
+    expect(await run.result()).toEqual(['outer 1', 'other 1'])
+  })
+
+  it('does not keep ctx.begin from returning after a crash inside it', async () => {
+    const alive = { isFirst: true, isInside: gate() }
+    const bodies: string[] = []
+    const work = workflow('work', async (ctx) => {
+      const outer = await ctx.begin<string>('outer')
+      await ctx.step('inner', () => void bodies.push('inner'))
+      if (alive.isFirst) {
+        alive.isFirst = false
+        alive.isInside.open()
+        await new Promise(() => {})
+      }
+      return outer.recorded ?? (await outer.complete('ended'))
+    })
+    const { hf, die } = await openMortal({ workflows: [work] })
+    await hf.start(work, undefined, { id: 'r' })
+    await alive.isInside.promise
+    die()
+    advance(11_000)
+    const heir = await open({ workflows: [work] })
+    expect(await (await heir.runs.get('r')).result()).toBe('ended')
+    expect(bodies).toEqual(['inner'])
+  })
+})
