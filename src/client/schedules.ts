@@ -203,6 +203,7 @@ export class Schedules {
     const settings: ScheduleSettings = {
       ...{ timing, workflow: name, version: workflow?.version ?? version ?? 1, ifMissed },
       ...(input !== undefined && { input }),
+      ...(workflow === undefined && { unchecked: true }),
       queue: checkId('queue name', given.queue ?? queue ?? 'default'),
       priority: priority ?? usual ?? 0,
     }
@@ -219,7 +220,7 @@ export class Schedules {
 }
 
 function infoOf(schedule: Schedule, now: number): ScheduleInfo {
-  const { timing, ...settings } = shownSettings(schedule)
+  const { timing, unchecked: _, ...settings } = shownSettings(schedule)
   const { name, isPaused, lastTick } = schedule
   const next = isPaused ? null : nextTick(timing, now)
   return {

@@ -62,7 +62,7 @@ export async function prepareStart(
 ): Promise<NewRun> {
   refuseUnknownOptions('A start', options, startOptionNames)
   checkOptions(options)
-  const workflow = findWorkflow(core, workflowOrName)
+  const workflow = findWorkflow(core, workflowOrName, options.version)
   const name = workflow?.name ?? checkId('workflow name', workflowOrName)
   const validated =
     workflow?.options.input === undefined ? input : validate(workflow.options.input, input, `The input of workflow "${name}"`)
@@ -70,20 +70,15 @@ export async function prepareStart(
   // One reading of the input, before anything is waited for: what is recorded is what is compared.
   const id = options.id === undefined ? newRunId() : checkId('run id', options.id)
   const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
-  const prepared = newRun(
-    core.codec,
-    checked,
-    {},
-    {
-      ...{ owner, id, threadId, workflow: name },
-      version: options.version ?? workflow?.version ?? 1,
-      queue: checkId('queue name', options.queue ?? workflow?.options.queue ?? 'default'),
-      priority: options.priority ?? workflow?.options.priority ?? 0,
-      due: options.runAt === undefined ? { inMs: Math.ceil(options.delayMs ?? 0) } : { at: options.runAt.getTime() },
-      ifBusy: options.ifBusy ?? 'queue',
-      at: at ?? 0,
-    },
-  )
+  const prepared = newRun(core.codec, checked, workflow === undefined ? { unchecked: true } : {}, {
+    ...{ owner, id, threadId, workflow: name },
+    version: options.version ?? workflow?.version ?? 1,
+    queue: checkId('queue name', options.queue ?? workflow?.options.queue ?? 'default'),
+    priority: options.priority ?? workflow?.options.priority ?? 0,
+    due: options.runAt === undefined ? { inMs: Math.ceil(options.delayMs ?? 0) } : { at: options.runAt.getTime() },
+    ifBusy: options.ifBusy ?? 'queue',
+    at: at ?? 0,
+  })
   return at === undefined ? { ...prepared, queued: { ...prepared.queued, at: await core.now() } } : prepared
 }
 
@@ -160,15 +155,17 @@ function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed, tx 
   if (ifFailed !== undefined && ifFailed !== 'retry') refuse(`ifFailed is ${String(ifFailed)}`, "'retry'")
 }
 
-function findWorkflow(core: Core, workflowOrName: AnyWorkflow | string): AnyWorkflow | undefined {
+function findWorkflow(core: Core, workflowOrName: AnyWorkflow | string, version: number | undefined): AnyWorkflow | undefined {
   if (typeof workflowOrName !== 'string') {
     core.registry.add(workflowOrName)
     return workflowOrName
   }
   if (isInternal(workflowOrName))
     throw new HoldfastError('invalid_input', `Workflow "${workflowOrName}" is Holdfast's own and can't be started.`)
-  const known = core.registry.latest(workflowOrName)
-  if (known !== undefined || !core.hasWorker) return known
+  const latest = core.registry.latest(workflowOrName)
+  // Another version may have another schema, queue and priority.
+  const known = version === undefined ? latest : core.registry.get(workflowOrName, version)
+  if (latest !== undefined || !core.hasWorker) return known
   throw new HoldfastError(
     'workflow_not_registered',
     `No workflow "${workflowOrName}" is registered here, so this process could never execute the run. Pass the workflow itself, list it in ` +

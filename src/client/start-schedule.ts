@@ -40,8 +40,13 @@ export async function startScheduled(
   schedule: Schedule,
   { id, at }: { readonly id: string; readonly at: number },
 ): Promise<{ readonly run: Run; readonly isNew: boolean }> {
-  const { workflow, version, queue, priority, input } = shownSettings(schedule)
-  return create(core, input, { scheduledAt: at }, { owner, id, workflow, version, queue, priority })
+  const { workflow, version, queue, priority, input, unchecked } = shownSettings(schedule)
+  return create(
+    core,
+    input,
+    { scheduledAt: at, ...(unchecked && { unchecked }) },
+    { owner, id, workflow, version, queue, priority },
+  )
 }
 
 async function create(

@@ -46,6 +46,8 @@ export interface ChildOptions extends CallOptions {
   readonly version?: number
   /** The tick of a schedule. Its input was checked when the schedule was set. */
   readonly scheduledAt?: number
+  /** It was not: whoever set the schedule did not have the workflow. */
+  readonly unchecked?: boolean
 }
 
 /** What is called. This process need not have the workflow itself. */
@@ -53,6 +55,7 @@ interface Callee {
   readonly name: string
   readonly version: number
   readonly options: Partial<AnyWorkflow['options']>
+  readonly isUnknown?: true
 }
 
 /** Starts a child in the commit that says so, then waits for its end as a row, holding no worker. */
@@ -123,7 +126,7 @@ function findCallee(execution: Execution, workflowOrName: AnyWorkflow | string, 
   if (version !== undefined && !(Number.isSafeInteger(version) && version >= 1))
     throw new HoldfastError('invalid_input', `version is ${String(version)}; it must be a whole number of at least 1.`)
   const known = version === undefined ? execution.registry.latest(name) : execution.registry.get(name, version)
-  return known ?? { name, version: version ?? 1, options: {} }
+  return known ?? { name, version: version ?? 1, options: {}, isUnknown: true }
 }
 
 async function start(
@@ -145,6 +148,7 @@ async function start(
     ...(!isDetached && { parent: runId, ...budgetFor(execution, workflow, options) }),
     ...(isDetached && options.id === undefined && { startedBy: runId }),
     ...(scheduledAt !== undefined && { scheduledAt }),
+    ...((scheduledAt === undefined ? workflow.isUnknown === true : options.unchecked === true) && { unchecked: true }),
   }
   const run = newRun(execution.codec, input, origin, {
     ...{ owner, id, threadId, workflow: workflow.name, version: workflow.version },

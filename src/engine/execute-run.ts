@@ -5,6 +5,7 @@ import { poisonLimit, type Run } from '../model/run.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import type { Claim, Store } from '../store/store.ts'
 import { blamed } from './blame.ts'
+import { type CheckedInput, checkInput } from './checked-input.ts'
 import { type Committer, isOutage } from './committer.ts'
 import type { Steering } from './dependants.ts'
 import { Execution, type ExecutionEnd } from './execution.ts'
@@ -85,8 +86,10 @@ async function executeClaim(
   let claim = claimed
   const loaded = await load(engine, workflow, claim).catch((error: unknown) => error)
   if (loaded instanceof Error || !isLoaded(loaded)) return quarantine(engine, workflow, claim, loaded, onExecution)
-  let { tape, base, input, written, rebuilt } = loaded
-  const { origin } = loaded
+  let { tape, base, written, rebuilt } = loaded
+  const entry = await checkInput(engine.codec, workflow, loaded)
+  const { origin } = entry
+  let { input } = entry
   let headSeq = claim.thread.headSeq
   let isFirst = true
   for (;;) {
@@ -99,11 +102,13 @@ async function executeClaim(
       rebuilt,
       headSeq,
       startsTape: isFirst && claim.run.tapeSeq === null,
+      hasNewInput: isFirst && entry.isNew,
       origin,
       written,
     })
     onExecution(execution)
-    const end = await executeTape(execution, claim, input, { isFirst, rebuilt, misfit: isFirst ? loaded.misfit : undefined })
+    const begun = isFirst ? { rebuilt, misfit: loaded.misfit, entry } : undefined
+    const end = await executeTape(execution, claim, input, begun)
     if (end.kind !== 'lost') engine.cache.set(claim.thread, end.kind === 'continued' ? end.base : execution.headState())
     if (end.kind !== 'continued') return end
     tape = { ...emptyTape, number: end.tapeNumber, usage: execution.account.used, raised: execution.account.limits }
@@ -213,9 +218,10 @@ async function executeTape(
   execution: Execution,
   claim: Claim,
   input: unknown,
-  { isFirst, rebuilt, misfit }: { isFirst: boolean; rebuilt: RebuiltLine | undefined; misfit: HoldfastError | undefined },
+  /** Absent where it follows another tape under the same claim. */
+  begun?: Beginning,
 ): Promise<ExecutionEnd> {
-  if (isFirst) rideBeginning(execution, claim, rebuilt)
+  if (begun !== undefined) rideBeginning(execution, claim, begun)
   // The state with which the tape began was recorded; `initial` is not asked a second time.
   if (typeof execution.tape.patches[0]?.version === 'number') execution.line.view.advance(1)
   if (claim.run.claimsWithoutProgress > poisonLimit) {
@@ -231,15 +237,15 @@ async function executeTape(
   if (claim.hasMail) await execution.checkMail()
   if (execution.tape.order !== undefined) execution.order(execution.tape.order)
   if (await execution.obeyFromLog()) return execution.ended
-  if (execution.tape.order === undefined && misfit !== undefined) {
-    await execution.pauseNow('mismatch', misfit)
+  if (execution.tape.order === undefined && begun?.misfit !== undefined) {
+    await execution.pauseNow('mismatch', begun.misfit)
     return execution.ended
   }
   // A scope that was running is entered again without a record of its own; this death must count before it can bring another.
   if (execution.mustRecordStarts && hasRunningScope(execution.tape)) await execution.commit([], {}).catch(() => {})
   execution.playback.start()
   if (!execution.hasEnded) {
-    callFunction(execution, input).catch((error: unknown) => {
+    callFunction(execution, input, begun?.entry.error).catch((error: unknown) => {
       execution.log.error('the end of a run could not be recorded; it is handed back', { runId: execution.runId, error })
       return execution.forceStop()
     })
@@ -247,8 +253,18 @@ async function executeTape(
   return execution.ended
 }
 
-function rideBeginning(execution: Execution, claim: Claim, rebuilt: RebuiltLine | undefined): void {
-  if (claim.run.tapeSeq === null) execution.ride(execution.event('run_started', null, { count: 1 }))
+/** With what the first tape under a claim begins. */
+interface Beginning {
+  readonly rebuilt: RebuiltLine | undefined
+  readonly misfit: HoldfastError | undefined
+  readonly entry: CheckedInput
+}
+
+function rideBeginning(execution: Execution, claim: Claim, { rebuilt, entry }: Beginning): void {
+  const { input, origin } = entry
+  const inputData = { ...(input !== undefined && { input }), ...origin }
+  if (entry.isNew) execution.ride(execution.event('run_started', null, { count: execution.tape.number, data: inputData }))
+  else if (claim.run.tapeSeq === null) execution.ride(execution.event('run_started', null, { count: 1 }))
   // Whoever reads along drops what an attempt wrote that will be made again.
   const { number: tape, calls, streams } = execution.tape
   for (const [key, { opened = [], outcome }] of calls) {
@@ -271,10 +287,11 @@ function rideBeginning(execution: Execution, claim: Claim, rebuilt: RebuiltLine 
 }
 
 /** Calls the user's function and writes how it ended. */
-async function callFunction(execution: Execution, input: unknown): Promise<void> {
+async function callFunction(execution: Execution, input: unknown, wrongInput: Error | undefined): Promise<void> {
   const { workflow } = execution
   watchTimeout(execution)
   try {
+    if (wrongInput !== undefined) throw wrongInput
     let output = await execution.calls.inFunction(() => workflow.fn(new RunContext(execution), input))
     if (execution.hasEnded) return void execution.cameTooLate()
     execution.unawaited.report(execution)

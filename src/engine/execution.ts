@@ -198,6 +198,7 @@ export class Execution {
       currentStep: () => (this.#running.size === 0 ? null : (this.#running.values().next().value ?? null)),
       takeChunks: () => this.#streams?.take() ?? noChunks,
     })
+    if (options.hasNewInput === true) this.#writer.startNextTape()
     this.playback = new Playback({
       outcomes,
       onResult: (outcome) => {
@@ -1242,6 +1243,8 @@ export interface ExecutionOptions {
   readonly headSeq: number
   /** The run's first commit starts a tape. */
   readonly startsTape: boolean
+  /** It brings an input of its own, which is checked now. */
+  readonly hasNewInput?: boolean
   readonly origin: RunOrigin
   readonly steering: Steering
   readonly questions: OpenQuestions

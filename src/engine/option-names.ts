@@ -63,6 +63,7 @@ export const callOptionNames: OptionNames<ChildOptions> = {
   detached: true,
   version: true,
   scheduledAt: true,
+  unchecked: true,
 }
 
 export const workflowOptionNames: OptionNames<WorkflowOptions<unknown, unknown, unknown>> = {

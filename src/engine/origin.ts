@@ -12,16 +12,19 @@ export interface RunOrigin {
   readonly budget?: Budget
   /** The tick of the schedule that started it, in ms. */
   readonly scheduledAt?: number
+  /** Whoever started it did not have its workflow: the input is checked by the first worker that claims it. */
+  readonly unchecked?: boolean
 }
 
 /** A run's input and origin, from the payload that a claim brings. */
 export function readOrigin(codec: Codec, payload: Payload): { readonly input: unknown; readonly origin: RunOrigin } {
-  const { input, parent, startedBy, budget, scheduledAt } = codec.decode(payload) as { input?: unknown } & RunOrigin
+  const { input, parent, startedBy, budget, scheduledAt, unchecked } = codec.decode(payload) as { input?: unknown } & RunOrigin
   const origin = {
     ...(parent !== undefined && { parent }),
     ...(startedBy !== undefined && { startedBy }),
     ...(budget !== undefined && { budget }),
     ...(scheduledAt !== undefined && { scheduledAt }),
+    ...(unchecked !== undefined && { unchecked }),
   }
   return { input, origin }
 }

@@ -260,8 +260,12 @@ export class RunContext implements Context<never> {
 
   continueAs(input: unknown): Promise<never> {
     return this.#enter('value', 'continue', true, async (call) => {
-      if (!this.#execution.isOpen) await this.#execution.pass(call)
-      await this.#execution.continueWith(input)
+      const execution = this.#execution
+      const { name, options } = execution.workflow
+      const checked =
+        options.input === undefined ? input : await execution.validate(options.input, input, `The input of workflow "${name}"`)
+      if (!execution.isOpen) await execution.pass(call)
+      await execution.continueWith(checked)
       return never()
     })
   }

@@ -19,7 +19,10 @@ export interface WorkflowOptions<Input, Output, State> {
   readonly name: string
   /** Versions live side by side: a run finishes on the version it began with. A whole number, default 1. */
   readonly version?: number
-  /** Checked when a run is started: zod, valibot, arktype or any other Standard Schema. */
+  /**
+   * Checked, and transforms, once: when a run is started, or first claimed where the starter does not have the workflow, and by
+   * `ctx.continueAs`. zod, valibot, arktype or any other Standard Schema.
+   */
   readonly input?: StandardSchemaV1<unknown, Input>
   /** Checked when the function returns. */
   readonly output?: StandardSchemaV1<unknown, Output>

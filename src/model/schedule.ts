@@ -24,6 +24,8 @@ export interface ScheduleSettings {
   readonly queue: string
   readonly priority: number
   readonly ifMissed: IfMissed
+  /** Whoever set it did not have the workflow: its runs check the input. */
+  readonly unchecked?: true
 }
 
 /** A schedule: the input of each tape of its run. */

@@ -42,8 +42,8 @@ async function nextChange(ctx: Context, wakeAt: number | null): Promise<Schedule
 }
 
 async function startRun(ctx: Context, { name, settings }: Schedule, tick: number): Promise<void> {
-  const { workflow, version, queue, priority, input } = settings
-  const options = { id: tickRunId(name, tick), detached: true, scheduledAt: tick, version, queue, priority } as const
+  const { workflow, version, queue, priority, input, unchecked } = settings
+  const options = { id: tickRunId(name, tick), detached: true, scheduledAt: tick, version, queue, priority, unchecked } as const
   try {
     await ctx.call(workflow, input, options)
   } catch (error) {

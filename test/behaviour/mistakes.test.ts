@@ -2,9 +2,10 @@ import { AsyncResource } from 'node:async_hooks'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { type Context, type Holdfast, open as openHoldfast, plan, workflow } from 'holdfast'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { eventTypes, failureOf, gate } from './runs.ts'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { becomes, eventTypes, failureOf, gate } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 onEveryStore('an option that there is not', ({ open }) => {
@@ -168,6 +169,141 @@ onEveryStore('a call on ctx inside the run of an effect', ({ open }) => {
     expect(await eventTypes(run, 'effect')).toEqual(['effect_intended', 'effect_failed'])
     // Its key is free for code that is right.
     expect(await hf.run(work, true)).toBe(1)
+  })
+})
+
+onEveryStore('the schema of an input', ({ open, openMortal, advance }) => {
+  /** Text that becomes a number; says how often it was asked. */
+  function createWorkflow(fn: (ctx: Context, n: number) => unknown = (_, n) => n) {
+    const asked: unknown[] = []
+    const input: StandardSchemaV1<unknown, number> = {
+      '~standard': {
+        version: 1,
+        vendor: 'test',
+        validate: (value) => {
+          asked.push(value)
+          return typeof value === 'string' && /^\d+$/.test(value)
+            ? { value: Number(value) }
+            : { issues: [{ message: 'not digits' }] }
+        },
+      },
+    }
+    return { asked, work: workflow({ name: 'work', input, retry: { attempts: 1 } }, fn as (ctx: Context, n: number) => unknown) }
+  }
+  const wrong = { code: 'invalid_input', message: 'The input of workflow "work" does not match its schema. $: not digits' }
+
+  it('holds for a run that was started by name where nobody has the workflow, and transforms once', async () => {
+    const { asked, work } = createWorkflow(async (ctx, n) => {
+      await ctx.step('a', () => 1)
+      await ctx.waitFor('go')
+      return typeof n === 'number' ? n + 1 : 'not a number'
+    })
+    const web = await open({ worker: false })
+    await open({ workflows: [work] })
+    const run = await web.start('work', '41', { id: 'r' })
+    await becomes(run, 'waiting')
+    await web.signal('r', 'go')
+    expect(await run.result()).toBe(42)
+    expect(asked).toEqual(['41'])
+    expect(await eventTypes(run, 'run')).toEqual(['run_queued', 'run_started', 'run_completed'])
+    expect(await web.start('work', '41', { id: 'r' })).toMatchObject({ id: 'r' })
+    const failing = await web.start('work', 'many', { id: 'wrong' })
+    expect(await failureOf(failing)).toMatchObject(wrong)
+    // It is still the input that it was started with, and is checked again.
+    await failing.retry()
+    expect(await failureOf(failing)).toMatchObject(wrong)
+    expect(asked).toEqual(['41', 'many', 'many'])
+  })
+
+  it('is asked again after a crash only while its answer is not recorded', async () => {
+    const { asked, work } = createWorkflow(async (ctx, n) => {
+      await ctx.step('a', () => 1)
+      await ctx.step('b', () => 1)
+      return n
+    })
+    const web = await open({ worker: false })
+    const run = await web.start('work', '7')
+    const first = await openMortal({ workflows: [work] }, { beforeWrite: 1 })
+    await first.dead
+    advance(11_000)
+    const second = await openMortal({ workflows: [work] }, { after: 'step_completed' })
+    await second.dead
+    advance(11_000)
+    await open({ workflows: [work] })
+    expect(await run.result()).toBe(7)
+    expect(asked).toEqual(['7', '7'])
+  })
+
+  it('holds for the section of such a run that is tried again', async () => {
+    const { asked, work } = createWorkflow((ctx, n) =>
+      ctx.section(
+        'part',
+        () => ctx.step('a', ({ attempt }) => (attempt === 1 ? Promise.reject(new Error('no')) : n), { retry: { attempts: 1 } }),
+        {
+          retry: { attempts: 2, minMs: 1 },
+        },
+      ),
+    )
+    const web = await open({ worker: false })
+    await open({ workflows: [work] })
+    expect(await web.run('work', '7')).toBe(7)
+    expect(asked).toEqual(['7'])
+  })
+
+  it('holds for a schedule that was set by name', async () => {
+    const { asked, work } = createWorkflow()
+    const web = await open({ worker: false })
+    await open({ workflows: [work] })
+    await web.schedules.set('right', { everyMs: 3_600_000, workflow: 'work', input: '3' })
+    await web.schedules.set('right', { everyMs: 3_600_000, workflow: 'work', input: '3' })
+    await web.schedules.set('wrong', { everyMs: 3_600_000, workflow: 'work', input: 3 })
+    expect((await web.schedules.get('right')).settings).not.toHaveProperty('unchecked')
+    expect(await (await web.schedules.trigger('right')).result()).toBe(3)
+    expect(await failureOf(await web.schedules.trigger('wrong'))).toMatchObject(wrong)
+    advance(3_600_000)
+    await vi.waitUntil(
+      async () => (await web.runs.list({ workflow: 'work' })).items.filter(({ finishedAt }) => finishedAt).length === 4,
+      {
+        timeout: 15_000,
+      },
+    )
+    const { items } = await web.runs.list({ workflow: 'work' })
+    expect(items.map(({ status }) => status).toSorted()).toEqual(['completed', 'completed', 'failed', 'failed'])
+    expect(asked.filter((value) => value === 3)).toHaveLength(2)
+    expect(asked.filter((value) => value === '3')).toHaveLength(2)
+  })
+
+  it('holds for a child that is called by name where nobody has it', async () => {
+    const { asked, work } = createWorkflow()
+    const parent = workflow('parent', (ctx, input: unknown) => ctx.call('work', input))
+    const hf = await open({ workflows: [parent] })
+    const right = await hf.start(parent, '5')
+    const failing = await hf.start(parent, 'five')
+    await Promise.all([becomes(right, 'waiting'), becomes(failing, 'waiting')])
+    await open({ workflows: [work] })
+    expect(await right.result()).toBe(5)
+    expect(await failureOf(failing)).toMatchObject({ cause: wrong })
+    expect(asked.toSorted()).toEqual(['5', 'five'])
+  })
+
+  it('holds for ctx.continueAs', async () => {
+    const { asked, work } = createWorkflow(async (ctx, n) => {
+      if (n === 9) await ctx.continueAs(n)
+      return n < 3 ? await ctx.continueAs(String(n + 1)) : n
+    })
+    const hf = await open()
+    expect(await hf.run(work, '1' as never)).toBe(3)
+    expect(asked).toEqual(['1', '2', '3'])
+    expect(await failureOf(await hf.start(work, '9' as never))).toMatchObject(wrong)
+  })
+
+  it('is that of the version that is meant', async () => {
+    const { work } = createWorkflow()
+    const next = workflow({ name: 'work', version: 2 }, (_, input: unknown) => input)
+    const hf = await open({ workflows: [work, next] })
+    expect(await hf.run('work', 'any')).toBe('any')
+    expect(await hf.run('work', '8', { version: 1 })).toBe(8)
+    await expect(hf.start('work', 'any', { version: 1 })).rejects.toMatchObject(wrong)
   })
 })
 
