@@ -61,6 +61,10 @@ export const oldRuns: readonly OldRun[] = [
   { id: 'line-1', at: 'waiting/signal', act: signal(), output: 'went', did: ['after'] },
   { id: 'line-2', at: 'pending', output: 'noted', did: ['note'], notes: ['before', 'after', 'note'] },
   { id: 'racing', at: 'waiting/timer', act: signal('stop', 'stopped'), output: 'stopped', did: [] },
+  {
+    ...{ id: 'losing', at: 'waiting/signal', output: 'second', did: [], notes: ['before'] },
+    act: (hf, run) => signal('b', 'second')(hf, run).then(() => signal('b', 'second')(hf, run)),
+  },
   { id: 'valued', at: 'waiting/signal', act: signal(), output: true, did: [] },
   { id: 'versioned', at: 'waiting/signal', act: signal(), output: 'went in 1', did: ['after in 1'] },
   { id: 'remembering', at: 'waiting/signal', act: signal('go', 'second'), output: 2, did: [], notes: ['first', 'second'] },
@@ -69,6 +73,11 @@ export const oldRuns: readonly OldRun[] = [
   {
     ...{ id: 'continuing', at: 'waiting/signal', act: signal(), output: 'went', did: ['after'] },
     notes: ['visit 1', 'visit 2', 'visit 3', 'after'],
+  },
+  // Undos that are functions end with their tape.
+  {
+    ...{ id: 'continuing-cancel', at: 'waiting/signal', ends: 'cancelled', did: ['undo visit 3'] },
+    act: (_hf, run) => run.cancel(),
   },
   { id: 'limited', at: 'waiting/signal', isLate: true, ends: 'failed', did: [] },
 
@@ -80,6 +89,15 @@ export const oldRuns: readonly OldRun[] = [
     ...{ id: 'half-answered', at: 'waiting/person', output: 'yes no', did: ['after'] },
     act: (hf, run) => hf.answer(run.id, 'second', 'no', { by: 'eve' }),
   },
+  {
+    ...{ id: 'asking-in-section', at: 'waiting/person', output: 'yes', did: ['after'] },
+    act: (hf, run) => hf.answer(run.id, 'third', 'yes', { by: 'dana' }),
+  },
+  {
+    ...{ id: 'asking-paused', at: 'paused/asked', output: 'yes no', did: ['after'] },
+    act: (hf, run) => answer(hf, run).then(() => run.resume()),
+  },
+  { id: 'asking-cancel', at: 'waiting/person', act: (_hf, run) => run.cancel(), ends: 'cancelled', did: [] },
   { id: 'asking-in-time', at: 'waiting/person', isLate: true, output: 'nobody', did: [] },
 
   { id: 'unsure', at: 'waiting/person', act: resolve({ happened: false }), output: 'paid', did: ['pay', 'after'] },
@@ -97,6 +115,8 @@ export const oldRuns: readonly OldRun[] = [
     act: (hf) => hf.signal('calling/kid#1', 'grow', 'tall'),
   },
   { id: 'calling/kid#1', at: 'waiting/signal', output: 'bound tall', did: ['grown'] },
+  { id: 'calling-cancel', at: 'waiting/child', act: (_hf, run) => run.cancel(), ends: 'cancelled', did: [] },
+  { id: 'calling-cancel/kid#1', at: 'waiting/signal', ends: 'cancelled', did: [] },
   { id: 'calling-heard', at: 'waiting/child', output: 'bound tall', did: ['after'] },
   { id: 'calling-heard/kid#1', at: 'completed', output: 'bound tall', did: [] },
   { id: 'calling-detached', at: 'completed', output: 'calling-detached/kid#1', did: [] },
@@ -112,6 +132,11 @@ export const oldRuns: readonly OldRun[] = [
     ...{ id: 'trying-section', at: 'waiting/retry', isLate: true, output: 'tried', did: ['try', 'after'] },
     notes: ['kept', 'try', 'after'],
   },
+  {
+    ...{ id: 'updating-section', at: 'waiting/retry', isLate: true, output: 'tried', did: ['try'] },
+    notes: ['begun', 'inside', 'kept', 'try', 'ended'],
+  },
+  { id: 'second-attempt', at: 'running', output: 'tried', did: ['hang'], notes: ['inside', 'kept', 'hang'] },
   {
     ...{ id: 'planned-again', at: 'waiting/retry', isLate: true, did: ['climb', 'wrap'] },
     output: planned('again'),
@@ -130,6 +155,11 @@ export const oldRuns: readonly OldRun[] = [
     act: (_hf, run) => reaches(run, 'paused/asked').then(() => run.resume()),
   },
   { id: 'cancel-asked', at: 'running', ends: 'cancelled', did: ['undo two', 'undo one'] },
+  { id: 'in-undo-failure', at: 'running', ends: 'failed', did: ['undo before'] },
+  {
+    ...{ id: 'in-rollback', at: 'running', ends: 'cancelled', did: ['undo two', 'undo one'] },
+    act: (_hf, run) => reaches(run, 'paused/asked').then(() => run.cancel()),
+  },
   { id: 'in-undo', at: 'running', ends: 'cancelled', did: ['undo two', 'undo one'] },
 
   {
@@ -158,6 +188,10 @@ export const oldRuns: readonly OldRun[] = [
     ...{ id: 'updating', at: 'failed', act: retry, output: 'tried', did: ['try'] },
     notes: ['begun', 'before', 'between', 'try'],
   },
+  {
+    ...{ id: 'updating-edited', at: 'failed', act: retry, output: 'tried', did: ['try'] },
+    notes: ['begun', 'before', 'between', 'by hand', 'try'],
+  },
   { id: 'map-failed', at: 'failed', act: retry, output: [0, 10, 20], did: ['item 1'] },
   {
     ...{ id: 'catching', at: 'waiting/signal', act: signal(), output: "try can't be done", did: ['after'] },
@@ -182,6 +216,7 @@ export const oldRuns: readonly OldRun[] = [
     act: (hf, run) => run.resume().then(() => signal()(hf, run)),
     notes: ['one', 'three', 'after'],
   },
+  { id: 'undoing-plan', at: 'waiting/signal', act: (_hf, run) => run.cancel(), ends: 'cancelled', did: ['undo gather fetch'] },
   { id: 'undoing-section-go', at: 'waiting/signal', act: signal(), output: 'went', did: [] },
 ]
 

@@ -67,7 +67,9 @@ async function expectAsItWasLeft(hf: Holdfast): Promise<void> {
   const inbox = await hf.inbox()
   const questions = inbox.flatMap((item) => (item.kind === 'question' ? [`${item.runId} ${item.name}`] : []))
   expect(questions.sort()).toEqual([
-    ...['asked-last first', 'asked-last second', 'asking first', 'asking second', 'asking-in-time quick', 'half-answered second'],
+    ...['asked-last first', 'asked-last second', 'asking first', 'asking second', 'asking-cancel first', 'asking-cancel second'],
+    ...['asking-in-section third', 'asking-in-time quick', 'asking-paused first', 'asking-paused second'],
+    ...['asking-twice same', 'asking-twice same', 'half-answered second'],
   ])
   const effects = inbox.flatMap((item) => (item.kind === 'effect' ? [item.runId] : []))
   expect(effects.sort()).toEqual(['shared-holder', 'unsure'])
@@ -95,7 +97,7 @@ async function finish(hf: Holdfast, folder: string): Promise<void> {
   expect(undelivered.length).toBeGreaterThan(10)
 
   const [late, soon] = [oldRuns.filter(({ isLate }) => isLate), oldRuns.filter(({ isLate }) => !isLate)]
-  await Promise.all([...soon.map((row) => bringToItsEnd(hf, row)), undoInsideASection(hf)])
+  await Promise.all([...soon.map((row) => bringToItsEnd(hf, row)), undoInsideASection(hf), answerTwins(hf)])
   setClock(folder, clockIn(folder)() + 3 * hourMs)
   await Promise.all(late.map((row) => bringToItsEnd(hf, row)))
 
@@ -160,6 +162,12 @@ async function expectKeysOnRecord(hf: Holdfast, journal: readonly string[]): Pro
     const intent = (await (await hf.runs.get(id)).events()).find(({ type }) => type === 'effect_intended')
     expect(journal).toContain(`${id}: ${act} ${String(intent?.data?.['key'])}`)
   }
+}
+
+/** Two questions of one name. */
+async function answerTwins(hf: Holdfast): Promise<void> {
+  const run = await hf.runs.get('asking-twice')
+  await run.cancel()
 }
 
 /** An undo that is a function inside a finished section. */

@@ -72,6 +72,22 @@ export function makeWorkflows({ act, hasChangedCode = false, edition }: World): 
       await note(ctx, 'after')
       return answers.join(' ')
     }),
+    // 09549e1 gave the next `b` to the wait that had lost.
+    workflow('losing', async (ctx) => {
+      await Promise.race([ctx.waitFor('a'), ctx.waitFor('b')])
+      await note(ctx, 'before')
+      return ctx.waitFor<string>('b')
+    }),
+    workflow('asking_in_section', async (ctx) => {
+      const said = await section(ctx, 'part', (part) => part.ask<string>('third', { question: 'third?' }))
+      await note(ctx, 'after')
+      return said
+    }),
+    workflow('asking_twice', async (ctx) => {
+      const answers = await Promise.all(['left?', 'right?'].map((question) => ctx.ask<string>('same', { question })))
+      await note(ctx, 'after')
+      return answers.sort().join(' ')
+    }),
     workflow('asking_in_time', async (ctx) =>
       ctx.ask<string>('quick', { question: 'quick?', timeoutMs: hourMs, default: 'nobody' }),
     ),
@@ -135,6 +151,36 @@ export function makeWorkflows({ act, hasChangedCode = false, edition }: World): 
         { retry: rarely },
       )
       await note(ctx, 'after')
+      return 'tried'
+    }),
+    workflow('updating_section', async (ctx) => {
+      add(ctx, 'begun')
+      await section(
+        ctx,
+        'part',
+        async (part) => {
+          add(part, 'inside')
+          await note(part, 'kept')
+          await note(part, 'try')
+        },
+        { retry: rarely },
+      )
+      add(ctx, 'ended')
+      return 'tried'
+    }),
+    // Its first attempt has failed, and its second was at work when the process was killed.
+    workflow('second_attempt', async (ctx) => {
+      await section(
+        ctx,
+        'part',
+        async (part) => {
+          add(part, 'inside')
+          const kept = await note(part, 'kept')
+          await part.step('try', () => act(ctx.runId, 'try', kept), { retry: { attempts: 1 } })
+          await note(part, 'hang')
+        },
+        { retry: { attempts: 3, minMs: 0, maxMs: 0 } },
+      )
       return 'tried'
     }),
     workflow('inside_section', async (ctx) => {
@@ -269,6 +315,11 @@ export function makeWorkflows({ act, hasChangedCode = false, edition }: World): 
         await ctx.checkpoint(`part ${part}`)
       }
     }),
+    plan<Record<string, unknown>>('undoing_plan')
+      .step('gather', async (_, ctx) => ({ gathered: await note(ctx, 'fetch') }), {
+        undo: (left) => act('undoing-plan', `undo gather ${String(left['gathered'])}`, null),
+      })
+      .step('wait', async (_, ctx) => ({ waited: await ctx.waitFor('go') })),
     plan('planned')
       .step('gather', async (_, ctx) => ({ gathered: await note(ctx, 'fetch') }))
       .parallel([
