@@ -3,19 +3,18 @@ import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run } from '../model/run.ts'
-import { reviveError, toStorableError } from '../model/stored-error.ts'
-import { type Budget, checkBudget, lower, type UsageTotal } from '../model/usage.ts'
+import { toStorableError } from '../model/stored-error.ts'
+import { type Budget, checkBudget, lower } from '../model/usage.ts'
 import type { NewRun } from '../store/change.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
+import { readEnd } from './child-end.ts'
 import { isOutage } from './committer.ts'
 import type { CallOptions } from './context.ts'
 import { type Execution, never } from './execution.ts'
 import { newRun, runFingerprint } from './new-run.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
-import type { OpenChild } from './run-past.ts'
 import { resultOf } from './step-runner.ts'
-import { parseCallKey } from './tape.ts'
 import type { RecordedUndo } from './undos.ts'
 import type { AnyWorkflow } from './workflow.ts'
 
@@ -317,21 +316,6 @@ async function record(execution: Execution, call: Call, child: ChildData, run: R
   return event.payload === null ? undefined : (execution.codec.decode(event.payload) as { result?: unknown }).result
 }
 
-/** A child that completed before the cancel of its parent reached it: its end is recorded, so that what it did is undone. */
-export async function recordCompletedChild(execution: Execution, child: OpenChild): Promise<void> {
-  const run = await execution.store.readRun({ owner: execution.owner, runId: child.runId })
-  if (run?.status !== 'completed' || child.undo === undefined) return
-  const { output, usage } = await readEnd(execution, run)
-  const { path, count } = parseCallKey(child.call.slice(child.call.indexOf('child:')))
-  const data = {
-    ...{ runId: child.runId, undo: child.undo },
-    ...(usage !== undefined && { usage }),
-    ...(output !== undefined && { result: output }),
-  }
-  const event = execution.event('child_completed', null, { scope: path, count, data })
-  await execution.commit([event], { hasProgress: true, undoable: { key: child.call, undo: child.undo } })
-}
-
 function failureOf(child: ChildData, run: Run | null, error: Error | undefined): HoldfastError {
   const details = { runId: child.runId }
   if (run === null)
@@ -340,20 +324,6 @@ function failureOf(child: ChildData, run: Run | null, error: Error | undefined):
     return new HoldfastError('run_cancelled', `Child run "${child.runId}" was cancelled.`, { details })
   const message = `Child run "${child.runId}" of workflow "${child.workflow}" failed: ${error?.message ?? 'unknown error'}`
   return new HoldfastError('run_failed', message, { details, ...(error !== undefined && { cause: error }) })
-}
-
-interface RunEnd {
-  readonly output?: unknown
-  readonly error?: Error
-  readonly usage?: UsageTotal
-}
-
-async function readEnd({ store, codec }: Execution, run: Run): Promise<RunEnd> {
-  if (run.endSeq === null) return {}
-  const { owner, threadId, endSeq } = run
-  const [record] = await store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
-  const end = (record?.payload == null ? {} : codec.decode(record.payload)) as RunEnd
-  return end.error === undefined ? end : { ...end, error: reviveError(end.error) }
 }
 
 /** Nothing was started: the call fails, now and at every replay. */

@@ -1,6 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
 import type { NewMessage } from '../store/store.ts'
-import { recordCompletedChild } from './child-runner.ts'
+import { recordCompletedChild } from './child-end.ts'
 import type { Execution } from './execution.ts'
 import { openOn, readRunPast } from './run-past.ts'
 import { readTakenSignals } from './taken-signals.ts'

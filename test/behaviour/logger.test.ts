@@ -75,7 +75,7 @@ onEveryStore('the logger', ({ open, openMortal, advance }) => {
     })
     const run = await hf.start(work, undefined, { id: 'r' })
     await becomes(run, 'waiting')
-    await run.cancel()
+    await expect(run.cancel()).rejects.toMatchObject({ code: 'conflict' })
     const { message } = await heard('paused (undo)')
     expect(message).toContain('too late')
     expect(message).toContain('run.cancel({ undo: false })')

@@ -1,5 +1,6 @@
-import { type Holdfast, workflow } from 'holdfast'
+import { workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
+import { gate } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 const day = 86_400_000
@@ -10,28 +11,30 @@ const places = 10
 onEveryStore('timers that are overdue after a downtime', ({ open, advance }) => {
   it('fire once each, and a run that is started later gets its turn among them', async () => {
     const order: string[] = []
-    let hf: Holdfast
+    const middle = gate()
     const newcomer = workflow('newcomer', (ctx) => {
       order.push(ctx.runId)
     })
     const sleeper = workflow('sleeper', async (ctx) => {
       await ctx.sleep(day)
       order.push(ctx.runId)
-      // In the middle of it somebody starts one more.
-      if (order.length === count / 2) await hf.start(newcomer, undefined, { id: 'in the middle' })
+      if (order.length === count / 2) middle.open()
     })
 
     const before = await open({ workflows: [sleeper] })
     const ids = Array.from({ length: count }, (_, index) => `sleeper ${index}`)
     await before.startMany(ids.map((id) => ({ workflow: sleeper, options: { id } })))
-    await vi.waitUntil(async () => (await before.queues.get('default')).counts.waiting === count, { timeout: 30_000 })
+    await vi.waitUntil(async () => (await before.queues.get('default')).counts.waiting === count)
     await before.close()
     advance(2 * day)
 
     const client = await open({ worker: false, workflows: [newcomer] })
     await client.start(newcomer, undefined, { id: 'at the beginning' })
-    hf = await open({ workflows: [sleeper, newcomer], worker: { concurrency: places } })
-    await vi.waitUntil(() => order.length === count + 2, { timeout: 30_000 })
+    const hf = await open({ workflows: [sleeper, newcomer], worker: { concurrency: places } })
+    // In the middle of it somebody starts one more.
+    await middle.promise
+    await hf.start(newcomer, undefined, { id: 'in the middle' })
+    await vi.waitUntil(() => order.length === count + 2)
     await hf.queues.drain('default')
 
     // All of the others were due a day before it.

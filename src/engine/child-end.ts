@@ -1,0 +1,36 @@
+import type { Run } from '../model/run.ts'
+import { reviveError } from '../model/stored-error.ts'
+import type { UsageTotal } from '../model/usage.ts'
+import type { Execution } from './execution.ts'
+import type { OpenChild } from './run-past.ts'
+import { parseCallKey } from './tape.ts'
+
+export interface RunEnd {
+  readonly output?: unknown
+  readonly error?: Error
+  readonly usage?: UsageTotal
+}
+
+/** What the log of a run that has ended says of its end. */
+export async function readEnd({ store, codec }: Execution, run: Run): Promise<RunEnd> {
+  if (run.endSeq === null) return {}
+  const { owner, threadId, endSeq } = run
+  const [record] = await store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
+  const end = (record?.payload == null ? {} : codec.decode(record.payload)) as RunEnd
+  return end.error === undefined ? end : { ...end, error: reviveError(end.error) }
+}
+
+/** A child that completed before the cancel of its parent reached it: its end is recorded, so that what it did is undone. */
+export async function recordCompletedChild(execution: Execution, child: OpenChild): Promise<void> {
+  const run = await execution.store.readRun({ owner: execution.owner, runId: child.runId })
+  if (run?.status !== 'completed' || child.undo === undefined) return
+  const { output, usage } = await readEnd(execution, run)
+  const { path, count } = parseCallKey(child.call.slice(child.call.indexOf('child:')))
+  const data = {
+    ...{ runId: child.runId, undo: child.undo },
+    ...(usage !== undefined && { usage }),
+    ...(output !== undefined && { result: output }),
+  }
+  const event = execution.event('child_completed', null, { scope: path, count, data })
+  await execution.commit([event], { hasProgress: true, undoable: { key: child.call, undo: child.undo } })
+}
