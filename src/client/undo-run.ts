@@ -1,7 +1,8 @@
 import { readOrigin } from '../engine/origin.ts'
 import { type OpenQuestion, type RunPast, readRunPast } from '../engine/run-past.ts'
-import type { Order } from '../engine/tape.ts'
+import { type Order, rolledBackStretches, whereToRollBack } from '../engine/tape.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
+import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { standingOf } from '../model/standing.ts'
 import type { NewMessage, RunKey } from '../store/store.ts'
@@ -77,12 +78,27 @@ export async function rollbackRun(core: Core, key: RunKey, to: number, by?: stri
     }
     if (endedAt === undefined) endedAt = run.endSeq
     if (await isDone(run)) return 'done'
+    await refuseRolledBack(core, run, to)
     const wait = patience(run, asked, 'rollback', until)
     if (wait !== null) return wait
     if (run.status === 'running') return { kind: 'rollback', by, to }
     if (isStopped(run, asked)) throw await stopped(core, run, 'rolled back')
     return { ...(await orderOf(core, run, { kind: 'rollback', to, by })), ...(isTerminal(run.status) && { isUndisturbed: true }) }
   })
+}
+
+/** What was rolled back was undone: it is not there to go back to. */
+async function refuseRolledBack(core: Core, run: Run, to: number): Promise<void> {
+  const { owner, threadId, id: runId } = run
+  const records = await core.store.readLog({ owner, threadId, runId, afterSeq: to, types: ['run_rolled_back'] })
+  const stretches = rolledBackStretches(records, runId, ({ payload }) => core.codec.decode(payload as Payload) as never)
+  const there = whereToRollBack(stretches, to)
+  if (there === to) return
+  throw new HoldfastError(
+    'conflict',
+    `What run "${run.id}" did up to ${threadId}@${to} was rolled back, so it can't go back there. Roll it back to ${threadId}@${there} instead, or to a checkpoint after ${threadId}@${stretches.at(-1)?.to}.`,
+    { details: { runId } },
+  )
 }
 
 const lookAgain: Action = { waitUntil: 0 }

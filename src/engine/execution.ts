@@ -39,8 +39,8 @@ import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts
 import { isInside } from './scope-paths.ts'
 import { readScopes } from './scopes-on-tape.ts'
 import { StateLine, type StateView } from './state-line.ts'
-import { type CallKey, type CallKind, type Order, type Outcome, type Tape, updateKey } from './tape.ts'
-import { loadState, type StateAt } from './thread-state.ts'
+import { type CallKey, type CallKind, type Order, type Outcome, type Tape, updateKey, whereToRollBack } from './tape.ts'
+import { loadStateFor, type StateAt } from './thread-state.ts'
 import { UnawaitedCalls } from './unawaited-calls.ts'
 import { UnderWay } from './under-way.ts'
 import { Undos } from './undos.ts'
@@ -794,7 +794,8 @@ export class Execution {
     const { owner, threadId } = this.claim.run
     const thread = await this.store.readThread({ owner, threadId })
     if (thread === null) return this.line.whole(0).value
-    return (await loadState(this.store, this.codec, thread, seq)).value ?? {}
+    // A thread's version never goes down: what was there before it was reached is brought to it.
+    return loadStateFor(this.workflow.options.state, this.store, this.codec, thread, seq)
   }
 
   /** Shutdown: hand the run back. Not a death. */
@@ -808,7 +809,8 @@ export class Execution {
   }
 
   /** To do something else than to go on. What was done has to be known before it can be undone: the tape is played to its end first. */
-  order(order: Order): void {
+  order(asked: Order): void {
+    const order = asked.kind === 'rollback' ? { ...asked, to: whereToRollBack(this.tape.rolledBack, asked.to) } : asked
     if (this.#hasEnded || this.#isUnwinding || (this.#order !== null && rank[order.kind] < rank[this.#order.kind])) return
     this.#order = order
     if (this.playback.isLive) this.#heedOrder(order)

@@ -38,6 +38,7 @@ export function rebuildLine(options: {
   if (from < 0) return null
   const heads: unknown[] = [base.value]
   const values: unknown[] = [base.value]
+  const versions: number[] = [base.version]
   let { version } = base
   for (const [index, entry] of patches.entries()) {
     const [head, line] = [heads[index], values[index]]
@@ -46,12 +47,15 @@ export function rebuildLine(options: {
     heads.push(nextHead)
     if (entry.isRebuild) values.push(isComplete(patches, index) ? nextHead : line)
     else if (entry.droppedAt !== undefined) values.push(line)
-    else if (entry.backTo !== undefined)
-      values.push(heads[entry.backTo] === values[entry.backTo] ? nextHead : values[entry.backTo])
-    else if (head === line) values.push(nextHead)
+    else if (entry.backTo !== undefined) {
+      const [then, from = 0] = [values[entry.backTo], versions[entry.backTo]]
+      const isSame = heads[entry.backTo] === then
+      values.push(isSame ? nextHead : from === version ? then : (migrated(definition, then, from, version) ?? nextHead))
+    } else if (head === line) values.push(nextHead)
     else if (entry.version !== null) values.push(migrated(definition, line, version, entry.version) ?? nextHead)
     else values.push(keep(runId, entry, () => rebasePatch(patch, head, line)))
     version = entry.version ?? version
+    versions.push(version)
   }
   const [head, line] = [heads.at(-1), values.at(-1)]
   const patch = head === line ? null : diffUpdate(head ?? {}, () => line ?? {})

@@ -36,8 +36,16 @@ export interface Tape {
   readonly undone: ReadonlySet<number>
   /** How many rollbacks went over a call, where any did. */
   readonly rollbacks: ReadonlyMap<CallKey, number>
+  /** What was rolled back: positions after `from` and before `to`. */
+  readonly rolledBack: readonly Stretch[]
   /** What the run was told to do instead of going on, and has not done yet. */
   readonly order?: Order
+}
+
+/** Records between two positions, neither of which is part of it. */
+export interface Stretch {
+  readonly from: number
+  readonly to: number
 }
 
 /** A change of the thread's state, as the log has it. */
@@ -158,6 +166,7 @@ export const emptyTape: Tape = {
   raised: {},
   undone: new Set(),
   rollbacks: new Map(),
+  rolledBack: [],
 }
 
 export function callKey(kind: CallKind, path: string, count: number): CallKey {
@@ -311,7 +320,10 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     if (/^effect_(?!intended)/.test(record.type)) calls.delete(callKey('effect', record.step ?? '', record.count))
   }
 
-  const isForgotten = forgetfulness(records, runId, data)
+  const rolledBack = rolledBackStretches(records, runId, data)
+  const isForgotten = ({ seq, type }: LogRecord): boolean =>
+    // What was paid stays paid.
+    isIn(rolledBack, seq) && type !== 'usage_recorded' && type !== 'budget_raised'
   for (const record of records) {
     here = record.seq
     if (record.patch !== null) {
@@ -532,6 +544,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     number,
     undone,
     rollbacks: countRollbacks(records, runId, { data, callKey }),
+    rolledBack,
     usage,
     raised,
     ...(retriedAt !== undefined && { retriedAt }),
@@ -576,13 +589,24 @@ interface TimerData {
   readonly error?: Error
 }
 
-/** Tells which records a rollback has made undone: those between the position it went back to and itself. What was paid stays paid. */
-function forgetfulness(records: readonly LogRecord[], runId: string, data: <T>(record: LogRecord) => T) {
-  const gaps = records
+/** What rollbacks have taken back: between the position that each went to and itself. */
+export function rolledBackStretches(
+  records: readonly LogRecord[],
+  runId: string,
+  data: <T>(record: LogRecord) => T,
+): readonly Stretch[] {
+  return records
     .filter((record) => record.type === 'run_rolled_back' && record.runId === runId)
     .map((record) => ({ from: data<{ to: number }>(record).to, to: record.seq }))
-  return ({ seq, type }: LogRecord): boolean =>
-    gaps.some(({ from, to }) => seq > from && seq < to) && type !== 'usage_recorded' && type !== 'budget_raised'
+}
+
+function isIn(stretches: readonly Stretch[], seq: number): boolean {
+  return stretches.some(({ from, to }) => seq > from && seq < to)
+}
+
+/** Where a rollback to a position ends: what was rolled back before is not there to go back to, so it is where that went. */
+export function whereToRollBack(stretches: readonly Stretch[], to: number): number {
+  return stretches.reduceRight((at, stretch) => (isIn([stretch], at) ? stretch.from : at), to)
 }
 
 /** What step_failed and effect_failed say. */

@@ -2,6 +2,7 @@ import type { Codec } from '../model/codec.ts'
 import { deepFreeze } from '../model/container.ts'
 import { applyPatches, type Patch } from '../model/patch.ts'
 import type { Payload } from '../model/payload.ts'
+import { migrateState, type StateDefinition } from '../model/state.ts'
 import type { Store, Thread, ThreadKey } from '../store/store.ts'
 
 /** A thread's state at one position of its log. */
@@ -39,6 +40,16 @@ export async function loadState(store: Store, codec: Codec, thread: Thread, atSe
           measureAt: nextMeasureAt(snapshot.state.length, snapshot.state.length),
         }
   return catchUp(store, codec, thread, base, atSeq)
+}
+
+/** The value of the state at `atSeq`, in the form that a definition knows. */
+export async function loadStateFor(
+  definition: StateDefinition<unknown> | undefined,
+  ...[store, codec, thread, atSeq]: Parameters<typeof loadState>
+): Promise<unknown> {
+  const { value, version } = await loadState(store, codec, thread, atSeq)
+  if (definition === undefined || version >= definition.version) return value ?? {}
+  return migrateState(definition, value, version).value
 }
 
 /** Brings a state that was right at `from.seq` to `atSeq`. */

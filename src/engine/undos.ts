@@ -1,13 +1,12 @@
 import type { Codec } from '../model/codec.ts'
 import type { Payload } from '../model/payload.ts'
 import { defaultRetryPolicy } from '../model/retry.ts'
-import { migrateState } from '../model/state.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import type { UndoInfo } from './context.ts'
 import type { Execution } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
 import { type CallKey, parseCallKey, type Tape } from './tape.ts'
-import { loadState } from './thread-state.ts'
+import { loadStateFor } from './thread-state.ts'
 
 /** A recorded result that can be taken back. */
 export interface Undoable {
@@ -105,7 +104,8 @@ export class Undos {
       const started = performance.now()
       try {
         // A copy for each: what the function or an earlier try did to its own does not count.
-        const value = given.getsState || data.undoGets === 'state' ? await stateAt(execution, seq) : resultOf(execution, payload)
+        const value =
+          given.getsState || data.undoGets === 'state' ? await stateAfter(execution, seq) : resultOf(execution, payload)
         await execution.calls.inBody(path, () => given.run(value as never, info))
       } catch (thrown) {
         const { error, delayMs } = nextAttempt(defaultRetryPolicy, tries, thrown)
@@ -157,11 +157,9 @@ function resultOf({ codec }: Execution, payload: Payload | null): unknown {
   return payload === null ? undefined : (codec.decode(payload) as { result?: unknown }).result
 }
 
-/** The state as a step left it, in the form that the workflow knows. */
-async function stateAt({ store, codec, claim, workflow }: Execution, seq: number): Promise<unknown> {
-  const { value = {}, version } = await loadState(store, codec, claim.thread, seq)
-  const definition = workflow.options.state
-  return definition === undefined || version >= definition.version ? value : migrateState(definition, value, version).value
+/** The state as a step left it. */
+function stateAfter({ store, codec, claim, workflow }: Execution, seq: number): Promise<unknown> {
+  return loadStateFor(workflow.options.state, store, codec, claim.thread, seq)
 }
 
 function undoFailed({ runId }: Execution, path: string, error: unknown): Error {

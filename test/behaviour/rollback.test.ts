@@ -1,0 +1,47 @@
+import { state, workflow } from 'holdfast'
+import { expect, it } from 'vitest'
+import { becomes, codeOfRejection } from './runs.ts'
+import { onEveryStore } from './stores.ts'
+
+const shopping = state({ version: 1, initial: () => ({ items: ['list'] }) })
+
+/** Adds two items, each in a commit of its own, and waits. */
+const shop = workflow({ name: 'shop', state: shopping }, async (ctx) => {
+  for (const item of ['bread', 'milk']) {
+    ctx.update((draft) => {
+      draft.items.push(item)
+    })
+    await ctx.step('note', () => item)
+  }
+  await ctx.waitFor('done')
+  return ctx.state.items
+})
+
+onEveryStore('rolling back', ({ open }) => {
+  it('to before anything was written brings the initial state, not none', async () => {
+    const hf = await open()
+    const run = await hf.start(shop, undefined, { id: 'a' })
+    await becomes(run, 'waiting')
+    await run.rollback('a@1')
+    expect(await hf.thread('a').state()).toEqual({ items: ['list'] })
+    await run.resume()
+    await hf.signal('a', 'done')
+    expect(await run.result()).toEqual(['list', 'bread', 'milk'])
+  })
+
+  it('to a checkpoint that was itself rolled back is refused, and names where it can go', async () => {
+    const hf = await open()
+    const run = await hf.start(shop, undefined, { id: 'a' })
+    await becomes(run, 'waiting')
+    const [first, ...later] = await hf.thread('a').checkpoints()
+    const second = later.at(-1)?.checkpoint as string
+    await run.rollback(first?.checkpoint as string)
+    const refused = await run.rollback(second).catch((error: Error) => error)
+    expect(refused).toMatchObject({ code: 'conflict', message: expect.stringContaining(first?.checkpoint as string) })
+    await run.resume()
+    await becomes(run, 'waiting')
+    expect(await codeOfRejection(run.rollback(second))).toBe('conflict')
+    await hf.signal('a', 'done')
+    expect(await run.result()).toEqual(['list', 'bread', 'milk'])
+  })
+})
