@@ -18,6 +18,7 @@ export type ControlCall = (typeof calls)[number]
  *   …, undone            and the step is undone
  *   … again              the run is taken up, and comes to the same end
  *   conflict             the code of the error with which the call is refused; the run stays as it is
+ *   conflict, paused/undo  the call is refused with that, and the run has another status
  *   conflict, again      the run is taken up, comes to the same end, and the call is refused with that
  */
 export const outcomes = {
@@ -41,6 +42,7 @@ export const outcomes = {
     '–',
     '–',
   ],
+  'paused/poisoned': ['–', 'waiting/signal', 'conflict, paused/undo', 'cancelled', 'conflict', 'conflict, paused/undo', '–', '–'],
   'paused/undo': ['–', 'paused/undo again', 'conflict, again', 'cancelled', 'conflict', 'conflict, again', '–', '–'],
   completed: ['conflict', 'conflict', 'conflict', 'conflict', 'conflict', 'paused/asked, undone', 'conflict', '–'],
   failed: ['conflict', 'conflict', 'conflict', 'conflict', 'failed again', 'paused/asked, undone', 'conflict', '–'],
@@ -53,7 +55,7 @@ export const statuses = Object.keys(outcomes) as ControlledStatus[]
 /** The table as the guide shows it. */
 export function outcomesAsMarkdown(): string {
   const row = (cells: readonly string[]) => `| ${cells.join(' | ')} |`
-  const code = (text: string) => text.replace(/^[a-z_]+(\/[a-z]+)?(?=$|,| again)/, '`$&`')
+  const code = (text: string) => text.replace(/^[a-z_]+(?=$|,| again)|[a-z]+\/[a-z]+/g, '`$&`')
   return [
     row(['', ...calls.map((call) => `\`${call}\``)]),
     row(['', ...calls].map(() => '---')),

@@ -1,10 +1,12 @@
 import { readFileSync } from 'node:fs'
 import { type Context, type Holdfast, HoldfastError, type RunHandle, workflow } from 'holdfast'
 import { expect, test } from 'vitest'
+import { poisonLimit } from '../../src/model/run.ts'
+import type { Store } from '../../src/store/store.ts'
 import { patience } from '../patience.ts'
 import { type ControlCall, type ControlledStatus, calls, outcomes, outcomesAsMarkdown, statuses } from './control-outcomes.ts'
 import { gate } from './runs.ts'
-import { onEveryStore } from './stores.ts'
+import { onEveryStore, type Scene } from './stores.ts'
 
 const hourMs = 3_600_000
 /** Calls that let the step of a running run come to its end, and how long that still takes here. */
@@ -25,11 +27,18 @@ test('the guide shows what control calls do to runs in each status', () => {
 onEveryStore('statuses and control calls', (scene) => {
   test('each call does to a run in each status what the table says', async () => {
     const play = makePlay()
+    const cells = statuses.flatMap((status) =>
+      calls.map((call, index) => ({ id: `${status} × ${call}`, status, call, expected: outcomes[status][index]! })),
+    )
+    await poison(
+      scene,
+      play,
+      cells.flatMap(({ id, status }) => (status === 'paused/poisoned' ? [id] : [])),
+    )
     const hf = await scene.open({ workflows: play.workflows, logger: false, worker: { pollMs: 50, concurrency: 500 } })
-    const cells = statuses.flatMap((status) => calls.map((call, index) => ({ status, call, expected: outcomes[status][index]! })))
     const tried = await Promise.all(
-      cells.map(async ({ status, call, expected }, index) => {
-        const run = await play.bring(hf, `run-${index}`, status)
+      cells.map(async ({ id, status, call, expected }) => {
+        const run = await play.bring(hf, id, status)
         const before = await look(run)
         const answered = carryOut(hf, run, call)
         if (status === 'running' && isHeededAfterAStep.has(call)) setTimeout(() => play.letWork(run.id), workMs)
@@ -45,14 +54,36 @@ onEveryStore('statuses and control calls', (scene) => {
     )
     // Looked at once more when what the calls set off has had time to go wrong.
     await hf.run('done', undefined, { id: 'last' })
-    const named = (outcomeOf: (index: number) => string) =>
-      cells.map(({ status, call }, index) => `${status} × ${call}: ${outcomeOf(index)}`)
+    const named = (outcomeOf: (index: number) => string) => cells.map(({ id }, index) => `${id}: ${outcomeOf(index)}`)
     const later = await Promise.all(tried.map(({ describe }) => describe()))
     expect(named((index) => tried[index]!.atOnce)).toEqual(named((index) => cells[index]!.expected))
     expect(named((index) => later[index]!)).toEqual(named((index) => cells[index]!.expected))
     for (const { id } of (await hf.runs.list({ status: 'running' })).items) play.letWork(id)
   })
 })
+
+/** Runs that were claimed five times by workers that were not heard of again. */
+async function poison(scene: Scene, play: ReturnType<typeof makePlay>, ids: readonly string[]): Promise<void> {
+  const before = await scene.open({ workflows: play.workflows, logger: false })
+  await Promise.all(ids.map((id) => play.bring(before, id, 'waiting/signal')))
+  await before.close()
+  let store: Store | undefined
+  const hf = await scene.openWrapped(
+    (given) => {
+      store = given
+      return given
+    },
+    { worker: false },
+  )
+  await Promise.all(ids.map((id) => hf.signal(id, 'unasked', 1)))
+  const workflows = [{ name: 'listening', version: 1 }]
+  for (let claims = 0; claims < poisonLimit; claims++) {
+    const taken = await store?.claim({ workerId: `worker-${claims}`, leaseMs: 1_000, limit: 100, workflows })
+    expect(taken?.length).toBe(ids.length)
+    scene.advance(2_000)
+  }
+  await hf.close()
+}
 
 interface Sight {
   readonly status: string
@@ -77,7 +108,7 @@ function describeOutcome(before: Sight, after: Sight, code: string | null): stri
   const change = isUnchanged && after.ends === before.ends ? '–' : isUnchanged ? `${after.status} again` : after.status
   const whole = `${change}${undone === 0 ? '' : undone === 1 ? ', undone' : `, undone ${undone} times`}`
   if (code === null) return whole
-  return whole === '–' ? code : isUnchanged ? `${code}, again` : `${code}, but ${whole}`
+  return whole === '–' ? code : isUnchanged ? `${code}, again` : `${code}, ${whole}`
 }
 
 async function seenInTime(describe: () => Promise<string>, expected: string): Promise<void> {
@@ -194,6 +225,7 @@ function makePlay() {
       await hf.signal(id, 'go', 1)
       return reach(run, 'paused/mismatch')
     },
+    'paused/poisoned': async (hf, id) => reach(await hf.runs.get(id), 'paused/poisoned'),
     'paused/undo': async (hf, id) => {
       failingUndos.add(id)
       const run = await reach(await hf.start('listening', undefined, { id }), 'waiting/signal')
