@@ -12,13 +12,4 @@ await shardOf('customer-17').thread('customer-17').run(greet, 'Alice')
 // #endregion
 assert.equal((await shardOf('customer-17').runs.list()).items.length, 1)
 
-const [hf] = shards as [Holdfast]
-await hf.run(greet, 'Bob', { id: 'bob' })
-// #region retention
-const { items } = await hf.runs.list({ status: 'completed', limit: 1_000 })
-for (const { threadId, finishedAt = 0 } of items) {
-  if (finishedAt < Date.now() - 30 * 24 * 3_600_000) await hf.thread(threadId).delete()
-}
-// #endregion
-assert.equal((await hf.runs.get('bob')).id, 'bob')
 for (const shard of shards) await shard.close()

@@ -217,8 +217,9 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
     owner: run.owner,
     threadId: run.threadId,
     runId: run.id,
-    afterSeq: run.inputSeq,
+    afterSeq: run.inputSeq - 1,
     types: [
+      'run_started',
       'step_started',
       'step_completed',
       'step_failed',
@@ -237,7 +238,10 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
   const open = new Map<string, string>()
   let reportedAt: number | undefined
   const begun = new Set<string>()
-  for (const { type, seq, step, count, attempt } of records) {
+  let startedAt = run.startedAt
+  for (const { type, seq, step, count, attempt, at } of records) {
+    // The row learns of it with the first result that is written.
+    if (type === 'run_started' && startedAt !== null) startedAt = Math.min(startedAt, at)
     if (type === 'progress_reported') reportedAt = seq
     if (step === null || type === 'progress_reported') continue
     const key = `${step}#${count}`
@@ -266,7 +270,7 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
     usage: await readUsage(core, run, begun.size),
     ...(end?.error !== undefined && { error: end.error }),
     createdAt: run.createdAt,
-    ...(run.startedAt !== null && { startedAt: run.startedAt }),
+    ...(startedAt !== null && { startedAt }),
     ...(run.finishedAt !== null && { finishedAt: run.finishedAt }),
   }
 }

@@ -150,6 +150,8 @@ function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed, tx 
   if (ifBusy !== undefined && ifBusy !== 'queue' && ifBusy !== 'reject')
     refuse(`ifBusy is ${String(ifBusy)}`, "'queue' or 'reject'")
   if (tx !== undefined && typeof tx?.query !== 'function') refuse('tx has no query function', 'a client of pg')
+  if (tx !== undefined && 'totalCount' in tx)
+    refuse('tx is a pool, whose queries go to any of its connections', 'the client of pg that your transaction is open on')
   if (tx !== undefined && ifFailed !== undefined)
     refuse('tx comes with ifFailed', 'without: a retry is not part of your transaction')
   if (ifFailed !== undefined && ifFailed !== 'retry') refuse(`ifFailed is ${String(ifFailed)}`, "'retry'")

@@ -349,8 +349,7 @@ class Snapshot {
   }
 
   private enter(value: object, depth: number): void {
-    if (depth >= this.maxDepth)
-      throw this.refuse(`is nested more than ${this.maxDepth} levels deep`, 'Flatten it, or raise maxDepth.')
+    if (depth >= this.maxDepth) throw this.refuse(`is nested more than ${this.maxDepth} levels deep`, 'Flatten it.')
     for (let i = depth - 1; i >= 0; i--) {
       if (this.ancestors[i] === value) {
         throw this.refuse(`is a cycle: it points back to ${formatPath(this.steps.slice(0, i))}`, 'Store an id instead.')
@@ -477,7 +476,7 @@ function positive(value: number, name: string): number {
 function tooLarge(bytes: number, maxBytes: number, atLeast = ''): HoldfastError {
   return new HoldfastError(
     'value_too_large',
-    `The value takes ${atLeast}${Math.ceil(bytes)} bytes, ${maxBytes} are allowed. Save it as an artifact and store its name, or raise maxBytes.`,
+    `The value takes ${atLeast}${Math.ceil(bytes)} bytes, ${maxBytes} are allowed. Store it elsewhere, and a reference to it here.`,
     { details: { bytes: Math.ceil(bytes), maxBytes } },
   )
 }

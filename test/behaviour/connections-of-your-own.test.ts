@@ -130,8 +130,11 @@ describe('start with { tx }', () => {
       expect(await codeOfRejection(hf.start(echo, 'x', { tx }))).toBe('invalid_input')
       await hf.close()
     }
-    const hf = await open(await ownPool(), { workflows: [echo] })
+    const pool = await ownPool()
+    const hf = await open(pool, { workflows: [echo] })
     expect(await codeOfRejection(hf.start(echo, 'x', { tx: {} as never }))).toBe('invalid_input')
+    // A pool would write on whichever connection is free, outside of the transaction.
+    expect(await codeOfRejection(hf.start(echo, 'x', { tx: pool as never }))).toBe('invalid_input')
     expect((await hf.runs.list()).items).toEqual([])
     await hf.close()
   })

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { type Context, type Holdfast, open as openHoldfast, plan, workflow } from 'holdfast'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
-import { becomes, eventTypes, failureOf, gate } from './runs.ts'
+import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 onEveryStore('an option that there is not', ({ open }) => {
@@ -304,6 +304,23 @@ onEveryStore('the schema of an input', ({ open, openMortal, advance }) => {
     expect(await hf.run('work', 'any')).toBe('any')
     expect(await hf.run('work', '8', { version: 1 })).toBe(8)
     await expect(hf.start('work', 'any', { version: 1 })).rejects.toMatchObject(wrong)
+  })
+})
+
+onEveryStore('info().startedAt', ({ open }) => {
+  it('is when the function was called, however long its first step takes', async () => {
+    const { promise: held, open: release } = gate()
+    const work = workflow('work', (ctx) => ctx.step('slow', () => held))
+    const hf = await open({ workflows: [work] })
+    const run = await hf.start(work)
+    await logged(run, 'step_started')
+    release()
+    await run.result()
+    const { createdAt, startedAt = 0, finishedAt = 0 } = await run.info()
+    const begun = (await run.events()).find(({ type }) => type === 'step_started')
+    expect(startedAt).toBeGreaterThanOrEqual(createdAt)
+    expect(startedAt).toBeLessThanOrEqual(begun?.at ?? 0)
+    expect(finishedAt).toBeGreaterThanOrEqual(startedAt)
   })
 })
 

@@ -26,7 +26,7 @@ test('the package holds what was built and its papers, and nothing else', async 
     expect.arrayContaining(['package/README.md', 'package/LICENSE', 'package/dist/index.js', 'package/dist/index.d.ts']),
   )
   const strangers = packed.filter(
-    (path) => !/^package\/(dist\/.+\.(js|d\.ts|d\.ts\.map)|package\.json|README\.md|LICENSE|CHANGELOG\.md)$/.test(path),
+    (path) => !/^package\/(dist\/.+\.(js|d\.ts)|package\.json|README\.md|LICENSE|CHANGELOG\.md)$/.test(path),
   )
   expect(strangers).toEqual([])
   expect(packed.filter((path) => path.includes('.test.'))).toEqual([])

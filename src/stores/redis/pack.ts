@@ -125,6 +125,6 @@ const maxBytes = 512 * 1024 * 1024 - 1
 
 export function refuseTooLarge(what: string, { length: bytes }: Packer): void {
   if (bytes <= maxBytes) return
-  const text = `${what} is larger than Redis can take (512 MB); nothing of it was written. Keep large contents as artifacts.`
+  const text = `${what} is larger than Redis can take (512 MB); nothing of it was written. Store large contents elsewhere, and references to them here.`
   throw new HoldfastError('value_too_large', text, { details: { bytes } })
 }
