@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
-import { retryRun } from './client/control-run.ts'
+import { resumeRun, retryRun } from './client/control-run.ts'
 import type { Core } from './client/core.ts'
 import { Holdfast } from './client/holdfast.ts'
 import { RunWaiters } from './client/run-waiters.ts'
@@ -269,6 +269,7 @@ function assemble(
     const steering: Steering = {
       cancel: (key, { undo }) => cancelRun(core, key, { undo, waitMs: childWaitMs }),
       retry: (key) => retryRun(core, key),
+      resume: (key, { budget }) => resumeRun(core, key, { budget }),
     }
     worker = new Worker({
       engine: {

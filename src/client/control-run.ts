@@ -38,7 +38,9 @@ export async function resumeRun(core: Core, key: RunKey, options: { by?: string;
     if (asked.isWritten || (asked.isRequested && run.status !== 'paused')) return 'done'
     if (run.status === 'pending' || run.status === 'waiting') {
       if (budget === undefined) return 'done'
-      return { events: [await newEvent(core, 'budget_raised', { budget, ...data })], run: {} }
+      // A waiting one looks at its children: one of them may wait for more of the budget.
+      const raised = await newEvent(core, 'budget_raised', { budget, ...data })
+      return { events: [raised], run: run.status === 'waiting' ? { due: { inMs: 0 } } : {} }
     }
     // It may have been asked to pause and not have come to it yet.
     if (run.status === 'running') return { kind: 'resume', by, ...(budget !== undefined && { budget }) }

@@ -1,5 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
-import { addUsage, type Budget, exceeded, leftOf, type Usage, type UsageTotal } from '../model/usage.ts'
+import { addUsage, type Budget, exceeded, leftOf, type Usage, type UsageTotal, without } from '../model/usage.ts'
+import { type AccountOnTape, repeatKey } from './account-on-tape.ts'
 
 /** How often one step is called with one input before it is worth a line in the log. */
 const suspiciousRepeats = 10
@@ -12,13 +13,17 @@ export class Account {
   #used: UsageTotal
   #steps = 0
   #reserved = { tokens: 0, cost: 0 }
-  readonly #since = performance.now()
+  #since = performance.now()
   #repeats: Map<string, number> | undefined
+  /** What open children were given, by their calls. */
+  #grants: Map<string, Budget> | undefined
 
-  constructor(options: { limits: Budget; used: UsageTotal }) {
+  constructor(options: { limits: Budget; used: UsageTotal } & Partial<AccountOnTape>) {
     this.#limits = options.limits
     this.isLimited = Object.keys(options.limits).length > 0
     this.#used = options.used
+    this.#repeats = options.repeats
+    this.#grants = options.grants
   }
 
   get limits(): Budget {
@@ -43,6 +48,29 @@ export class Account {
     return leftOf(this.#limits, this.#now())
   }
 
+  /** What a child may be given: what is left, and not given to others. */
+  leftFor(call: string): Budget {
+    const others = [...(this.#grants ?? [])].filter(([key]) => key !== call).map(([, budget]) => budget)
+    return without(this.left, others)
+  }
+
+  grant(call: string, budget: Budget): void {
+    this.#grants ??= new Map()
+    this.#grants.set(call, budget)
+  }
+
+  /** The child has ended: what it used is booked, and the rest is free. */
+  endGrant(call: string): void {
+    this.#grants?.delete(call)
+  }
+
+  /** Books the time in execution so far, where it is limited; what comes is counted anew. */
+  bookSlice(): void {
+    if (this.#limits.wallMs === undefined) return
+    this.#used = addUsage(this.#used, { wallMs: this.sliceMs })
+    this.#since = performance.now()
+  }
+
   add(used: Usage | Partial<UsageTotal>): void {
     this.#used = addUsage(this.#used, used)
     const { inputTokens = 0, outputTokens = 0, cost = 0 } = used
@@ -56,7 +84,7 @@ export class Account {
 
   /** A step is called with an input. Says how often it was, where that is past the limit or begins to look like a circle. */
   countRepeat(path: string, inputFingerprint: string): { count: number; isOver: boolean } | null {
-    const key = `${path} ${inputFingerprint}`
+    const key = repeatKey(path, inputFingerprint)
     this.#repeats ??= new Map()
     const count = (this.#repeats.get(key) ?? 0) + 1
     this.#repeats.set(key, count)

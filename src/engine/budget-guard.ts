@@ -1,4 +1,4 @@
-import type { Usage } from '../model/usage.ts'
+import { type Budget, lower, partOf, type Usage } from '../model/usage.ts'
 import { type Account, budgetExceeded, type OverBudget } from './account.ts'
 import type { Call } from './calls.ts'
 import type { Execution } from './execution.ts'
@@ -7,6 +7,8 @@ import type { Execution } from './execution.ts'
 export class BudgetGuard {
   readonly #execution: Execution
   readonly #account: Account
+  /** Children that are about to begin. */
+  #sharing = 0
 
   constructor(execution: Execution, account: Account) {
     this.#execution = execution
@@ -45,8 +47,18 @@ export class BudgetGuard {
     this.#account.reserve(amount)
   }
 
-  /** The same step with the same input, again and again: noticed, and held back past the limit. */
+  /** What a child is given of the budget. Those that begin at the same time share what is left. */
+  async shareFor(call: Call, own: Budget): Promise<Budget> {
+    this.#sharing++
+    await this.#execution.working(new Promise<void>((resolve) => setImmediate(resolve)))
+    const budget = lower(own, partOf(this.#account.leftFor(call.key), this.#sharing--))
+    this.#account.grant(call.key, budget)
+    return budget
+  }
+
+  /** The same step with the same input, again and again: noticed, and held back past the limit. What is on the tape was counted there. */
   noticeRepeat(call: Call, inputFingerprint: string): void {
+    if (call.history?.inputFingerprint !== undefined) return
     const repeat = this.#account.countRepeat(call.path, inputFingerprint)
     if (repeat === null) return
     const { count, isOver } = repeat

@@ -1,6 +1,6 @@
 import type { Run } from '../model/run.ts'
 import { reviveError } from '../model/stored-error.ts'
-import type { UsageTotal } from '../model/usage.ts'
+import { noUsage, type UsageTotal, usedSince } from '../model/usage.ts'
 import type { Execution } from './execution.ts'
 import type { OpenChild } from './run-past.ts'
 import { parseCallKey } from './tape.ts'
@@ -24,7 +24,8 @@ export async function readEnd({ store, codec }: Execution, run: Run): Promise<Ru
 export async function recordCompletedChild(execution: Execution, child: OpenChild): Promise<void> {
   const run = await execution.store.readRun({ owner: execution.owner, runId: child.runId })
   if (run?.status !== 'completed' || child.undo === undefined) return
-  const { output, usage } = await readEnd(execution, run)
+  const { output, usage: total } = await readEnd(execution, run)
+  const usage = total && usedSince(total, execution.tape.usageOfChildren.get(child.runId) ?? noUsage)
   const { path, count } = parseCallKey(child.call.slice(child.call.indexOf('child:')))
   const data = {
     ...{ runId: child.runId, undo: child.undo },

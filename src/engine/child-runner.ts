@@ -4,8 +4,9 @@ import { isInternal } from '../model/internal.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { toStorableError } from '../model/stored-error.ts'
-import { type Budget, checkBudget, lower } from '../model/usage.ts'
+import { type Budget, checkBudget, lower, noUsage, usedSince } from '../model/usage.ts'
 import type { NewRun } from '../store/change.ts'
+import type { OverBudget } from './account.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import { readEnd } from './child-end.ts'
@@ -37,6 +38,8 @@ interface ChildData {
   readonly isOther?: boolean
   /** How what it did is taken back, once it has completed. */
   readonly undo?: RecordedUndo
+  /** What it was given of this run's budget. */
+  readonly budget?: Budget
 }
 
 export interface ChildOptions extends CallOptions {
@@ -85,7 +88,7 @@ export async function callChild(
   if (!execution.isOpen) await execution.pass(call)
   const child = started ?? (await start(execution, call, workflow, checked, options))
   if (options.detached === true) return { id: child.runId, threadId: child.threadId }
-  return awaitChild(execution, call, child)
+  return awaitChild(execution, call, child, ownBudget(execution, workflow, options))
 }
 
 /** From here on it ends with the run. Until it is written, its place in the log is after everything. */
@@ -143,8 +146,10 @@ async function start(
   if (execution.account.isLimited) await execution.budget.admit(call)
   else execution.account.countStep()
   const { scheduledAt } = options
+  const limits = isDetached ? null : ownBudget(execution, workflow, options)
+  const budget = limits === null || !execution.account.isLimited ? limits : await execution.budget.shareFor(call, limits)
   const origin = {
-    ...(!isDetached && { parent: runId, ...budgetFor(execution, workflow, options) }),
+    ...(!isDetached && { parent: runId, ...(budget !== null && { budget }) }),
     ...(isDetached && options.id === undefined && { startedBy: runId }),
     ...(scheduledAt !== undefined && { scheduledAt }),
     ...((scheduledAt === undefined ? workflow.isUnknown === true : options.unchecked === true) && { unchecked: true }),
@@ -162,6 +167,7 @@ async function start(
     ...{ runId: id, threadId, workflow: workflow.name, fingerprint: run.fingerprint },
     ...(isDetached && { isDetached }),
     ...(isOther && { isOther }),
+    ...(budget !== null && execution.account.isLimited && { budget }),
   }
   const event = execution.event('child_started', call, { data: { ...data } })
   if (!execution.isOpen) await execution.pass(call)
@@ -252,14 +258,28 @@ async function originOf({ store, codec }: Execution, { owner, threadId, inputSeq
   return record?.payload == null ? {} : readOrigin(codec, record.payload).origin
 }
 
-/** What is left of the parent's budget, or less. */
-function budgetFor({ account }: Execution, workflow: Callee, options: CallOptions): { readonly budget?: Budget } {
+/** The limits that a child has whoever calls it. Null where it has none, and gets none. */
+function ownBudget({ account }: Execution, workflow: Callee, options: CallOptions): Budget | null {
   const own = options.budget === undefined ? workflow.options.budget : checkBudget(options.budget, `child "${workflow.name}"`)
-  if (own === undefined && !account.isLimited) return {}
-  return { budget: lower(own ?? {}, account.left) }
+  return own ?? (account.isLimited ? {} : null)
 }
 
-async function awaitChild(execution: Execution, call: Call, child: ChildData): Promise<unknown> {
+/** A child that has used up what it was given is given more, where there is more by now. Says whether it was. */
+async function giveMore(execution: Execution, call: Call, run: Run, own: Budget | null): Promise<boolean> {
+  const { account, owner } = execution
+  if (own === null || !account.isLimited) return false
+  const end = await patiently(execution, call, async () => readEnd(execution, run))
+  const { what, limit, used, asked } = ((end.error as HoldfastError | undefined)?.details ?? {}) as Partial<OverBudget>
+  if (what === undefined || what === 'repeats' || limit === undefined || used === undefined) return false
+  const budget = lower(own, account.leftFor(call.key))
+  const given = budget[what as keyof Budget]
+  if (given === undefined || given <= limit || given < used + (asked ?? (what === 'steps' ? 1 : 0))) return false
+  await patiently(execution, call, () => execution.steering.resume({ owner, runId: run.id }, { budget: { [what]: given } }))
+  account.grant(call.key, budget)
+  return true
+}
+
+async function awaitChild(execution: Execution, call: Call, child: ChildData, own: Budget | null): Promise<unknown> {
   const key = { owner: execution.owner, runId: child.runId }
   // It failed this run once, and this run was retried: so is the child.
   let isReopened = call.history?.wasReopened === true
@@ -272,6 +292,9 @@ async function awaitChild(execution: Execution, call: Call, child: ChildData): P
     } else if (run === null || isTerminal(run.status)) {
       execution.dependants.settled(call.key)
       return record(execution, call, child, run)
+    } else if (run.status === 'paused' && run.reason === 'budget' && child.isOther !== true) {
+      if (!(await giveMore(execution, call, run, own)) && execution.mailbox.nudgeCount === nudgeCount)
+        await pause(execution, call, lookAgainMs)
     } else if (execution.mailbox.nudgeCount === nudgeCount)
       await pause(execution, call, child.isOther === true ? lookAtOthersMs : lookAgainMs)
   }
@@ -301,7 +324,8 @@ async function patiently<Answer>(execution: Execution, call: Call, ask: () => Pr
 
 /** Writes how the child ended: its output is the result of the call, its failure the failure. */
 async function record(execution: Execution, call: Call, child: ChildData, run: Run | null): Promise<unknown> {
-  const { output, error, usage } = run === null ? {} : await patiently(execution, call, () => readEnd(execution, run))
+  const { output, error, usage: total } = run === null ? {} : await patiently(execution, call, () => readEnd(execution, run))
+  const usage = total && usedSince(total, execution.tape.usageOfChildren.get(child.runId) ?? noUsage)
   const failure = run?.status === 'completed' ? null : failureOf(child, run, error)
   const data = {
     runId: child.runId,
@@ -310,6 +334,7 @@ async function record(execution: Execution, call: Call, child: ChildData, run: R
   }
   const event = execution.event('child_completed', call, { data })
   if (usage !== undefined) execution.account.add(usage)
+  execution.account.endGrant(call.key)
   await execution.commitResult([event], failure === null ? {} : { failureOf: call.key })
   execution.budget.check()
   if (failure !== null) throw blame(failure, [call.key])
@@ -329,6 +354,7 @@ function failureOf(child: ChildData, run: Run | null, error: Error | undefined):
 /** Nothing was started: the call fails, now and at every replay. */
 async function failStart(execution: Execution, call: Call, error: HoldfastError, runId?: string): Promise<never> {
   execution.dependants.settled(call.key)
+  execution.account.endGrant(call.key)
   const event = execution.event('child_completed', call, { data: { ...(runId !== undefined && { runId }), error } })
   await execution.commitResult([event], { failureOf: call.key })
   throw blame(error, [call.key])

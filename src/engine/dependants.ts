@@ -1,4 +1,5 @@
 import { codeOf, type HoldfastError } from '../model/errors.ts'
+import type { Budget } from '../model/usage.ts'
 import type { RunKey } from '../store/store.ts'
 import type { OpenChild, OpenQuestion } from './run-past.ts'
 import type { CallKey } from './tape.ts'
@@ -8,6 +9,8 @@ export interface Steering {
   /** Resolves when the run has ended as cancelled. `timeout`: not yet. `conflict`: it had ended by itself, or one of its undos failed. */
   cancel(key: RunKey, options: { readonly undo: boolean }): Promise<void>
   retry(key: RunKey): Promise<void>
+  /** Lets a run that is paused continue, with more of a budget. */
+  resume(key: RunKey, options: { readonly budget: Budget }): Promise<void>
 }
 
 /** Children and questions that a run waits for, and that end with it. They are told of before the commit that begins them. */

@@ -14,6 +14,7 @@ import type { Budget, UsageTotal } from '../model/usage.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
 import type { Claim, NewMessage, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
 import { Account } from './account.ts'
+import { readAccount } from './account-on-tape.ts'
 import { backOff } from './back-off.ts'
 import { BudgetGuard } from './budget-guard.ts'
 import { type Call, Calls, type ScopeAttempt } from './calls.ts'
@@ -167,9 +168,11 @@ export class Execution {
       onOver: () => this.#stopIfIdleOrHandBack(),
     })
     const limits = { ...(options.origin.budget ?? options.workflow.options.budget), ...options.tape.raised }
+    const onTape = readAccount(options.tape)
     this.account = new Account({
+      ...onTape,
       limits,
-      used: { ...options.tape.usage, steps: options.tape.usage.steps + countSteps(options.tape) },
+      used: { ...options.tape.usage, steps: options.tape.usage.steps + onTape.steps },
     })
     this.budget = new BudgetGuard(this, this.account)
     this.steering = options.steering
@@ -903,6 +906,7 @@ export class Execution {
 
   /** What the next tape is to know of this one. */
   #carriedOn(): Record<string, unknown> {
+    this.account.bookSlice()
     const { used, limits, isLimited } = this.account
     return { ...this.origin, ...(isLimited && { budget: limits }), usage: used }
   }
@@ -935,6 +939,8 @@ export class Execution {
           pause = null
           if (budget !== undefined) {
             this.account.raise(budget)
+            // A child that ran out of what it was given may be given more.
+            this.#waits.wakeForMail()
             this.ride(this.event('budget_raised', null, { data: { budget, ...(by !== undefined && { by }) } }))
           }
           this.#takeBackPause()
@@ -1128,7 +1134,7 @@ export class Execution {
     if (this.account.limits.wallMs !== undefined && this.playback.isLive)
       this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
     this.#streams?.end()
-    const change = this.#writer.change(events, { run, ...this.#tellParent(run.status), ...inbox })
+    const change = this.#writer.change(events, { run, ...this.#tellParent(run), ...inbox })
     this.#hasEnded = true
     this.#endedAs = end.kind
     // What the function does to its state from here on is never written.
@@ -1140,10 +1146,11 @@ export class Execution {
     this.#finish(answer?.ok ? end : { kind: 'lost' })
   }
 
-  /** A run that somebody waits for says that it has ended, in the same commit. */
-  #tellParent(status: RunStatus | undefined): Pick<Change, 'delivers'> {
+  /** A run that somebody waits for says that it has ended, or has used up what it was given, in the same commit. */
+  #tellParent({ status, reason }: RunChange): Pick<Change, 'delivers'> {
     const { parent } = this.origin
-    if (parent === undefined || status === undefined || !isTerminal(status)) return {}
+    const isTold = status !== undefined && (isTerminal(status) || (status === 'paused' && reason === 'budget'))
+    if (parent === undefined || !isTold) return {}
     return { delivers: [{ owner: this.owner, runId: parent, kind: 'child', name: this.runId, payload: null }] }
   }
 
@@ -1282,13 +1289,6 @@ interface RequestData {
   readonly to?: number
   readonly undo?: boolean
   readonly budget?: Budget
-}
-
-/** Steps, effects and children that were begun before. */
-function countSteps(tape: Tape): number {
-  let count = 0
-  for (const key of tape.calls.keys()) if (/^(?:step|effect|child):/.test(key)) count++
-  return count
 }
 
 const noChunks: readonly NewChunks[] = []

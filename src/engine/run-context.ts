@@ -231,7 +231,7 @@ export class RunContext implements Context<never> {
   usage(usage: Usage): void {
     const checked = checkUsage(usage)
     const call = this.#execution.enter('value', 'usage', true)
-    if (!this.#execution.tape.values.has(call.key)) this.#execution.budget.book(call, checked)
+    if (!this.#execution.tape.booked.has(call.key)) this.#execution.budget.book(call, checked)
   }
 
   reserve(amount: number | { readonly cost?: number; readonly tokens?: number }): Promise<void> {

@@ -30,6 +30,10 @@ export interface Tape {
   readonly retriedAt?: number
   /** What the run has used so far, its steps aside, which are counted as calls. */
   readonly usage: UsageTotal
+  /** Calls of ctx.usage that are booked, those aside of attempts of sections that are over: another one uses anew. */
+  readonly booked: ReadonlySet<CallKey>
+  /** What was booked for children, by run. */
+  readonly usageOfChildren: ReadonlyMap<string, UsageTotal>
   /** Limits that were raised since it began. */
   readonly raised: Budget
   /** Positions of results that were undone since. */
@@ -163,6 +167,8 @@ export const emptyTape: Tape = {
   streams: new Map(),
   number: 1,
   usage: noUsage,
+  booked: new Set(),
+  usageOfChildren: new Map(),
   raised: {},
   undone: new Set(),
   rollbacks: new Map(),
@@ -195,6 +201,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   const outcomes = new Map<CallKey, Outcome>()
   const undone = new Set<number>()
   const streams = new Map<string, { isStale: boolean }>()
+  const booked = new Set<CallKey>()
+  const usageOfChildren = new Map<string, UsageTotal>()
   let number = 1
   let retriedAt: number | undefined
   let isRolledBack = false
@@ -278,6 +286,10 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       updates.delete(key)
     }
   }
+  /** Another attempt of a section uses anew what it uses in its own code. */
+  const unbook = (scope: string): void => {
+    for (const key of booked) if (isInside(pathOf(key), scope)) booked.delete(key)
+  }
   /** Where the failure began: for a scope, with the first failure inside that failed it. */
   const failedAt = (key: CallKey): number => {
     const history = calls.get(key)
@@ -330,8 +342,14 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       const isForeign = record.runId !== runId || isForgotten(record)
       patches.push({ ...linePatch(record, isForeign, data, patches), patch: record.patch })
     }
-    // What was written to streams is there, whatever was rolled back.
     if (record.runId !== runId) continue
+    // What a child used is used, whatever was rolled back. One that was retried has used more, and says how much more.
+    if (record.type === 'child_completed') {
+      const { runId: child, usage: used } = data<{ runId: string; usage?: Partial<UsageTotal> }>(record)
+      usage = addUsage(usage, used ?? {})
+      if (used !== undefined) usageOfChildren.set(child, addUsage(usageOfChildren.get(child) ?? noUsage, used))
+    }
+    // What was written to streams is there, too.
     if (isForgotten(record) && record.type !== 'stream_opened') {
       forgetBeginning(record)
       continue
@@ -409,6 +427,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
           scopes.set(scope, Object.assign(history, { scope }))
           sites.set(scope, history).set(fallbackPath(scope), history)
           keysOfScopes.set(scope, callKey('step', record.step ?? '', record.count))
+          unbook(scope)
           history.started = { seq: record.seq, at: record.at, patchCount: patches.length }
         }
         break
@@ -439,6 +458,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         if (retryAt !== undefined) history.retryAt = retryAt
         if (kind === 'effect') history.effect = open === true ? 'intended' : 'not_happened'
         if (next === 'throw') settle(kind, record, true)
+        if (history.scope !== undefined) unbook(history.scope)
         if (failed !== undefined) history.failed = [...(history.failed ?? []), ...failed]
         if (next === 'retry' && history.scope !== undefined) {
           const { scope } = history
@@ -517,15 +537,13 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
       }
       case 'child_completed': {
-        const ended = data<{ error?: Error; usage?: Partial<UsageTotal> }>(record)
-        settle('child', record, ended.error !== undefined)
-        usage = addUsage(usage, ended.usage ?? {})
+        settle('child', record, data<{ error?: Error }>(record).error !== undefined)
         break
       }
       case 'usage_recorded':
         usage = addUsage(usage, data<Partial<UsageTotal>>(record))
         // One of ctx.usage, which a replay comes by again; one of a step's body has an attempt.
-        if (record.step !== null && record.attempt === 0) values.set(callKey('value', record.step, record.count), true)
+        if (record.step !== null && record.attempt === 0) booked.add(callKey('value', record.step, record.count))
         break
       case 'budget_raised':
         raised = { ...raised, ...data<{ budget: Budget }>(record).budget }
@@ -546,6 +564,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     rollbacks: countRollbacks(records, runId, { data, callKey }),
     rolledBack,
     usage,
+    booked,
+    usageOfChildren,
     raised,
     ...(retriedAt !== undefined && { retriedAt }),
     ...(order !== undefined && { order }),

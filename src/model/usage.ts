@@ -50,6 +50,19 @@ export function addUsage(total: UsageTotal, used: Partial<UsageTotal>): UsageTot
   }
 }
 
+/** What is in a total and not in an earlier one of the same run. */
+export function usedSince(total: UsageTotal, earlier: UsageTotal): UsageTotal {
+  const since = (what: keyof UsageTotal) => Math.max(0, total[what] - earlier[what])
+  return {
+    steps: since('steps'),
+    inputTokens: since('inputTokens'),
+    outputTokens: since('outputTokens'),
+    tokens: since('tokens'),
+    cost: Math.round(since('cost') * 1e9) / 1e9,
+    wallMs: since('wallMs'),
+  }
+}
+
 /** The first limit that a total is past, if any. */
 export function exceeded(
   budget: Budget,
@@ -70,6 +83,24 @@ export function leftOf(budget: Budget, used: UsageTotal): Budget {
     if (limit !== undefined) left[what] = Math.max(0, limit - used[what])
   }
   return left
+}
+
+/** What is left once others have been given these. */
+export function without(budget: Budget, given: Iterable<Budget>): Budget {
+  const left: Record<string, number> = { ...budget }
+  for (const one of given) {
+    for (const [what, limit] of Object.entries(left)) left[what] = Math.max(0, limit - (one[what as keyof Budget] ?? 0))
+  }
+  return left
+}
+
+/** An equal part of each limit; whole numbers, except of the cost. */
+export function partOf(budget: Budget, parts: number): Budget {
+  const part = (what: string, limit: number) => {
+    const unit = what === 'cost' ? 1e9 : 1
+    return Math.floor((limit / parts) * unit) / unit
+  }
+  return Object.fromEntries(Object.entries(budget).map(([what, limit]) => [what, part(what, limit)]))
 }
 
 /** Of each limit the lower one. */

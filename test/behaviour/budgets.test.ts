@@ -1,4 +1,4 @@
-import { workflow } from 'holdfast'
+import { plan, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { patience } from '../patience.ts'
 import { becomes, codeOfRejection, eventTypes, logged } from './runs.ts'
@@ -168,6 +168,154 @@ onLocalStores('a budget', ({ open, openMortal, advance }) => {
     expect((await run.info()).usage.tokens).toBe(300)
     await run.resume({ budget: { tokens: 10_000 } })
     expect(await run.result()).toBe(5)
+  })
+
+  it('of time counts over continueAs, too', async () => {
+    let tapes = 0
+    const work = workflow({ name: 'work', budget: { wallMs: 400 } }, async (ctx, left: number): Promise<string> => {
+      await ctx.step('s', () => {
+        tapes++
+        return new Promise<void>((resolve) => setTimeout(resolve, 150))
+      })
+      return left === 0 ? 'done' : ctx.continueAs(left - 1)
+    })
+    const hf = await open()
+    const run = await hf.start(work, 9)
+    await becomes(run, 'paused')
+    expect((await run.info()).reason).toBe('budget')
+    expect((await run.info()).usage.wallMs).toBeGreaterThan(400)
+    expect(tapes).toBeLessThan(9)
+  })
+
+  it('of repeats is not forgotten when the run waits', async () => {
+    let thinks = 0
+    const circle = workflow({ name: 'circle', budget: { repeats: 3 } }, async (ctx) => {
+      for (let i = 0; i < 10; i++) {
+        await ctx.step('think', () => void thinks++, { input: 'same' })
+        await ctx.waitFor('next')
+      }
+      return 'done'
+    })
+    const hf = await open()
+    const run = await hf.start(circle, undefined, { id: 'r' })
+    for (let i = 1; i <= 3; i++) {
+      await becomes(run, 'waiting')
+      expect(thinks).toBe(i)
+      await hf.signal('r', 'next')
+      await expect.poll(async () => (await eventTypes(run)).filter((type) => type === 'signal_received').length).toBe(i)
+    }
+    await becomes(run, 'paused')
+    expect((await run.info()).reason).toBe('budget')
+    expect(thinks).toBe(3)
+    await run.resume({ budget: { repeats: 4 } })
+    await becomes(run, 'waiting')
+    expect(thinks).toBe(4)
+  })
+
+  it('counts what a child used once, also when it is retried with its parent', async () => {
+    let isDown = true
+    const child = workflow('child', async (ctx) => {
+      await ctx.step('a', (step) => step.usage({ cost: 10, inputTokens: 3 }))
+      await ctx.step(
+        'b',
+        (step) => {
+          step.usage({ cost: 1 })
+          if (isDown) throw new Error('down')
+        },
+        { retry: { attempts: 1 } },
+      )
+    })
+    const parent = workflow({ name: 'parent', budget: { cost: 13 } }, async (ctx) => {
+      await ctx.call(child, undefined)
+      return ctx.step('after', () => 'done')
+    })
+    const hf = await open({ workflows: [child] })
+    const run = await hf.start(parent, undefined, { id: 'p' })
+    await logged(run, 'run_failed')
+    expect((await run.info()).usage).toMatchObject({ cost: 11, tokens: 3 })
+    isDown = false
+    await run.retry()
+    expect(await run.result()).toBe('done')
+    expect((await run.info()).usage).toMatchObject({ cost: 12, tokens: 3 })
+  })
+
+  it('counts ctx.usage of every attempt of a plan step, and none of them twice', async () => {
+    let calls = 0
+    const work = plan('work', { budget: { cost: 25 } }).step(
+      'ask',
+      async (_, ctx) => {
+        calls++
+        ctx.usage({ cost: 10 })
+        if (calls < 4) throw new Error('bad answer')
+        await ctx.waitFor('go')
+      },
+      { retry: { attempts: 5, minMs: 1 } },
+    )
+    const hf = await open()
+    const run = await hf.start(work, {}, { id: 'r' })
+    await becomes(run, 'paused')
+    expect([calls, (await run.info()).usage.cost]).toEqual([3, 30])
+    await run.resume({ budget: { cost: 100 } })
+    await becomes(run, 'waiting')
+    await hf.signal('r', 'go')
+    await run.result()
+    // The replay after the wait called the function once more, and booked nothing.
+    expect([calls, (await run.info()).usage.cost]).toEqual([5, 40])
+  })
+
+  /** Uses the costs one after the other. */
+  const spender = workflow('spender', async (ctx, costs: readonly number[]) => {
+    for (const cost of costs) await ctx.step('spend', (step) => step.usage({ cost }))
+    return costs.length
+  })
+
+  it('of a parent that is raised lets a child continue that had used up its part', async () => {
+    const parent = workflow({ name: 'parent', budget: { cost: 10 } }, async (ctx) => ctx.call(spender, [15, 1]))
+    const hf = await open({ workflows: [spender] })
+    const run = await hf.start(parent, undefined, { id: 'p' })
+    await logged(run, 'child_started')
+    const child = await hf.runs.get('p/spender#1')
+    await becomes(child, 'paused')
+    await run.resume({ budget: { cost: 100 } })
+    expect(await run.result()).toBe(2)
+    expect((await run.info()).usage.cost).toBe(16)
+  })
+
+  it('of a child that is raised lets the child continue; what it used counts for the parent', async () => {
+    const parent = workflow({ name: 'parent', budget: { cost: 10 } }, async (ctx) => {
+      const done = await ctx.call(spender, [15, 1])
+      return ctx.step('after', () => done)
+    })
+    const hf = await open({ workflows: [spender] })
+    const run = await hf.start(parent, undefined, { id: 'p' })
+    await logged(run, 'child_started')
+    const child = await hf.runs.get('p/spender#1')
+    await becomes(child, 'paused')
+    await child.resume({ budget: { cost: 100 } })
+    expect(await child.result()).toBe(2)
+    await becomes(run, 'paused')
+    expect(await run.info()).toMatchObject({ reason: 'budget', usage: { cost: 16 } })
+    await run.resume({ budget: { cost: 100 } })
+    expect(await run.result()).toBe(2)
+  })
+
+  it('is shared by children that begin together, and what one leaves over goes to another', async () => {
+    const parent = workflow({ name: 'parent', budget: { cost: 12 } }, async (ctx) =>
+      Promise.all([ctx.call(spender, [1]), ctx.call(spender, [1]), ctx.call(spender, [5, 1, 1])]),
+    )
+    const hf = await open({ workflows: [spender] })
+    const run = await hf.start(parent, undefined, { id: 'p' })
+    expect(await run.result()).toEqual([1, 1, 3])
+    const limits = await Promise.all(
+      [1, 2, 3].map(async (n) => {
+        const [queued] = await (await hf.runs.get(`p/spender#${n}`)).events()
+        return (queued?.data?.['budget'] as { cost?: number } | undefined)?.cost
+      }),
+    )
+    expect(limits).toEqual([4, 4, 4])
+    const third = await hf.runs.get('p/spender#3')
+    expect((await eventTypes(third)).filter((type) => type === 'budget_raised')).toHaveLength(1)
+    expect((await run.info()).usage.cost).toBe(9)
   })
 
   it('with a limit that is no number, or a usage that is none, is refused', async () => {

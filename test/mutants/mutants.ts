@@ -416,8 +416,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/execution.ts',
-        find: 'if (parent === undefined || status === undefined || !isTerminal(status)) return {}',
-        put: 'if (parent === undefined || status === undefined || !isTerminal(status) || this.claim.takenFrom !== null) return {}',
+        find: 'if (parent === undefined || !isTold) return {}',
+        put: 'if (parent === undefined || !isTold || this.claim.takenFrom !== null) return {}',
       },
     ],
     test: { file: 'test/crash/crash.test.ts', name: 'on sqlite > a run that waits for signals' },

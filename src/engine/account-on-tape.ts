@@ -1,0 +1,33 @@
+import type { Budget } from '../model/usage.ts'
+import { pathOf } from './scope-paths.ts'
+import type { CallKey, Tape } from './tape.ts'
+
+/** What the calls on a tape say about the run's account. */
+export interface AccountOnTape {
+  /** Steps, effects and children that were begun. */
+  readonly steps: number
+  /** How often each step was called with each input. */
+  readonly repeats: Map<string, number>
+  /** What children that have not ended were given. */
+  readonly grants: Map<CallKey, Budget>
+}
+
+export function readAccount({ calls }: Tape): AccountOnTape {
+  const [repeats, grants] = [new Map<string, number>(), new Map<CallKey, Budget>()]
+  let steps = 0
+  for (const [key, { inputFingerprint, begun, outcome }] of calls) {
+    if (/^(?:step|effect|child):/.test(key)) steps++
+    if (inputFingerprint !== undefined && key.startsWith('step:')) {
+      const repeat = repeatKey(pathOf(key), inputFingerprint)
+      repeats.set(repeat, (repeats.get(repeat) ?? 0) + 1)
+    }
+    const { budget } = (begun?.data ?? {}) as { budget?: Budget }
+    if (budget !== undefined && outcome === undefined) grants.set(key, budget)
+  }
+  return { steps, repeats, grants }
+}
+
+/** A step with one input. */
+export function repeatKey(path: string, inputFingerprint: string): string {
+  return `${path} ${inputFingerprint}`
+}
