@@ -20,7 +20,9 @@ onEveryDurableStore((on) => {
   })
 
   test('a holder whose event loop was blocked for several leases is fenced like a stopped one', async () => {
-    expect(await raiseZombie(on.stage, { effect: 'check', fault: { at: 'body', path: 'inside' } }, patience(3_000))).toEqual([])
+    expect(
+      await raiseZombie(on.stage, { effect: 'check', fault: { at: 'body', path: 'inside' } }, { strike: patience(3_000) }),
+    ).toEqual([])
   })
 
   test('the late answer of a fenced holder is kept as evidence beside the unsure operation', async () => {

@@ -57,23 +57,36 @@ export interface ZombieResult {
   readonly broken: readonly string[]
 }
 
-/** Stops holders past their lease, lets others finish, wakes them up, and compares. `strike` may also be a blocked event loop. */
+/** Stops holders past their lease, lets others finish, wakes them up, and compares. */
 export async function raiseZombies(
   stage: Stage,
-  { points, laneCount = 6, onCycle = () => {} }: { points: readonly ZombiePoint[]; laneCount?: number; onCycle?: () => void },
+  options: {
+    points: readonly ZombiePoint[]
+    laneCount?: number
+    /** How long after its lease a run may be without a holder: a promise, which is only checked where nothing else is at work. */
+    takeoverMs?: number
+    onCycle?: () => void
+  },
 ): Promise<ZombieResult> {
+  const { points, laneCount = 6, takeoverMs, onCycle = () => {} } = options
   const broken: string[] = []
   await inLanes(points, laneCount, async (point) => {
     broken.push(
-      ...(await raiseZombie(stage, point)).map((sentence) => `${describeFault(point.fault)} (${point.effect}): ${sentence}`),
+      ...(await raiseZombie(stage, point, { ...(takeoverMs !== undefined && { takeoverMs }) })).map(
+        (sentence) => `${describeFault(point.fault)} (${point.effect}): ${sentence}`,
+      ),
     )
     onCycle()
   })
   return { cycles: points.length, broken }
 }
 
-/** One cycle. The zombie also holds a second run, which only it can execute. */
-export async function raiseZombie(stage: Stage, point: ZombiePoint, strike: 'SIGSTOP' | number = 'SIGSTOP'): Promise<string[]> {
+/** One cycle. The zombie also holds a second run, which only it can execute. `strike` may also be a blocked event loop, in ms. */
+export async function raiseZombie(
+  stage: Stage,
+  point: ZombiePoint,
+  { strike = 'SIGSTOP', takeoverMs = Number.POSITIVE_INFINITY }: { strike?: 'SIGSTOP' | number; takeoverMs?: number } = {},
+): Promise<string[]> {
   const scene = await stage.openScene()
   const enough = join(scene.folder, 'enough')
   const { effect, insideMs = 0 } = point
@@ -90,6 +103,7 @@ export async function raiseZombie(stage: Stage, point: ZombiePoint, strike: 'SIG
   try {
     await zombie.untilNoted(({ kind }) => kind === 'struck', 'the zombie is struck')
     if (strike === 'SIGSTOP') await zombie.untilStopped()
+    const heirAt = Date.now()
     const heir = await WorkerProcess.start(stage, scene, second)
     const { code, errors } = await heir.over
     if (code !== 0) return [`the heir ended with ${code}: ${errors.slice(-1_000)}`]
@@ -104,7 +118,7 @@ export async function raiseZombie(stage: Stage, point: ZombiePoint, strike: 'SIG
     broken.push(
       ...brokenInDump(found),
       ...differences(left, found),
-      ...brokenTakeover(found, zombie),
+      ...brokenTakeover(found, zombie, heirAt + leaseMs + takeoverMs),
       ...brokenWaking(zombie, point, { found, kind: stage.kind }),
     )
     const acted = [...scene.account.acted.values()]
@@ -143,12 +157,15 @@ function differences(left: StoreDump, found: StoreDump): string[] {
     .map((part) => `the zombie changed the ${part}: ${JSON.stringify(before[part])} became ${JSON.stringify(after[part])}`)
 }
 
-function brokenTakeover(found: StoreDump, zombie: WorkerProcess): string[] {
+function brokenTakeover(found: StoreDump, zombie: WorkerProcess, latestAt: number): string[] {
   const log = found.threads.find(({ thread }) => thread.threadId === 'main')?.log ?? []
-  const recovered = log.filter(({ type }) => type === 'run_recovered').map(({ data }) => data as { why: string; holder: string })
+  const takeovers = log.filter(({ type }) => type === 'run_recovered')
+  const recovered = takeovers.map(({ data }) => data as { why: string; holder: string })
   const isRight =
     recovered.length === 1 && recovered[0]?.why === 'lease_expired' && recovered[0].holder.includes(`:${zombie.pid}:`)
   const broken = isRight ? [] : [`the takeover is logged as ${JSON.stringify(recovered)}`]
+  const lateMs = Math.max(...takeovers.map(({ at }) => at)) - latestAt
+  if (lateMs > 0) broken.push(`the takeover came ${lateMs} ms later than promised`)
   const run = found.runs.find(({ id }) => id === 'main')
   // A run that waited for a person was claimed once more.
   if (run?.status !== 'completed' || run.epoch < 2 || run.epoch > 3)

@@ -5,6 +5,7 @@ import { open } from 'holdfast'
 import pg from 'pg'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import type { Hint } from '../../src/store/store.ts'
+import { patience } from '../patience.ts'
 import { makeDeposit } from './postgres-deposit.ts'
 import { usePostgres } from './postgres-scene.ts'
 import { createAndClaim, stepping } from './sqlite-scene.ts'
@@ -41,10 +42,13 @@ describe('one server, many processes', () => {
     const { child, lines, ended } = startWorker(target)
     await vi.waitFor(() => expect(lines).toContain('in the body'), 20_000)
     child.kill('SIGSTOP')
+    const stoppedAt = performance.now()
 
     const worker = await open(target, { workflows: [makeDeposit(() => {})], worker: { pollMs: 100 } })
     scene.afterwards(() => worker.close())
     expect(await run.result()).toBe(1)
+    // The row is free when the server has ended the session: 5 s for the body, one more for the server. The lease is over before.
+    expect(performance.now() - stoppedAt).toBeLessThan(patience(6_000 + 1_000 + 5_000))
 
     child.kill('SIGCONT')
     child.stdin?.end()

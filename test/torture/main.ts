@@ -126,7 +126,7 @@ async function tortureByZombies(stage: Stage, target: number): Promise<void> {
   const onCycle = () => {
     if (++done % 20 === 0) say(`${stage.kind}: ${done} zombies`)
   }
-  const result = await raiseZombies(stage, { points, laneCount: laneCount * 4, onCycle })
+  const result = await raiseZombies(stage, { points, laneCount: laneCount * 4, takeoverMs: 5_000, onCycle })
   note(stage.kind, result.broken)
   summary.push(`${stage.kind}, zombies: ${result.cycles} cycles over ${kinds.length} points; ${bound(result.cycles)}`)
 }

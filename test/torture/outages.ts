@@ -8,6 +8,7 @@ import { readJournal } from '../crash/journal.ts'
 import { patiently } from '../crash/live.ts'
 import { type OpenedScene, Stage } from '../crash/stage.ts'
 import { WorkerProcess } from '../crash/worker-process.ts'
+import { patience } from '../patience.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { startRedis } from '../servers/redis.ts'
 import { brokenUnderLoad } from './load-rules.ts'
@@ -62,10 +63,12 @@ export async function sufferOutages(
     seconds: number
     seed: number
     everySeconds?: readonly [min: number, max: number]
+    /** Goes on for longer than it was told to until there were so many. */
+    leastRestarts?: number
     onRestart?: (nth: number) => void
   },
 ): Promise<OutageResult> {
-  const { seconds, seed, everySeconds = [5, 10], onRestart = () => {} } = options
+  const { seconds, seed, everySeconds = [5, 10], leastRestarts = 0, onRestart = () => {} } = options
   const random = createRandom(seed)
   const server = await servers[kind]()
   const stage = await Stage.build(await prepare[kind]({ serverUrl: server.url }))
@@ -74,15 +77,16 @@ export async function sufferOutages(
   const store = await scene.store.open()
   try {
     for (let number = 1; number <= workerCount; number++) {
-      const life = { number, runs: [], isWorker: true, decides: number === 1, leaseMs: 3_000, clockOffsetMs: 0 }
-      workers.push(await WorkerProcess.start(stage, scene, life, { limitMs: (seconds + 300) * 1_000 }))
+      const life = { number, runs: [], isWorker: true, decides: number === 1, leaseMs: patience(3_000), clockOffsetMs: 0 }
+      workers.push(await WorkerProcess.start(stage, scene, life, { limitMs: patience((seconds + 300) * 1_000) }))
     }
     const deadline = performance.now() + seconds * 1_000
-    const load = startLoad(store, { random, isOver: () => performance.now() > deadline })
     let restarts = 0
+    const isOver = () => performance.now() > deadline && restarts >= leastRestarts
+    const load = startLoad(store, { random, isOver })
     for (;;) {
       await waitMs(1_000 * random.integer(...everySeconds))
-      if (performance.now() > deadline) break
+      if (isOver()) break
       await server.end(restarts)
       await waitMs(random.integer(0, 2_000))
       await server.start()
@@ -121,7 +125,7 @@ async function startLoad(
       const input = { waitMs: random.integer(10, 400) }
       const handle = await patiently(() => hf.start('traveller', input, { id }))
       const ended = patiently(() => handle.result()).catch((error: unknown) => String(error))
-      const count = await Promise.race([ended, waitMs(60_000).then(() => null)])
+      const count = await Promise.race([ended, waitMs(patience(60_000)).then(() => null)])
       runs.push({ id, count })
     }
   }
