@@ -32,7 +32,7 @@ while ((await run.info()).reason !== 'person') await new Promise((resolve) => se
 for (const item of await hf.inbox()) {
   console.log(item.kind, item.runId, item.actions.join(', ')) // question refund-4711 answer, cancel
   if (item.kind !== 'question') continue
-  await hf.answer(item.runId, item.name, { ok: true, amount: 100 }, { by: 'dana', shown: item.shown })
+  await hf.answer(item.runId, item.name, { ok: true, amount: 100 }, { id: item.id, by: 'dana' })
 }
 // #endregion
 assert.equal(await run.result(), 'refund:4711')

@@ -54,10 +54,10 @@ await hf.start(broken)
 while (handled.length < 2 || mails.length < 1) await new Promise((resolve) => setTimeout(resolve, 10))
 
 const message = handled.find(({ kind }) => kind === 'waiting_for_person')
-assert.ok(message?.step !== undefined && message.shown !== undefined)
+assert.ok(message?.step !== undefined && message.questionId !== undefined)
 assert.deepEqual([message.question, message.to, message.actions], ['Refund order 4711?', 'finance', ['answer', 'cancel']])
 // #region answer
-await hf.answer(message.runId, message.step, true, { by: 'dana', shown: message.shown })
+await hf.answer(message.runId, message.step, true, { id: message.questionId, by: 'dana' })
 // #endregion
 assert.equal(await run.result(), true)
 assert.deepEqual(mails, ['broken failed at load'])

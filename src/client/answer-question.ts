@@ -1,20 +1,26 @@
-import type { QuestionData } from '../engine/question-runner.ts'
+import { type Asking, shownOf } from '../model/asking.ts'
 import { HoldfastError } from '../model/errors.ts'
+import { checkId } from '../model/ids.ts'
 import { isOpen, type Operation } from '../model/operation.ts'
-import { isTerminal } from '../model/run.ts'
+import { isTerminal, type Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import type { RunKey } from '../store/store.ts'
 import { readRun } from './control-run.ts'
 import type { Core } from './core.ts'
 
 export interface AnswerOptions {
+  /** Which asking is answered, as `hf.inbox()` names it. Without it the name must be that of one open question only. */
+  readonly id?: string
   /** Who answers: kept with the answer. */
   readonly by?: string
   /** What the person saw, as `hf.inbox()` named it. An answer to something else is refused. */
   readonly shown?: string
 }
 
-/** Answers a question that a run has asked. The first answer counts; a second one is `already_answered`. */
+/**
+ * Answers a question that a run has asked, by its name or its path (with its scopes). The first answer to an asking counts; a second
+ * one is `already_answered`.
+ */
 export async function answerQuestion(
   core: Core,
   key: RunKey,
@@ -23,67 +29,133 @@ export async function answerQuestion(
   options: AnswerOptions = {},
 ): Promise<void> {
   const run = await readRun(core, key)
-  const asked = await findQuestion(core, key, run.threadId, name)
-  if (asked === null) {
-    throw new HoldfastError(
-      'invalid_input',
-      `Run "${run.id}" (${run.status}) has asked no question "${name}". hf.inbox() lists the questions that are open.`,
-      { details: { runId: run.id, question: name } },
-    )
-  }
-  if (options.shown !== undefined && options.shown !== asked.shown) {
-    throw new HoldfastError(
-      'conflict',
-      `Question "${name}" of run "${run.id}" shows something else by now than what was answered. Look at it again; nothing was recorded.`,
-      { details: { runId: run.id, question: name } },
-    )
-  }
-  const operation = await settled(core, key.owner, asked.key)
-  if (operation === null || !isOpen(operation.status) || isTerminal(run.status)) throw alreadyAnswered(run.id, name, operation)
-  const schema = core.questions.schema(key.owner, asked.key)
+  const { owner } = key
+  const id =
+    options.id === undefined
+      ? await findOpen(core, run, name, options.shown)
+      : await findById(core, run, name, { ...options, id: options.id })
+  if (isTerminal(run.status)) throw alreadyAnswered(run, name, null)
+  const schema = core.questions.schema(owner, id)
   const checked = schema === undefined ? value : await validate(schema, value, `The answer to "${name}" of run "${run.id}"`)
   const { by } = options
   const answer = await core.committer.commit({
-    ...{ owner: key.owner, threadId: run.threadId, runId: run.id, guard: { kind: 'none' }, events: [], isCheckpoint: false },
+    ...{ owner, threadId: run.threadId, runId: run.id, guard: { kind: 'none' }, events: [], isCheckpoint: false },
     operation: {
-      ...{ kind: 'resolve', key: asked.key, hasHappened: true, by: by ?? null },
+      ...{ kind: 'resolve', key: id, hasHappened: true, by: by ?? null },
       result: core.codec.encode({ value: checked, at: await core.now(), ...(by !== undefined && { by }) }),
     },
-    delivers: [{ ...key, kind: 'answer', name: asked.key, payload: null }],
+    delivers: [{ ...key, kind: 'answer', name: id, payload: null }],
   })
-  if (!answer.ok) throw alreadyAnswered(run.id, name, answer.operation ?? null)
+  if (!answer.ok) throw alreadyAnswered(run, name, answer.operation ?? null)
   core.wakeWorker()
 }
 
-/** The last question of that name that the run has asked: by its name, or by its whole path. */
-async function findQuestion(core: Core, key: RunKey, threadId: string, name: string): Promise<QuestionData | null> {
-  const records = await core.store.readLog({ ...key, threadId, types: ['question_asked'] })
-  const asked = records.findLast(({ step }) => step === name || step?.slice(step.lastIndexOf('/') + 1) === name)
-  return asked?.payload == null ? null : (core.codec.decode(asked.payload) as QuestionData)
-}
-
-/** A question is asked in two writes; between them it can't be answered yet. */
-async function settled(core: Core, owner: string, key: string): Promise<Operation | null> {
-  for (let tries = 0; ; tries++) {
-    const operation = await core.store.readOperation({ owner, key })
-    if (operation?.status !== 'intended') return operation
-    if (tries === 100) {
-      throw new HoldfastError('conflict', 'The question is being asked right now, and its worker is slow; try again.', {
-        retryable: true,
-      })
-    }
-    await new Promise((resolve) => setTimeout(resolve, 20))
+async function findById(core: Core, run: Run, name: string, options: AnswerOptions & { readonly id: string }): Promise<string> {
+  const id = checkId('id of a question', options.id)
+  const operation = await core.store.readOperation({ owner: run.owner, key: id })
+  if (
+    operation?.kind !== 'question' ||
+    operation.runId !== run.id ||
+    !(isCalled(operation.name, name) || isCalled(name, operation.name))
+  )
+    throw unknownQuestion(run, name, id)
+  if (!isOpen(operation.status)) throw alreadyAnswered(run, name, operation)
+  if (options.shown !== undefined) {
+    const asked = (await readAskings(core, run)).find(({ asking }) => asking.key === id)
+    if (asked === undefined || !shows(asked.asking, options.shown)) throw otherShown(run, name)
   }
+  return id
 }
 
-function alreadyAnswered(runId: string, name: string, operation: Operation | null): HoldfastError {
+/** The one open question of that name. */
+async function findOpen(core: Core, run: Run, name: string, shown: string | undefined): Promise<string> {
+  const askings = (await readAskings(core, run)).filter(({ path }) => isCalled(path, name))
+  if (askings.length === 0) throw unknownQuestion(run, name)
+  // What was shown names the asking, be it closed by now: the same answer sent twice does not count for the same question asked again.
+  const named = shown === undefined ? [] : askings.filter(({ asking }) => shownOf(asking) === shown)
+  const meant = named.length > 0 || shown === undefined ? named : askings.filter(({ asking }) => asking.shown === shown)
+  if (shown !== undefined && meant.length === 0) throw otherShown(run, name)
+  let closed: Operation | null = null
+  const open: string[] = []
+  for (const { asking, isOver } of shown === undefined ? askings : meant) {
+    const operation = isOver ? null : await core.store.readOperation({ owner: run.owner, key: asking.key })
+    if (operation !== null && isOpen(operation.status)) open.push(asking.key)
+    else closed = operation ?? closed
+  }
+  const [id, ...others] = open
+  if (id === undefined) throw alreadyAnswered(run, name, closed)
+  if (others.length > 0) throw ambiguous(run, name, open)
+  return id
+}
+
+interface Asked {
+  readonly asking: Asking
+  /** The question's name with its scopes. */
+  readonly path: string
+  /** It was answered, or put again. */
+  isOver: boolean
+}
+
+/** All askings of a run, in order. */
+async function readAskings(core: Core, { owner, threadId, id: runId }: Run): Promise<Asked[]> {
+  const records = await core.store.readLog({ owner, threadId, runId, types: ['question_asked', 'question_answered'] })
+  const last = new Map<string, Asked>()
+  const askings: Asked[] = []
+  for (const { type, step, count, payload } of records) {
+    const call = `${step}#${count}`
+    const before = last.get(call)
+    if (before !== undefined) before.isOver = true
+    if (type !== 'question_asked' || payload === null) continue
+    const asked = { asking: core.codec.decode(payload) as Asking, path: step ?? '', isOver: false }
+    last.set(call, asked)
+    askings.push(asked)
+  }
+  return askings
+}
+
+function isCalled(path: string, name: string): boolean {
+  return path === name || path.slice(path.lastIndexOf('/') + 1) === name
+}
+
+/** By the name of this asking, or by the fingerprint of what it shows, as question_asked has it. */
+function shows(asking: Asking, shown: string): boolean {
+  return shownOf(asking) === shown || asking.shown === shown
+}
+
+function unknownQuestion(run: Run, name: string, id?: string): HoldfastError {
+  return new HoldfastError(
+    'invalid_input',
+    `Run "${run.id}" (${run.status}) has asked no question "${name}"${id === undefined ? '' : ` under the id "${id}"`}. ` +
+      'hf.inbox() lists the questions that are open.',
+    { details: { runId: run.id, question: name, ...(id !== undefined && { id }) } },
+  )
+}
+
+function otherShown(run: Run, name: string): HoldfastError {
+  return new HoldfastError(
+    'conflict',
+    `Question "${name}" of run "${run.id}" shows something else by now than what was answered. Look at it again; nothing was recorded.`,
+    { details: { runId: run.id, question: name } },
+  )
+}
+
+function ambiguous(run: Run, name: string, ids: readonly string[]): HoldfastError {
+  return new HoldfastError(
+    'conflict',
+    `Run "${run.id}" has ${ids.length} open questions "${name}"; nothing was recorded. Say which one is answered: ` +
+      `hf.answer(…, { id }), with the id that hf.inbox() lists: ${ids.slice(0, 10).join(', ')}${ids.length > 10 ? ', …' : ''}.`,
+    { details: { runId: run.id, question: name, ids } },
+  )
+}
+
+function alreadyAnswered(run: Run, name: string, operation: Operation | null): HoldfastError {
   const by = operation?.resolvedBy == null ? '' : ` by ${operation.resolvedBy}`
   const how = operation?.status === 'completed' ? `was answered${by}` : 'is closed'
   return new HoldfastError(
     'already_answered',
-    `Question "${name}" of run "${runId}" ${how} already; this answer was not taken.`,
+    `Question "${name}" of run "${run.id}" ${how} already; this answer was not taken.`,
     {
-      details: { runId, question: name },
+      details: { runId: run.id, question: name },
     },
   )
 }

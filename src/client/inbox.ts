@@ -1,5 +1,6 @@
-import type { QuestionData } from '../engine/question-runner.ts'
 import { type Actions, actionsForPausedRun, actionsForQuestion, actionsForUnsureEffect } from '../model/actions.ts'
+import { type Asking, shownOf } from '../model/asking.ts'
+import type { EventType } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
 import { isTerminal, type PauseReason, type Run } from '../model/run.ts'
 import { allPages } from './all-pages.ts'
@@ -20,10 +21,13 @@ interface Waiting {
 /** A question of `ctx.ask`. */
 export interface OpenQuestion extends Waiting {
   readonly kind: 'question'
+  /** Of this asking: give it to `hf.answer`. The same question asked again has another. */
+  readonly id: string
+  /** With its scopes, as steps have them. */
   readonly name: string
   readonly question: unknown
   readonly to?: string
-  /** Names what is shown: give it to `hf.answer`, and the answer counts for this and nothing else. */
+  /** Names this asking and what it shows: give it to `hf.answer`, and the answer counts for this and nothing else. */
   readonly shown: string
   /** Why an earlier answer was not taken. */
   readonly problem?: string
@@ -50,55 +54,82 @@ export interface StoppedRun extends Waiting {
 
 const pageSize = 200
 
-/** Everything of an owner that waits for a person, oldest first. */
+/** Everything of an owner that waits for a person, oldest first; what was asked in one moment, in the order of asking. */
 export async function readInbox(core: Core, owner: string): Promise<InboxItem[]> {
   const operations = await allPages((from) => core.store.listUnsure({ owner, limit: pageSize, ...from }))
   const runs = await allPages((from) => core.store.listRuns({ owner, statuses: ['paused'], limit: pageSize, ...from }))
-  const items = [
+  const listed = [
     ...(await Promise.all(operations.map((operation) => describeOperation(core, operation)))),
     ...(await Promise.all(runs.map((run) => describeRun(core, run)))),
   ]
-  return items.filter((item) => item !== null).sort((a, b) => a.since - b.since)
+  return listed
+    .filter((one) => one !== null)
+    .sort((a, b) => a.item.since - b.item.since || a.seq - b.seq)
+    .map(({ item }) => item)
 }
 
-async function describeOperation(core: Core, operation: Operation): Promise<OpenQuestion | UnsureEffect | null> {
-  const { owner, key, name, runId, threadId, intendedAt: since } = operation
-  const records = await core.store.readLog({ owner, threadId, runId, types: ['question_asked', 'effect_unsure'] })
-  const said = records
-    .map(({ payload }) => (payload === null ? {} : core.codec.decode(payload)) as Partial<QuestionData> & { message?: string })
-    .findLast((data) => data.key === key)
-  if (name.startsWith('ask[')) return describeQuestion(core, operation, said as QuestionData | undefined)
-  return {
+/** `seq` is where the log speaks of it. */
+interface Listed<Item extends InboxItem> {
+  readonly item: Item
+  readonly seq: number
+}
+
+async function describeOperation(core: Core, operation: Operation): Promise<Listed<OpenQuestion | UnsureEffect> | null> {
+  return operation.kind === 'question' ? describeQuestion(core, operation) : describeEffect(core, operation)
+}
+
+async function describeEffect(core: Core, operation: Operation): Promise<Listed<UnsureEffect>> {
+  const { key, name, runId, threadId, intendedAt: since } = operation
+  const doubt = await lastSaid<{ message?: string }>(core, operation, 'effect_unsure')
+  const message = doubt?.said.message
+  const item: UnsureEffect = {
     ...{ kind: 'effect', name, key, runId, threadId, since },
-    ...(said?.message !== undefined && { message: said.message }),
+    ...(message !== undefined && { message }),
     ...(operation.evidence !== null && { evidence: core.codec.decode(operation.evidence) }),
     actions: actionsForUnsureEffect,
   }
+  return { item, seq: doubt?.record.seq ?? 0 }
 }
 
-/** Null for a question that a run left behind when it ended without being executed: nobody waits for the answer. */
-async function describeQuestion(core: Core, operation: Operation, said: QuestionData | undefined): Promise<OpenQuestion | null> {
-  const { owner, name, runId, threadId, intendedAt: since } = operation
-  const run = await core.store.readRun({ owner, runId })
-  if (said === undefined || run === null || isTerminal(run.status)) return null
-  const { question, shown, to, problem } = said
-  return {
-    ...{ kind: 'question', name: name.slice('ask['.length, -1), question, shown, runId, threadId, since },
+/** Null for a question that version 0.1 left behind when its run ended: nobody waits for the answer. */
+async function describeQuestion(core: Core, operation: Operation): Promise<Listed<OpenQuestion> | null> {
+  const { owner, key, runId, threadId, intendedAt: since } = operation
+  const [run, asked] = await Promise.all([
+    core.store.readRun({ owner, runId }),
+    lastSaid<Asking>(core, operation, 'question_asked'),
+  ])
+  if (asked === undefined || run === null || isTerminal(run.status)) return null
+  const { question, to, problem } = asked.said
+  const item: OpenQuestion = {
+    ...{ kind: 'question', id: key, name: asked.record.step ?? operation.name, question, shown: shownOf(asked.said) },
+    ...{ runId, threadId, since },
     ...(to !== undefined && { to }),
     ...(problem !== undefined && { problem }),
     actions: actionsForQuestion,
   }
+  return { item, seq: asked.record.seq }
 }
 
-async function describeRun(core: Core, run: Run): Promise<StoppedRun> {
+/** The last event of a type about an operation, and what it says. */
+async function lastSaid<Said>(core: Core, { owner, threadId, runId, key }: Operation, type: EventType) {
+  const records = await core.store.readLog({ owner, threadId, runId, types: [type] })
+  for (const record of records.toReversed()) {
+    const said = (record.payload === null ? {} : core.codec.decode(record.payload)) as Said & { readonly key?: string }
+    if (said.key === key) return { record, said }
+  }
+  return undefined
+}
+
+async function describeRun(core: Core, run: Run): Promise<Listed<StoppedRun>> {
   const end = await readEnd(core, run)
   const reason = (run.reason ?? 'asked') as PauseReason
   const step = end?.data?.['step'] ?? run.currentStep
-  return {
+  const item: StoppedRun = {
     ...{ kind: 'run', runId: run.id, threadId: run.threadId, workflow: run.workflow, reason },
     since: end?.at ?? run.createdAt,
     ...(typeof step === 'string' && { step }),
     ...(end?.error !== undefined && { error: end.error }),
     actions: actionsForPausedRun[reason],
   }
+  return { item, seq: end?.seq ?? 0 }
 }

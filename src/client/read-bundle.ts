@@ -1,7 +1,7 @@
 import { HoldfastError } from '../model/errors.ts'
 import { type EventType, eventTypes, type LogRecord } from '../model/event.ts'
 import { checkId } from '../model/ids.ts'
-import type { Operation, OperationStatus } from '../model/operation.ts'
+import { type Operation, type OperationStatus, readKind } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run, type RunStatus, runStatuses } from '../model/run.ts'
 import type { RunChunks, RunImage, WholeThread } from '../store/moving.ts'
@@ -91,7 +91,10 @@ function readOperation(fields: Fields, { owner, threadId }: { owner: string; thr
   return {
     ...{ owner, threadId },
     key: checkId('operation key', fields.value('key')),
-    name: fields.text('name'),
+    ...readKind(
+      fields.value('kind') === undefined ? 'effect' : fields.oneOf('kind', ['effect', 'question']),
+      fields.text('name'),
+    ),
     runId: fields.text('runId'),
     status: fields.oneOf('status', ['intended', 'completed', 'failed', 'unsure', 'undone']) as OperationStatus,
     result: fields.payload('result'),

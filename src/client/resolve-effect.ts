@@ -17,6 +17,13 @@ export async function resolveEffect(core: Core, owner: string, key: string, reso
   }
   const operation = await core.store.readOperation({ owner, key: checkId('operation key', key) })
   if (operation === null) throw new HoldfastError('invalid_input', `There is no effect with key "${key}".`, { details: { key } })
+  if (operation.kind === 'question') {
+    throw new HoldfastError(
+      'invalid_input',
+      `"${key}" is a question of run "${operation.runId}", not an effect: answer it with hf.answer("${operation.runId}", "${operation.name}", value, { id }).`,
+      { details: { key, runId: operation.runId, question: operation.name } },
+    )
+  }
   if (operation.status !== 'unsure') throw notUnsure(key, operation.status)
   const { threadId, runId } = operation
   // A run that ended with the effect under way left an intent and no doubt of its own.

@@ -78,9 +78,22 @@ function toContent(whole: WholeThread): BundleContent {
       ...{ finishedAt: run.finishedAt, waitKey },
       inbox: inbox.map(({ kind, name, payload, at }) => ({ kind, name, payload: packed(payload), at })),
     })),
-    operations: whole.operations.map(({ key, name, runId, status, result, evidence, resolvedBy, intendedAt, closedAt }) => ({
-      ...{ key, name, runId, status, result: packed(result), evidence: packed(evidence), resolvedBy, intendedAt, closedAt },
-    })),
+    operations: whole.operations.map(
+      ({ key, kind, name, runId, status, result, evidence, resolvedBy, intendedAt, closedAt }) => ({
+        ...{
+          key,
+          ...(kind === 'question' && { kind }),
+          name,
+          runId,
+          status,
+          result: packed(result),
+          evidence: packed(evidence),
+          resolvedBy,
+          intendedAt,
+          closedAt,
+        },
+      }),
+    ),
     log: whole.log.map((record) => {
       const { seq, runId, type, step, count, attempt, at, durationMs, isCheckpoint } = record
       const [payload, patch] = [packed(record.payload), packed(record.patch)]

@@ -326,6 +326,11 @@ class Effect<T> {
       data,
       ...(durationMs !== undefined && { durationMs }),
     })
+    // The run has continued or ended without it, and the operation waits for a person: this tells what to decide.
+    if (this.#execution.isDetached) {
+      this.#execution.noteEvidence(this.#key, { result, at: event.at })
+      return never()
+    }
     try {
       await this.#execution.commitResult([event], {
         ...(via !== 'resolve' && { operation: { kind: 'complete', key: this.#key, result: payload } }),

@@ -55,7 +55,6 @@ export const askOptionNames: OptionNames<AskOptions<unknown>> = {
 }
 
 export const callOptionNames: OptionNames<ChildOptions> = {
-  undo: true,
   id: true,
   threadId: true,
   queue: true,

@@ -1,4 +1,5 @@
 import { actionsForFailedRun, actionsForPausedRun, actionsForQuestion, actionsForUnsureEffect } from '../model/actions.ts'
+import { shownOf } from '../model/asking.ts'
 import type { Codec } from '../model/codec.ts'
 import { codeOf, type HoldfastError } from '../model/errors.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
@@ -162,12 +163,13 @@ function shownError(error: Error): NonNullable<Notification['error']> {
   return { name: error.name, message: error.message, ...(typeof code === 'string' && { code }) }
 }
 
-function questionOf({ question, to, shown, problem }: EventData): Partial<Notification> {
+function questionOf({ key, question, to, shown, problem }: EventData): Partial<Notification> {
   const text = JSON.stringify(question, asJson) ?? 'null'
   return {
     ...(text.length <= maxQuestionLength && { question: JSON.parse(text) as unknown }),
     ...(to !== undefined && { to }),
-    ...(shown !== undefined && { shown }),
+    ...(key !== undefined && { questionId: key }),
+    ...(key !== undefined && shown !== undefined && { shown: shownOf({ key, shown }) }),
     ...(problem !== undefined && { problem }),
   }
 }

@@ -1,3 +1,4 @@
+import { type Asking, newAskingId } from '../model/asking.ts'
 import { fingerprint } from '../model/codec.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { isOpen, type Operation } from '../model/operation.ts'
@@ -13,18 +14,6 @@ import { timeLimit } from './time-limit.ts'
 /** How often a run in memory looks whether it was answered, besides being told. */
 const lookAgainMs = 5_000
 
-/** What question_asked says. */
-export interface QuestionData {
-  /** Of the operation that stands for the question: who closes it has answered. */
-  readonly key: string
-  readonly question: unknown
-  /** Fingerprint of what is shown: an answer counts for this and nothing else. */
-  readonly shown: string
-  readonly to?: string
-  /** Why an earlier answer was not taken. */
-  readonly problem?: string
-}
-
 /** What the operation's result says. */
 export interface Answer {
   readonly value?: unknown
@@ -35,12 +24,12 @@ export interface Answer {
 }
 
 /**
- * Asks a person and waits. The question is an operation that is unsure from its beginning: whoever resolves it first has
- * answered, everybody after gets `already_answered`, inside the store.
+ * Asks a person and waits. Each asking is an operation of its own, opened by the write that asks: whoever resolves it first has
+ * answered, everybody after gets `already_answered`, inside the store. A question that is put again is another asking.
  */
 export async function askPerson<T>(execution: Execution, call: Call, options: AskOptions<T>): Promise<T> {
   const shown = fingerprint([options.question, options.to])
-  const asked = call.history?.begun?.data as QuestionData | undefined
+  const asked = call.history?.begun?.data as Asking | undefined
   if (asked !== undefined && asked.shown !== shown) return pauseOnOtherQuestion(execution, call)
   const question = new Question<T>(execution, call, options, shown)
   if (call.history?.outcome !== undefined) {
@@ -59,32 +48,27 @@ class Question<T> {
   readonly #call: Call
   readonly #options: AskOptions<T>
   readonly #shown: string
-  readonly #key: string
+  /** Of the last asking; empty before the first. */
+  #id: string
 
   constructor(execution: Execution, call: Call, options: AskOptions<T>, shown: string) {
     this.#execution = execution
     this.#call = call
     this.#options = options
     this.#shown = shown
-    // Brackets, which names of effects can't have: a question and an effect of one name are two operations.
-    this.#key = execution.calls.newName({ ...call, path: `ask[${call.path}]` })
+    this.#id = (call.history?.begun?.data as Asking | undefined)?.key ?? ''
   }
 
   async carryOut(): Promise<T> {
-    const { schema, timeoutMs } = this.#options
     const execution = this.#execution
-    if (this.#call.history?.begun === undefined) {
-      // First, so that it also ends with a run that is cancelled while this is written.
-      this.open(Number.MAX_SAFE_INTEGER)
-      await this.#ask()
-      execution.throwIfEnded()
-    }
-    if (schema !== undefined) execution.questions.add(execution.owner, this.#key, schema)
-    const fireAt = await timeLimit(execution, this.#call, timeoutMs)
+    if (this.#id === '') await this.#ask()
+    this.#tellSchema()
+    const fireAt = await timeLimit(execution, this.#call, this.#options.timeoutMs)
     for (;;) {
       const { nudgeCount } = execution.mailbox
       const operation = await this.#read()
-      if (operation?.status === 'intended') await execution.tryOperation({ kind: 'doubt', key: this.#key })
+      // Version 0.1 asked in two writes: its holder died between them.
+      if (operation?.status === 'intended') await execution.tryOperation({ kind: 'doubt', key: this.#id })
       else if (operation !== null && !isOpen(operation.status)) {
         const answer = await this.#take(operation)
         if (answer !== null) return answer.value
@@ -107,27 +91,40 @@ class Question<T> {
 
   /** From here on it ends with the run. */
   open(seq: number): void {
-    this.#execution.dependants.question(this.#call.key, this.#key, seq)
+    this.#execution.dependants.question(this.#call.key, this.#id, seq)
   }
 
+  /** Asks, under an id of its own, in one write. */
   async #ask(problem?: string): Promise<void> {
     const { question, to } = this.#options
-    const data: QuestionData = {
-      key: this.#key,
+    const execution = this.#execution
+    execution.questions.delete(execution.owner, this.#id)
+    this.#id = newAskingId()
+    const data: Asking = {
+      key: this.#id,
       question,
       shown: this.#shown,
       ...(to !== undefined && { to }),
       ...(problem !== undefined && { problem }),
     }
-    const event = this.#execution.event('question_asked', this.#call, { data: { ...data } })
-    const name = `ask[${this.#call.path.slice(this.#call.path.lastIndexOf('/') + 1)}]`
-    await this.#execution.intend(event, { kind: 'intend', key: this.#key, name })
-    await this.#execution.tryOperation({ kind: 'doubt', key: this.#key })
+    const event = execution.event('question_asked', this.#call, { data: { ...data } })
+    // First, so that it also ends with a run that is cancelled while this is written.
+    this.open(Number.MAX_SAFE_INTEGER)
+    const operation = { kind: 'ask', key: this.#id, name: this.#call.path } as const
+    const { lastSeq } = await execution.commit([event], { operation, hasProgress: true })
+    this.open(lastSeq)
+    execution.throwIfEnded()
+    this.#tellSchema()
+  }
+
+  #tellSchema(): void {
+    const { schema } = this.#options
+    if (schema !== undefined) this.#execution.questions.add(this.#execution.owner, this.#id, schema)
   }
 
   async #read(): Promise<Operation | null> {
     const { store, owner } = this.#execution
-    const reading = store.readOperation({ owner, key: this.#key }).catch((error: unknown) => {
+    const reading = store.readOperation({ owner, key: this.#id }).catch((error: unknown) => {
       if (!isOutage(error)) throw error
       // Out of reach for now: it is looked at again.
       return null
@@ -148,13 +145,12 @@ class Question<T> {
       if (this.#options.schema !== undefined && answer.via === undefined)
         value = await execution.validate<T>(this.#options.schema, value, `The answer to "${this.#call.path}"`)
     } catch (error) {
-      await execution.tryOperation({ kind: 'undo', key: this.#key })
       await this.#ask(toStorableError(error).message)
       return null
     }
     const { at, by, via } = answer
     const data = {
-      ...{ key: this.#key, answeredAt: at, shown: this.#shown },
+      ...{ key: this.#id, answeredAt: at, shown: this.#shown },
       ...(value !== undefined && { result: value }),
       ...(by !== undefined && { by }),
       ...(via !== undefined && { via }),
@@ -171,10 +167,10 @@ class Question<T> {
     const execution = this.#execution
     if ('default' in this.#options) {
       const answer: Answer = { value: this.#options.default, at: execution.now(), via: 'default' }
-      await execution.tryOperation({ kind: 'complete', key: this.#key, result: execution.codec.encode(answer) })
+      await execution.tryOperation({ kind: 'complete', key: this.#id, result: execution.codec.encode(answer) })
       return true
     }
-    if (!(await execution.tryOperation({ kind: 'fail', key: this.#key }))) return true
+    if (!(await execution.tryOperation({ kind: 'fail', key: this.#id }))) return true
     const error = new HoldfastError(
       'timeout',
       `Nobody answered "${this.#call.path}" of run "${execution.runId}" within ${this.#options.timeoutMs} ms. Give the question a default, or catch this.`,
@@ -188,12 +184,12 @@ class Question<T> {
 
   #settled(): void {
     this.#execution.dependants.settled(this.#call.key)
-    this.#execution.questions.delete(this.#execution.owner, this.#key)
+    this.#execution.questions.delete(this.#execution.owner, this.#id)
   }
 
   /** After a rollback it is asked anew. */
   rememberUndo(): void {
-    this.#execution.undos.addAnswer(this.#call.resultSeq ?? 0, this.#key)
+    this.#execution.undos.addAnswer(this.#call.resultSeq ?? 0, this.#id)
   }
 }
 

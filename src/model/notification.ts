@@ -24,9 +24,11 @@ export interface Notification {
   readonly error?: { readonly name: string; readonly message: string; readonly code?: string }
   /** What a person is asked. Left out where it is larger than 32 KiB: `hf.inbox()` has it. */
   readonly question?: unknown
+  /** Which asking it is: given to `hf.answer` as `id`. */
+  readonly questionId?: string
   /** Whom the question is for. */
   readonly to?: string
-  /** Names what is shown: given to `hf.answer`, the answer counts for this and nothing else. */
+  /** Names this asking and what it shows: given to `hf.answer`, the answer counts for this and nothing else. */
   readonly shown?: string
   /** Why an earlier answer was not taken. */
   readonly problem?: string

@@ -65,7 +65,8 @@ export type Guard =
 export interface RunChange {
   /**
    * A status other than `running` gives the lease up. A terminal one sets finishedAt, lets the next run of the thread go
-   * on, and turns operations that the run left intended into unsure: nobody else could close them. `pending` on a
+   * on, and settles what the run left open: effects that are intended become unsure, since nobody else could close them; questions
+   * that are open are closed as failed, since nobody waits for the answer. `pending` on a
    * finished run clears finishedAt. `waiting` with mail (see `mailSeen`) is due at once, so that none is overlooked.
    */
   readonly status?: RunStatus
@@ -81,7 +82,7 @@ export interface RunChange {
   readonly uncountClaim?: boolean
   /** The current tape starts at the first event of this change. Sets startedAt if it is not set. */
   readonly startsTape?: boolean
-  /** With startsTape: that first event's payload is the new input. */
+  /** With startsTape: that first event's payload is the new input. What the old tape left open is settled as at the end of a run. */
   readonly hasNewInput?: boolean
   /** The last event of this change says how the run ended or why it stopped: endSeq points there. */
   readonly setsEnd?: boolean
@@ -114,6 +115,8 @@ export type OperationChange =
    * unless it was closed as failed or undone.
    */
   | { readonly kind: 'intend'; readonly key: string; readonly name: string }
+  /** Opens a question for this run: unsure, so that it can be answered (`resolve`) from here on. Refused like an intent. */
+  | { readonly kind: 'ask'; readonly key: string; readonly name: string }
   /** It happened. Only the run that opened it; wakes whoever waits for the key, like `fail` and `resolve`. */
   | { readonly kind: 'complete'; readonly key: string; readonly result: Payload | null }
   /** It surely did not happen: the key is free again. Only the run that opened it. */
@@ -130,7 +133,7 @@ export type OperationChange =
     }
   /** What it did was taken back: the key is free again. Only the run that opened it, and only once it is completed. */
   | { readonly kind: 'undo'; readonly key: string }
-  /** A fenced holder's late answer, kept as evidence for the person who decides; ignored once the operation completed. */
+  /** A late answer, of a fenced holder or after the end of a run, kept as evidence for the person who decides; ignored once the operation completed. */
   | { readonly kind: 'note'; readonly key: string; readonly evidence: Payload }
 
 /** Why a change was refused. Nothing of it was written. */

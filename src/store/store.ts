@@ -112,12 +112,12 @@ export interface Store {
 
   readOperation(key: { readonly owner: string; readonly key: string }): Promise<Operation | null>
 
-  /** Operations that are unsure, in the order in which they were opened; `cursor` continues where the last page ended. */
+  /** Operations that are unsure, questions that are open among them, in the order in which they were opened; `cursor` continues where the last page ended. */
   listUnsure(query: UnsureQuery): Promise<{ readonly items: readonly Operation[]; readonly cursor?: string }>
 
   /**
    * Deletes runs, their streams, log and snapshots of a thread and leaves a tombstone. Atomic; a holder is fenced from then on
-   * (`lease_lost`). Operations stay; those that its runs left intended become unsure. A later start is a new life: positions
+   * (`lease_lost`). Operations stay; what its runs left open is settled as at the end of a run. A later start is a new life: positions
    * and epochs continue. False if it was not there.
    */
   deleteThread(key: ThreadKey & { readonly at: number }): Promise<boolean>

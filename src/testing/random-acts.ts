@@ -338,8 +338,10 @@ export class World {
     const operation = await this.reference.readOperation({ owner, key })
     const isMine = operation !== null && operation.runId === lease?.runId
     const closings = isMine && operation.status === 'completed' ? (['undo'] as const) : (['complete', 'fail', 'doubt'] as const)
-    const kinds = isMine ? closings : (['intend'] as const)
-    const kind = random.chance(0.85) ? random.pick(kinds) : random.pick(['intend', 'complete', 'fail', 'doubt', 'undo'] as const)
+    const kinds = isMine ? closings : (['intend', 'intend', 'ask'] as const)
+    const kind = random.chance(0.85)
+      ? random.pick(kinds)
+      : random.pick(['intend', 'ask', 'complete', 'fail', 'doubt', 'undo'] as const)
     const waits = kind === 'doubt' && random.chance(0.5)
     return this.leasedChange(
       {
@@ -372,6 +374,7 @@ export class World {
     const { random } = this
     switch (kind) {
       case 'intend':
+      case 'ask':
         return { kind, key, name: random.pick(['send', 'charge']) }
       case 'complete':
         return { kind, key, result: random.chance(0.2) ? null : this.payload() }

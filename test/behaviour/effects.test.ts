@@ -1,6 +1,6 @@
 import { join } from 'node:path'
-import { type EffectOptions, NotHappened, workflow } from 'holdfast'
-import { expect, it } from 'vitest'
+import { type Context, type EffectOptions, NotHappened, workflow } from 'holdfast'
+import { expect, it, vi } from 'vitest'
 import { makeMailer, sentKeys } from './programs/mailer.ts'
 import { startProgram } from './programs.ts'
 import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
@@ -523,6 +523,65 @@ onEveryStore('hf.resolve', ({ open }) => {
     await run.retry()
     expect(await run.result()).toEqual(['it arrived', 'checked'])
     expect(sent).toBe(1)
+  })
+
+  it('decides about an effect that was under way when its run continued or ended without it, with its late answer as evidence', async () => {
+    const ways = { continues: gate<string>(), ends: gate<string>() }
+    const pay = (ctx: Context, key: keyof typeof ways) => ctx.once('pay', { key, run: () => ways[key].promise })
+    const continues = workflow('continues', async (ctx, tape: number): Promise<unknown> => {
+      if (tape === 2) return ctx.waitFor('end')
+      await Promise.race([pay(ctx, 'continues'), ctx.waitFor('go')])
+      return ctx.continueAs(2)
+    })
+    const ends = workflow('ends', (ctx, _tape: number) => Promise.race([pay(ctx, 'ends'), ctx.waitFor('go')]))
+    const other = workflow('other', (ctx, key: keyof typeof ways) => pay(ctx, key))
+    const hf = await open()
+    for (const [key, work] of Object.entries({ continues, ends } as Record<string, typeof continues>)) {
+      const run = await hf.start(work, 1, { id: key })
+      await logged(run, 'effect_intended')
+      await hf.signal(key, 'go', 1)
+      await vi.waitUntil(async () => (await hf.inbox()).some((item) => item.kind === 'effect' && item.key === key))
+      ways[key as keyof typeof ways].open('paid')
+      await vi.waitUntil(async () =>
+        (await hf.inbox()).some((item) => item.kind === 'effect' && item.key === key && item.evidence !== undefined),
+      )
+      const [item] = await hf.inbox()
+      expect(item).toMatchObject({ kind: 'effect', key, evidence: { result: 'paid' } })
+      const waiting = await hf.start(other, key as keyof typeof ways, { id: `other ${key}` })
+      await becomes(waiting, 'waiting')
+      await hf.resolve(key, { happened: true, result: 'paid' })
+      expect(await waiting.result()).toBe('paid')
+      await hf.signal(key, 'end', 1).catch(() => {})
+      await run.result()
+    }
+  })
+
+  it('about an effect of an earlier tape says nothing of the call in its place on the next one', async () => {
+    const sent: string[] = []
+    const held = gate<string>()
+    const work = workflow('work', async (ctx, tape: number): Promise<unknown> => {
+      if (tape === 1) {
+        await Promise.race([ctx.once('pay', { run: () => held.promise }), ctx.waitFor('go')])
+        return ctx.continueAs(2)
+      }
+      await ctx.waitFor('pay again')
+      return ctx.once('pay', {
+        run: (key) => {
+          sent.push(key)
+          return 'second'
+        },
+      })
+    })
+    const hf = await open()
+    const run = await hf.start(work, 1, { id: 'r' })
+    await logged(run, 'effect_intended')
+    await hf.signal('r', 'go', 1)
+    await vi.waitUntil(async () => (await hf.inbox()).length === 1)
+    await hf.resolve('r/pay#1', { happened: true, result: 'first' })
+    await hf.signal('r', 'pay again', 1)
+    expect(await run.result()).toBe('second')
+    expect(sent).toEqual(['r~2/pay#1'])
+    held.open('late')
   })
 
   it('decides about an effect of a thread that was deleted, so that other runs do not wait for ever', async () => {

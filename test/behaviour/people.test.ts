@@ -1,11 +1,24 @@
-import { type HoldfastError, workflow } from 'holdfast'
+import { type Holdfast, type HoldfastError, type OpenQuestion, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
-import { expect, it } from 'vitest'
+import { expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import { becomes, codeOfRejection, eventTypes, failureOf } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 const minute = 60_000
+
+/** The open questions, once there are so many. */
+async function openQuestions(hf: Holdfast, count: number): Promise<OpenQuestion[]> {
+  let items: OpenQuestion[] = []
+  await vi.waitUntil(
+    async () => {
+      items = (await hf.inbox()).filter((item): item is OpenQuestion => item.kind === 'question')
+      return items.length === count
+    },
+    { timeout: 15_000, interval: 5 },
+  )
+  return items
+}
 
 onEveryStore('a question', ({ open, openMortal, openWrapped, advance }) => {
   const approve = workflow('approve', async (ctx, amount: number) => {
@@ -160,6 +173,137 @@ onEveryStore('a question', ({ open, openMortal, openWrapped, advance }) => {
     expect(await run.result()).toEqual(['yes, says ann', 'yes, says bob', 'yes, says cleo'])
   })
 
+  it('asked several times at once under one name is answered by id; without one the ids are listed', async () => {
+    const agent = workflow('agent', (ctx, calls: string[]) =>
+      Promise.all(calls.map((question) => ctx.ask<string>('approve', { question }))),
+    )
+    const hf = await open()
+    const run = await hf.start(agent, ['delete a', 'delete b', 'delete c'])
+    const items = await openQuestions(hf, 3)
+    expect(new Set(items.map(({ id }) => id)).size).toBe(3)
+    const refused = await hf.answer(run.id, 'approve', 'which?').catch((error: HoldfastError) => error)
+    expect(refused).toMatchObject({ code: 'conflict', details: { ids: items.map(({ id }) => id) } })
+    for (const { id, name, question } of items.toReversed())
+      await hf.answer(run.id, name, `yes to ${question}`, { id, by: 'ann' })
+    expect(await run.result()).toEqual(['yes to delete a', 'yes to delete b', 'yes to delete c'])
+    expect(await hf.inbox()).toEqual([])
+  })
+
+  it('asked several times at once under one name is also told by what it shows', async () => {
+    const agent = workflow('agent', (ctx, calls: string[]) =>
+      Promise.all(calls.map((question) => ctx.ask('approve', { question }))),
+    )
+    const hf = await open()
+    const run = await hf.start(agent, ['a', 'b'])
+    for (const { name, question, shown } of await openQuestions(hf, 2)) await hf.answer(run.id, name, question, { shown })
+    expect(await run.result()).toEqual(['a', 'b'])
+  })
+
+  it('has its scopes in its name, as a step has: it is answered by its path, or by its name where that is enough', async () => {
+    const board = workflow('board', (ctx) =>
+      Promise.all(
+        ['x', 'y'].map((scope) =>
+          ctx.scope(scope, async () => [
+            await ctx.ask('approve', { question: '?' }),
+            await ctx.ask(`only ${scope}`, { question: '?' }),
+          ]),
+        ),
+      ),
+    )
+    const hf = await open()
+    const run = await hf.start(board)
+    expect((await openQuestions(hf, 2)).map(({ name }) => name).sort()).toEqual(['x/approve', 'y/approve'])
+    expect(await codeOfRejection(hf.answer(run.id, 'approve', 1))).toBe('conflict')
+    await hf.answer(run.id, 'y/approve', 'y')
+    await hf.answer(run.id, 'approve', 'x')
+    await vi.waitUntil(async () => (await eventTypes(run, 'question')).filter((type) => type === 'question_asked').length === 4)
+    await hf.answer(run.id, 'only x', 1)
+    await hf.answer(run.id, 'y/only y', 2)
+    expect(await run.result()).toEqual([
+      ['x', 1],
+      ['y', 2],
+    ])
+  })
+
+  it('asked twice in a row is approved once by an answer that is sent twice', async () => {
+    const agent = workflow('agent', async (ctx) => [
+      await ctx.ask('approve', { question: 'Run `deploy`?' }),
+      await ctx.ask('approve', { question: 'Run `deploy`?' }),
+    ])
+    const hf = await open()
+    for (const by of ['id', 'shown'] as const) {
+      const run = await hf.start(agent)
+      const [first] = await openQuestions(hf, 1)
+      const submit = () => hf.answer(run.id, 'approve', 'yes', { [by]: first?.[by] })
+      await submit()
+      await vi.waitUntil(async () => (await eventTypes(run, 'question')).length === 3, { timeout: 15_000 })
+      expect(await codeOfRejection(submit())).toBe('already_answered')
+      const [second] = await openQuestions(hf, 1)
+      expect(second?.id).not.toBe(first?.id)
+      expect(second?.shown).not.toBe(first?.shown)
+      await hf.answer(run.id, 'approve', 'no', { id: second?.id as string })
+      expect(await run.result()).toEqual(['yes', 'no'])
+    }
+  })
+
+  it('is another asking, with another id, when an answer that did not fit was taken', async () => {
+    const hf = await open({ workflows: [approve] })
+    const client = await open({ worker: false })
+    await client.start('approve', 1, { id: 'r' })
+    const [first] = await openQuestions(client, 1)
+    await client.answer('r', 'approve', 'yes', { id: first?.id as string })
+    await vi.waitUntil(async () => (await client.inbox()).some((item) => item.kind === 'question' && item.problem !== undefined))
+    const [second] = await openQuestions(client, 1)
+    expect(second?.id).not.toBe(first?.id)
+    expect(await codeOfRejection(client.answer('r', 'approve', true, { id: first?.id as string }))).toBe('already_answered')
+    await client.answer('r', 'approve', true, { id: second?.id as string })
+    expect(await (await hf.runs.get<boolean>('r')).result()).toBe(true)
+  })
+
+  it('can be answered from the write on that asks it, although its worker is dead', async () => {
+    const mortal = await openMortal({ workflows: [approve] }, { after: 'question_asked' })
+    const { id } = await mortal.hf.start(approve, 1)
+    await mortal.dead
+    const client = await open({ worker: false })
+    const [item] = await openQuestions(client, 1)
+    await client.answer(id, 'approve', true, { id: item?.id as string })
+    advance(11_000)
+    const hf = await open({ workflows: [approve] })
+    expect(await (await hf.runs.get(id)).result()).toBe(true)
+  })
+
+  it('that nobody waits for any more is closed: the run ended, or continued with another tape', async () => {
+    const ends = workflow('ends', (ctx) => Promise.race([ctx.ask('late', { question: '?' }), ctx.waitFor('go')]))
+    const continues = workflow('continues', async (ctx, tape: number): Promise<unknown> => {
+      if (tape === 2) return ctx.waitFor('end')
+      await Promise.race([ctx.ask('late', { question: '?' }), ctx.waitFor('go')])
+      return ctx.continueAs(2)
+    })
+    const hf = await open()
+    const [a, b] = [await hf.start(ends), await hf.start(continues, 1)]
+    const items = await openQuestions(hf, 2)
+    for (const run of [a, b]) await hf.signal(run.id, 'go', 'gone')
+    expect(await a.result()).toBe('gone')
+    await vi.waitUntil(async () => (await hf.inbox()).length === 0, { timeout: 15_000 })
+    for (const { runId, id } of items) expect(await codeOfRejection(hf.answer(runId, 'late', 1, { id }))).toBe('already_answered')
+    await hf.signal(b.id, 'end', 'over')
+    expect(await b.result()).toBe('over')
+  })
+
+  it('is answered by hf.answer, not decided by hf.resolve; an id of something else is invalid_input', async () => {
+    const hf = await open()
+    const run = await hf.start(approve, 1)
+    const other = await hf.start(approve, 2)
+    const items = await openQuestions(hf, 2)
+    const id = items.find(({ runId }) => runId === run.id)?.id as string
+    expect(await codeOfRejection(hf.resolve(id, { happened: true }))).toBe('invalid_input')
+    expect(await codeOfRejection(hf.answer(other.id, 'approve', true, { id }))).toBe('invalid_input')
+    expect(await codeOfRejection(hf.answer(run.id, 'another name', true, { id }))).toBe('invalid_input')
+    expect(await codeOfRejection(hf.answer(run.id, 'approve', true, { id: 'nothing' }))).toBe('invalid_input')
+    await hf.answer(run.id, 'approve', true, { id })
+    expect(await run.result()).toBe(true)
+  })
+
   it('that nobody asked is invalid_input; of a run that is not there run_not_found', async () => {
     const hf = await open()
     const run = await hf.start(approve, 1)
@@ -199,7 +343,7 @@ onEveryStore('the inbox', ({ open }) => {
       ['effect', 'b'],
       ['run', 'c'],
     ])
-    expect(items[0]).toMatchObject({ name: 'name', question: 'Who?', to: 'ann', actions: ['answer', 'cancel'] })
+    expect(items[0]).toMatchObject({ name: 'outer/name', question: 'Who?', to: 'ann', actions: ['answer', 'cancel'] })
     expect(items[1]).toMatchObject({ name: 'charge', key: 'charge-1', message: 'the line went dead', actions: ['resolve'] })
     expect(items[2]).toMatchObject({ reason: 'retries', workflow: 'stuck', actions: ['resume', 'cancel', 'rollback'] })
     expect((items[2] as { error?: Error }).error?.message).toBe('no answer')

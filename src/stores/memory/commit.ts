@@ -5,7 +5,7 @@ import { isTerminal } from '../../model/run.ts'
 import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../store/change.ts'
 import { appendChunks } from './chunks.ts'
 import { deliver } from './inbox.ts'
-import { changeOperation, doubtWhatIsOpen, dueBy, judgeOperation } from './operations.ts'
+import { changeOperation, dueBy, judgeOperation, settleWhatIsOpen } from './operations.ts'
 import { countRuns } from './queues.ts'
 import {
   copyPayload,
@@ -250,7 +250,7 @@ function changeRun(tables: Tables, row: RunRow, { change, run: to, positions, no
     if (operation === undefined || !isOpen(operation.status)) run.dueAt = now
   }
   if (to.status === 'waiting' && hasMail(row, change)) run.dueAt = dueBy(run.dueAt, now)
-  if (run.finishedAt !== null) doubtWhatIsOpen(tables, row)
+  if (run.finishedAt !== null || (to.startsTape === true && to.hasNewInput === true)) settleWhatIsOpen(tables, row, now)
 }
 
 function createRun(tables: Tables, create: NewRun, now: number) {

@@ -1,4 +1,4 @@
-import { isOpen, type Operation } from '../../model/operation.ts'
+import { isOpen, isOpenQuestion, type Operation } from '../../model/operation.ts'
 import type { Change, Committed, OperationChange } from '../../store/change.ts'
 import type { UnsureQuery } from '../../store/store.ts'
 import { compareUnsure, readUnsureCursor, unsurePage } from '../../store/unsure-page.ts'
@@ -12,6 +12,7 @@ export function judgeOperation(tables: Tables, change: Change): Refused | null {
   const operation = tables.operations.get(keyOf(change.owner, to.key))
   switch (to.kind) {
     case 'intend':
+    case 'ask':
       if (operation === undefined || operation.status === 'failed' || operation.status === 'undone') return null
       return { ok: false, refusal: 'operation_taken', operation: copyOperation(operation) }
     case 'complete':
@@ -36,10 +37,11 @@ export function changeOperation(tables: Tables, change: Change, now: number): bo
   const to = change.operation
   if (to === undefined) return false
   const key = keyOf(change.owner, to.key)
-  if (to.kind === 'intend') {
+  if (to.kind === 'intend' || to.kind === 'ask') {
     tables.operations.set(key, {
-      ...{ owner: change.owner, key: to.key, name: to.name, runId: change.runId ?? '', threadId: change.threadId },
-      ...{ status: 'intended', result: null, evidence: null, resolvedBy: null, intendedAt: now, closedAt: null },
+      ...{ owner: change.owner, key: to.key, kind: to.kind === 'ask' ? 'question' : 'effect', name: to.name },
+      ...{ runId: change.runId ?? '', threadId: change.threadId, status: to.kind === 'ask' ? 'unsure' : 'intended' },
+      ...{ result: null, evidence: null, resolvedBy: null, intendedAt: now, closedAt: null },
     })
     tables.runs.get(keyOf(change.owner, change.runId ?? ''))?.openedKeys.add(key)
     return false
@@ -51,7 +53,7 @@ export function changeOperation(tables: Tables, change: Change, now: number): bo
   return wakeWaiting(tables, operation, now)
 }
 
-function amend(operation: Mutable<Operation>, to: Exclude<OperationChange, { kind: 'intend' }>, now: number): void {
+function amend(operation: Mutable<Operation>, to: Exclude<OperationChange, { kind: 'intend' | 'ask' }>, now: number): void {
   switch (to.kind) {
     case 'complete':
       Object.assign(operation, { status: 'completed', result: copyPayload(to.result), closedAt: now })
@@ -75,11 +77,13 @@ function amend(operation: Mutable<Operation>, to: Exclude<OperationChange, { kin
   }
 }
 
-/** A run is over: what it left intended only a person can close. */
-export function doubtWhatIsOpen(tables: Tables, row: RunRow): void {
+/** A run or a tape is over: an effect that it left intended only a person can close; a question nobody has to. */
+export function settleWhatIsOpen(tables: Tables, row: RunRow, now: number): void {
   for (const key of row.openedKeys) {
     const operation = tables.operations.get(key)
-    if (operation?.runId === row.run.id && operation.status === 'intended') operation.status = 'unsure'
+    if (operation?.runId !== row.run.id) continue
+    if (isOpenQuestion(operation)) Object.assign(operation, { status: 'failed', closedAt: now })
+    else if (operation.status === 'intended') operation.status = 'unsure'
   }
 }
 

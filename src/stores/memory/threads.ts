@@ -1,6 +1,6 @@
 import type { ThreadKey } from '../../store/store.ts'
 import { clearLabel } from './commit.ts'
-import { doubtWhatIsOpen } from './operations.ts'
+import { settleWhatIsOpen } from './operations.ts'
 import { findThread, keyOf, type Tables, tellListeners } from './tables.ts'
 
 export function deleteThread(tables: Tables, { owner, threadId, at }: ThreadKey & { readonly at: number }): boolean {
@@ -10,7 +10,7 @@ export function deleteThread(tables: Tables, { owner, threadId, at }: ThreadKey 
     row.epochFloor = Math.max(row.epochFloor, deleted.run.epoch)
     tables.runs.delete(keyOf(owner, deleted.run.id))
     tables.waitingRuns.delete(deleted)
-    doubtWhatIsOpen(tables, deleted)
+    settleWhatIsOpen(tables, deleted, at)
   }
   tables.busyThreads.delete(row)
   row.runs = []

@@ -1,4 +1,4 @@
-import { dueSql, endedSql, sealSql } from './sql.ts'
+import { dueSql, endedSql, sealSql, settleOpenSql } from './sql.ts'
 
 /** Whether messages wait that the writer does not know. */
 const isMail = 'v_last > coalesce(c.mail_seen, 0)'
@@ -62,11 +62,12 @@ BEGIN
   -- The operation.
   SELECT * INTO op FROM jsonb_to_record(coalesce(c.operation, '{}')) AS x(kind text, key text, name text, payload int, has_happened boolean, resolved_by text);
   IF op.kind IS NOT NULL THEN
-    IF op.kind = 'intend' THEN
-      INSERT INTO holdfast.operations AS x (owner, key, name, run, run_id, thread_id, status, result_checksum, evidence_checksum, intended_at)
-        VALUES (c.owner, op.key, op.name, r.id, coalesce(c.run, ''), c.thread, 'intended', 0, 0, v_now)
-        ON CONFLICT (owner, key) DO UPDATE SET name = excluded.name, run = excluded.run, run_id = excluded.run_id, thread_id = excluded.thread_id,
-          status = 'intended', result = NULL, result_bytes = NULL, result_checksum = 0, evidence = NULL, evidence_bytes = NULL, evidence_checksum = 0,
+    IF op.kind IN ('intend', 'ask') THEN
+      INSERT INTO holdfast.operations AS x (owner, key, kind, name, run, run_id, thread_id, status, result_checksum, evidence_checksum, intended_at)
+        VALUES (c.owner, op.key, CASE op.kind WHEN 'ask' THEN 'question' ELSE 'effect' END, op.name, r.id, coalesce(c.run, ''), c.thread,
+          CASE op.kind WHEN 'ask' THEN 'unsure' ELSE 'intended' END, 0, 0, v_now)
+        ON CONFLICT (owner, key) DO UPDATE SET kind = excluded.kind, name = excluded.name, run = excluded.run, run_id = excluded.run_id, thread_id = excluded.thread_id,
+          status = excluded.status, result = NULL, result_bytes = NULL, result_checksum = 0, evidence = NULL, evidence_bytes = NULL, evidence_checksum = 0,
           resolved_by = NULL, intended_at = v_now, closed_at = NULL
           WHERE x.status IN ('failed', 'undone');
       IF NOT FOUND THEN
@@ -215,8 +216,8 @@ BEGIN
         SELECT x.id INTO v_id FROM holdfast.runs x WHERE x.thread = r.thread AND x.finished_at IS NULL ORDER BY x.finished_at, x.id LIMIT 1;
         UPDATE holdfast.runs x SET is_next = (x.id = v_id) WHERE x.thread = r.thread AND x.finished_at IS NULL AND x.is_next <> (x.id = v_id);
       END IF;
-      IF r.finished_at IS NOT NULL THEN
-        UPDATE holdfast.operations x SET status = 'unsure' WHERE x.run = r.id AND x.status = 'intended';
+      IF r.finished_at IS NOT NULL OR (c.starts_tape AND c.has_new_input) THEN
+        ${settleOpenSql({ left: 'x.run = r.id', now: 'v_now' })};
       END IF;
     END IF;
   END IF;

@@ -1,4 +1,4 @@
-import { dueSql, durableSql, endedSql, nowSql, planSql, rowChanges, sealSql } from './sql.ts'
+import { dueSql, durableSql, endedSql, nowSql, planSql, rowChanges, sealSql, settleOpenSql } from './sql.ts'
 
 const dueAfter = dueSql({
   before: 'r.due_at',
@@ -177,14 +177,18 @@ BEGIN
         WHERE t.id = a.thread AND t.state_version <> a.version;
     END IF;
     IF m_status IS NOT NULL THEN
-      -- The lines move up, and what an ended run left intended only a person can close.
+      -- The lines move up.
       UPDATE holdfast.runs r SET is_next = true
         FROM unnest(v_thread, m_status) AS a(thread, status)
         CROSS JOIN LATERAL (SELECT l.id FROM holdfast.runs l WHERE l.thread = a.thread AND l.finished_at IS NULL ORDER BY l.finished_at, l.id LIMIT 1) n
         WHERE a.status IN ${endedSql} AND r.id = n.id AND NOT r.is_next;
-      UPDATE holdfast.operations o SET status = 'unsure'
-        FROM unnest(v_run, m_status) AS a(run, status)
-        WHERE a.status IN ${endedSql} AND o.run = a.run AND o.status = 'intended';
+    END IF;
+    IF m_status IS NOT NULL OR m_input IS NOT NULL THEN
+      ${settleOpenSql({
+        from: 'FROM unnest(v_run, m_status, m_input) AS a(run, status, input)',
+        left: `(a.status IN ${endedSql} OR a.input IS NOT NULL) AND x.run = a.run`,
+        now: 'v_now',
+      })};
     END IF;
   END IF;
 

@@ -1,4 +1,4 @@
-import { durableSql } from './sql.ts'
+import { durableSql, settleOpenSql } from './sql.ts'
 
 /** Deletes a thread; what is left is its row, from which a new life would go on. */
 export const deleteThreadFunction = `
@@ -13,7 +13,7 @@ BEGIN
   PERFORM FROM holdfast.runs r WHERE r.thread = v_thread ORDER BY r.thread, r.id FOR UPDATE;
   SELECT array_agg(r.id), max(r.epoch) INTO v_runs, v_epoch FROM holdfast.runs r WHERE r.thread = v_thread;
   UPDATE holdfast.threads t SET state_version = 0, epoch_floor = greatest(t.epoch_floor, v_epoch), deleted_at = p_at WHERE t.id = v_thread;
-  UPDATE holdfast.operations o SET status = 'unsure' WHERE o.run = ANY (v_runs) AND o.status = 'intended';
+  ${settleOpenSql({ left: 'x.run = ANY (v_runs)', now: 'p_at' })};
   DELETE FROM holdfast.inbox m WHERE m.run = ANY (v_runs);
   DELETE FROM holdfast.chunks c WHERE c.run = ANY (v_runs);
   DELETE FROM holdfast.runs r WHERE r.thread = v_thread;

@@ -229,7 +229,17 @@ const messageColumns = [
 ]
 const snapshotColumns = ['seq bigint', 'state_version bigint', 'checksum bigint', 'state text', 'state_bytes bytea']
 const operationColumns = [
-  ...['owner text', 'key text', 'name text', 'run_id text', 'thread_id text', 'status text', 'result text', 'result_bytes bytea'],
+  ...[
+    'owner text',
+    'key text',
+    'kind text',
+    'name text',
+    'run_id text',
+    'thread_id text',
+    'status text',
+    'result text',
+    'result_bytes bytea',
+  ],
   ...['result_checksum bigint', 'evidence text', 'evidence_bytes bytea', 'evidence_checksum bigint', 'resolved_by text'],
   ...['intended_at bigint', 'closed_at bigint'],
 ]
@@ -266,7 +276,7 @@ function restValues({ thread, runs, checkpoints, snapshots, operations }: WholeT
       ...{ state: textOf(snapshot.state), state_bytes: hexOf(snapshot.state) },
     })),
     operations.map((operation) => ({
-      ...{ owner: operation.owner, key: operation.key, name: operation.name, run_id: operation.runId },
+      ...{ owner: operation.owner, key: operation.key, kind: operation.kind, name: operation.name, run_id: operation.runId },
       ...{ thread_id: operation.threadId, status: operation.status, resolved_by: operation.resolvedBy },
       ...{ result: textOf(operation.result), result_bytes: hexOf(operation.result) },
       result_checksum: operationChecksum(operation, 'result', operation.result),

@@ -10,6 +10,7 @@ export function operationJson(owner: string, to: OperationChange, keep: (payload
     payload === null ? {} : { payload: keep(payload, operationChecksum(at, what, payload)) }
   switch (kind) {
     case 'intend':
+    case 'ask':
       return { kind, key, name: to.name }
     case 'complete':
       return { kind, key, ...keepAs('result', to.result) }

@@ -1,6 +1,6 @@
 import { type Place, payloadChecksum, recordChecksum, sealChecksum, verifyChecksum } from '../../model/checksum.ts'
 import type { EventType, LogRecord } from '../../model/event.ts'
-import type { Operation, OperationStatus } from '../../model/operation.ts'
+import { type Operation, type OperationStatus, readKind } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { Run } from '../../model/run.ts'
 import type { Message, Snapshot, Thread } from '../../store/store.ts'
@@ -158,7 +158,7 @@ export function toOperation(json: Readonly<Record<string, string | number | null
   const operation: Operation = {
     owner: text('owner'),
     key: text('key'),
-    name: text('name'),
+    ...readKind(text('kind'), text('name')),
     runId: text('run_id'),
     threadId: text('thread_id'),
     status: text('status') as OperationStatus,

@@ -200,6 +200,13 @@ const migrations: readonly string[] = [
     answer text
   ) WITH (fillfactor = 20);
   `,
+  // Questions are operations of a kind of their own; until then they were told by their names. The index has what the end of a run settles.
+  `
+  ALTER TABLE holdfast.operations ADD COLUMN kind text COLLATE "C" NOT NULL DEFAULT 'effect';
+  UPDATE holdfast.operations SET kind = 'question' WHERE name LIKE 'ask[%]' AND status IN ('intended', 'unsure');
+  DROP INDEX holdfast.operations_intended;
+  CREATE INDEX operations_intended ON holdfast.operations (run) WHERE status = 'intended' OR (kind = 'question' AND status = 'unsure');
+  `,
 ]
 
 /** Version of the tables that this library writes. */

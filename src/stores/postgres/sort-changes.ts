@@ -1,5 +1,5 @@
 import { isTerminal } from '../../model/run.ts'
-import type { Change, NewRun, RunChange } from '../../store/change.ts'
+import type { Change, NewRun, OperationChange, RunChange } from '../../store/change.ts'
 import { isStart } from '../../store/kinds-of-change.ts'
 import type { LeasePlace, Leases } from './leases.ts'
 
@@ -28,7 +28,7 @@ export interface SortedChanges {
  * runs; changes of one lease are taken together. All others are written one by one as they came.
  */
 export function sortChanges(changes: readonly Change[], leases: Leases): SortedChanges {
-  const hasJudge = changes.some(({ operation }) => operation?.kind === 'intend' || operation?.kind === 'resolve')
+  const hasJudge = changes.some(({ operation }) => operation !== undefined && judged.has(operation.kind))
   const hasStart = changes.some(({ creates }) => creates !== undefined)
   const tokens = changes.map((change, index) => tokenOf(change, { index, leases, hasJudge, hasStart }))
   return sortSteps(changes, tokens) ?? sortAll(changes, tokens)
@@ -78,19 +78,23 @@ function sortAll(changes: readonly Change[], tokens: readonly Token[]): SortedCh
   return { held: sortByThread([...groups.values()]), starts, others, rankCount }
 }
 
+/** Whether they are refused depends on the status of the operation. */
+const judged: ReadonlySet<OperationChange['kind']> = new Set(['intend', 'ask', 'resolve'])
+
 type Token =
   | { readonly kind: 'held'; readonly key: string; readonly place: LeasePlace }
   | { readonly kind: 'start' | 'other'; readonly key: string }
 
 /**
- * Changes with one key may be written together; a name that two keys use makes `others` of both. The end of a run turns its
- * intended operations into unsure ones, so beside a change that judges an operation it has to be written in its turn. So has one that
+ * Changes with one key may be written together; a name that two keys use makes `others` of both. The end of a run or of a tape settles
+ * the operations that it left open, so beside a change that judges an operation it has to be written in its turn. So has one that
  * puts its run back into the queue beside starts, which a full queue refuses.
  */
 function tokenOf(change: Change, { index, leases, hasJudge, hasStart }: Batchmates): Token {
   const { guard } = change
   const status = change.run?.status
-  const isInItsTurn = status !== undefined && ((hasJudge && isTerminal(status)) || (hasStart && status === 'pending'))
+  const endsTape = change.run?.hasNewInput === true || (status !== undefined && isTerminal(status))
+  const isInItsTurn = (hasJudge && endsTape) || (hasStart && status === 'pending')
   if (guard.kind === 'lease' && !isInItsTurn) {
     const place = leases.find(guard.leaseId)
     if (place !== undefined && isOf(place, change) && isHeldKind(change))

@@ -46,3 +46,14 @@ export function rowChanges({ flags, step, leaseMs }: Record<'flags' | 'step' | '
 }
 
 export const endedSql = `('completed', 'failed', 'cancelled')`
+
+/**
+ * A run or a tape is over: an effect that it left intended only a person can close; a question nobody has to. `left` says which
+ * operations are meant, by the alias `x`, and `now` when it is.
+ */
+export function settleOpenSql({ from = '', left, now }: { from?: string; left: string; now: string }): string {
+  return `UPDATE holdfast.operations x SET status = CASE WHEN x.kind = 'question' THEN 'failed' ELSE 'unsure' END,
+          closed_at = CASE WHEN x.kind = 'question' THEN ${now} END
+        ${from}
+        WHERE ${left} AND (x.status = 'intended' OR (x.kind = 'question' AND x.status = 'unsure'))`
+}

@@ -246,6 +246,7 @@ function packOperation(packer: Packer, operation: OperationChange, owner: string
   ]
   switch (operation.kind) {
     case 'intend':
+    case 'ask':
       fields.push(['name', () => packer.text(operation.name)])
       break
     case 'complete':

@@ -19,7 +19,7 @@ import { HoldfastError } from '../../model/errors.ts'
  *   streams:<run>           hash    stream → its length
  *   chunks:<stream>         zset    records by their first offset (chunks.ts); a stream is `<bytes of run>:<run><name>`
  *   voids:<stream>          zset    those among them that say that others are void
- *   intents:<run>           set     operations that it left intended
+ *   intents:<run>           set     operations that it has left open: effects that are intended, questions
  *   operation:<operation>   hash    its row (rows.ts)
  *   unsure                  zset    operations that a person has to decide about, of all owners, by when they were opened
  *   waiting:<operation>     set     runs that wait for it

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
-import type { Operation } from '../../model/operation.ts'
+import { isOpenQuestion, type Operation } from '../../model/operation.ts'
 import { isTerminal } from '../../model/run.ts'
 import type { RunChunks, RunImage, ThreadImage, WholeThread } from '../../store/moving.ts'
 import type { ThreadKey } from '../../store/store.ts'
@@ -121,7 +121,9 @@ function packWhole(whole: WholeThread, staged: Staged): Buffer {
   const { owner, threadId } = thread
   const labels = checkpoints.filter(({ label }) => label !== null)
   const runIds = new Set(runs.map(({ run }) => run.id))
-  const intents = operations.filter(({ status, runId }) => status === 'intended' && runIds.has(runId))
+  const intents = operations.filter(
+    (operation) => (operation.status === 'intended' || isOpenQuestion(operation)) && runIds.has(operation.runId),
+  )
   const intending = new Set(intents.map(({ runId }) => runId))
   const packer = new Packer()
   packFields(packer, [
@@ -217,7 +219,7 @@ interface RunPlace {
 }
 
 function packOperation(packer: Packer, operation: Operation, isIntent: boolean): void {
-  const { owner, key, name, runId, threadId, status, result, evidence, resolvedBy, intendedAt, closedAt } = operation
+  const { owner, key, kind, name, runId, threadId, status, result, evidence, resolvedBy, intendedAt, closedAt } = operation
   const run = runId === '' ? '' : pairOf(owner, runId)
   packFields(packer, [
     ['operation', () => packer.text(pairOf(owner, key))],
@@ -226,10 +228,12 @@ function packOperation(packer: Packer, operation: Operation, isIntent: boolean):
     [
       'row',
       () => {
-        packer.array(18)
+        packer.array(20)
         packer
           .text('status')
           .text(status)
+          .text('kind')
+          .text(kind)
           .text('name')
           .text(name)
           .text('run')

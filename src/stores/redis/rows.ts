@@ -1,7 +1,7 @@
 import { payloadChecksum, recordChecksum, sealChecksum, verifyChecksum } from '../../model/checksum.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { EventType, LogRecord, NewEvent } from '../../model/event.ts'
-import type { Operation } from '../../model/operation.ts'
+import { type Operation, readKind } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { Run } from '../../model/run.ts'
 import type { Message, NewMessage, Snapshot, Thread, ThreadKey } from '../../store/store.ts'
@@ -33,7 +33,7 @@ export const absentFields: Readonly<Record<string, string>> = { base: '0', mail:
  */
 export const threadFields = ['number', 'base', 'life', 'version', 'created', 'deleted', 'head']
 
-export const operationFields = ['status', 'name', 'run', 'thread', 'result', 'evidence', 'by', 'intended', 'closed']
+export const operationFields = ['status', 'name', 'run', 'thread', 'result', 'evidence', 'by', 'intended', 'closed', 'kind']
 
 /** The row of a run or thread: all text, so scripts answer with one JSON array, which is cheaper than twenty strings. */
 export type Row = Readonly<Record<number, string>> & Iterable<string>
@@ -289,10 +289,11 @@ function operationChecksum(payload: Payload, { owner, key, part }: OperationPlac
 export function toOperation({ owner, key }: { readonly owner: string; readonly key: string }, reply: Reply): Operation | null {
   const values = reply as readonly (Buffer | null)[]
   if (values[0] === null) return null
-  const [status, name, run, thread, result, evidence, by, intended, closed] = values as unknown as readonly [
+  const [status, name, run, thread, result, evidence, by, intended, closed, kind] = values as unknown as readonly [
     ...Seven<Buffer>,
     Buffer,
     Buffer,
+    Buffer | null,
   ]
   const payload = (field: Buffer, part: 'result' | 'evidence'): Payload | null => {
     if (field.length === 0) return null
@@ -305,7 +306,7 @@ export function toOperation({ owner, key }: { readonly owner: string; readonly k
   return {
     owner,
     key,
-    name: String(name),
+    ...readKind(kind === null ? null : String(kind), String(name)),
     runId: run.length === 0 ? '' : splitPair(String(run)).id,
     threadId: splitPair(String(thread)).id,
     status: String(status) as Operation['status'],

@@ -224,7 +224,8 @@ export function prepareCommit(db: Database) {
       if (!operations.isOpen(run.owner, to.waitKey)) run.due_at = now
     }
     if (to.status === 'waiting' && hasMail) run.due_at = dueBy(run.due_at, now)
-    if (run.finished_at !== null) operations.doubtWhatIsOpen(run.owner, run.run_id)
+    const isOver = run.finished_at !== null || (to.startsTape === true && to.hasNewInput === true)
+    if (isOver) operations.settleWhatIsOpen(run.owner, run.run_id, now)
     saveRun(before, run)
   }
 

@@ -35,7 +35,7 @@ export function prepareDeleteThread(db: Database, operations: Operations) {
     deleteLog.run(thread.head_id, thread.id)
     deleteInbox.run(thread.id)
     deleteChunks.run(thread.id)
-    for (const runId of runIds.all(thread.id) as string[]) operations.doubtWhatIsOpen(owner, runId)
+    for (const runId of runIds.all(thread.id) as string[]) operations.settleWhatIsOpen(owner, runId, at)
     for (const statement of deleteRest) statement.run(thread.id)
     hints.push({ owner, threadId })
     return true

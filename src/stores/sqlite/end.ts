@@ -40,7 +40,8 @@ export function prepareEnd(
        EXISTS (SELECT 1 FROM holdfast_runs n INDEXED BY holdfast_runs_in_line
          WHERE n.thread = r.thread AND n.finished_at IS NULL AND n.id <> r.id) AS has_others,
        EXISTS (SELECT 1 FROM holdfast_operations o INDEXED BY holdfast_operations_intended
-         WHERE o.owner = r.owner AND o.run_id = r.run_id AND o.status = 'intended') AS has_intended
+         WHERE o.owner = r.owner AND o.run_id = r.run_id
+           AND (o.status = 'intended' OR (o.kind = 'question' AND o.status = 'unsure'))) AS has_left_open
      FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
      WHERE r.id = ? AND r.epoch = ? AND r.lease_id = ?`,
   )
@@ -66,7 +67,7 @@ export function prepareEnd(
     const startsTape = to.startsTape === true
     end.run(to.status, to.hasProgress === true ? 1 : 0, startsTape ? firstSeq : null, startsTape ? now : null, lastSeq, now, run)
     forget(run)
-    if (held.has_intended === 1) operations.doubtWhatIsOpen(owner, runId)
+    if (held.has_left_open === 1) operations.settleWhatIsOpen(owner, runId, now)
     if (held.has_others === 1) line.letNextGo(id)
     hints.push({ owner, threadId, runId, isClaimable: true })
     return { ok: true, firstSeq, lastSeq, now, created: [], hasMail: held.last_message > (change.mailSeen ?? 0) }
@@ -77,5 +78,5 @@ interface HeldRow extends Head {
   readonly id: number
   readonly last_message: number
   readonly has_others: number
-  readonly has_intended: number
+  readonly has_left_open: number
 }

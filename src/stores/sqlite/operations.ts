@@ -1,8 +1,9 @@
-import { isOpen, type Operation } from '../../model/operation.ts'
+import { isOpen, isOpenQuestion, type Operation } from '../../model/operation.ts'
 import type { Change, Committed, OperationChange } from '../../store/change.ts'
 import { type Database, prepare } from './connection.ts'
 import type { Line } from './line.ts'
 import { type OperationRow, operationChecksum, type RunRow, toOperation } from './rows.ts'
+import { isLeftOpen } from './schema.ts'
 
 type Refused = Extract<Committed, { ok: false }>
 
@@ -12,16 +13,16 @@ export function prepareOperations(db: Database, line: Line) {
   const save = prepare(
     db,
     `INSERT OR REPLACE INTO holdfast_operations
-       (id, owner, key, name, run_id, thread_id, status, result, evidence, resolved_by, intended_at, closed_at, checksum)
-     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+       (id, owner, key, kind, name, run_id, thread_id, status, result, evidence, resolved_by, intended_at, closed_at, checksum)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   )
   const findWaiting = prepare(
     db,
     `SELECT * FROM holdfast_runs INDEXED BY holdfast_runs_by_wait_key WHERE wait_key = ? AND owner = ? AND status = 'waiting'`,
   )
-  const findIntended = prepare(
+  const findLeftOpen = prepare(
     db,
-    `SELECT * FROM holdfast_operations INDEXED BY holdfast_operations_intended WHERE owner = ? AND run_id = ? AND status = 'intended'`,
+    `SELECT * FROM holdfast_operations INDEXED BY holdfast_operations_intended WHERE owner = ? AND run_id = ? AND ${isLeftOpen}`,
   )
   const wake = prepare(db, 'UPDATE holdfast_runs SET due_at = ?, claim_at = ? WHERE id = ?')
 
@@ -33,6 +34,7 @@ export function prepareOperations(db: Database, line: Line) {
     const row = readRow(change.owner, to.key)
     switch (to.kind) {
       case 'intend':
+      case 'ask':
         if (row === undefined || row.status === 'failed' || row.status === 'undone') return null
         return { ok: false, refusal: 'operation_taken', operation: toOperation(row) }
       case 'complete':
@@ -54,8 +56,8 @@ export function prepareOperations(db: Database, line: Line) {
     const to = change.operation
     if (to === undefined) return false
     const row = readRow(change.owner, to.key)
-    if (to.kind === 'intend') {
-      write(row?.id ?? null, intended(change, to, now))
+    if (to.kind === 'intend' || to.kind === 'ask') {
+      write(row?.id ?? null, opened(change, to, now))
       return false
     }
     if (row === undefined) return false
@@ -64,14 +66,18 @@ export function prepareOperations(db: Database, line: Line) {
   }
 
   function write(id: number | null, operation: Operation): void {
-    const { owner, key, name, runId, threadId, status, result, evidence, resolvedBy, intendedAt, closedAt } = operation
-    const account = [owner, key, name, runId, threadId, status, result, evidence, resolvedBy, intendedAt, closedAt]
+    const { owner, key, kind, name, runId, threadId, status, result, evidence, resolvedBy, intendedAt, closedAt } = operation
+    const account = [owner, key, kind, name, runId, threadId, status, result, evidence, resolvedBy, intendedAt, closedAt]
     save.run(id, ...account, operationChecksum(operation))
   }
 
-  /** A run is over: what it left intended only a person can close. */
-  function doubtWhatIsOpen(owner: string, runId: string): void {
-    for (const row of findIntended.all(owner, runId) as OperationRow[]) write(row.id, { ...toOperation(row), status: 'unsure' })
+  /** A run or a tape is over: an effect that it left intended only a person can close; a question nobody has to. */
+  function settleWhatIsOpen(owner: string, runId: string, now: number): void {
+    for (const row of findLeftOpen.all(owner, runId) as OperationRow[]) {
+      const operation = toOperation(row)
+      if (isOpenQuestion(operation)) write(row.id, { ...operation, status: 'failed', closedAt: now })
+      else write(row.id, { ...operation, status: 'unsure' })
+    }
   }
 
   function wakeWaiting(owner: string, key: string, now: number): boolean {
@@ -86,7 +92,7 @@ export function prepareOperations(db: Database, line: Line) {
   return {
     judge,
     apply,
-    doubtWhatIsOpen,
+    settleWhatIsOpen,
     has: (owner: string, key: string) => readRow(owner, key) !== undefined,
     insert: (operation: Operation) => write(null, operation),
     isOpen: (owner: string, key: string) => {
@@ -103,14 +109,17 @@ export function dueBy(dueAt: number | null, now: number): number {
   return dueAt === null ? now : Math.min(dueAt, now)
 }
 
-function intended(change: Change, { key, name }: Extract<OperationChange, { kind: 'intend' }>, now: number): Operation {
+function opened(change: Change, to: Extract<OperationChange, { kind: 'intend' | 'ask' }>, now: number): Operation {
+  const { key, name } = to
+  const how =
+    to.kind === 'ask' ? ({ kind: 'question', status: 'unsure' } as const) : ({ kind: 'effect', status: 'intended' } as const)
   return {
-    ...{ owner: change.owner, key, name, runId: change.runId ?? '', threadId: change.threadId, status: 'intended' },
+    ...{ owner: change.owner, key, name, runId: change.runId ?? '', threadId: change.threadId, ...how },
     ...{ result: null, evidence: null, resolvedBy: null, intendedAt: now, closedAt: null },
   }
 }
 
-function amended(operation: Operation, to: Exclude<OperationChange, { kind: 'intend' }>, now: number): Operation {
+function amended(operation: Operation, to: Exclude<OperationChange, { kind: 'intend' | 'ask' }>, now: number): Operation {
   switch (to.kind) {
     case 'complete':
       return { ...operation, status: 'completed', result: to.result, closedAt: now }

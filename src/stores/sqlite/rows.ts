@@ -1,6 +1,6 @@
 import { payloadChecksum, recordChecksum, sealChecksum, verifyChecksum } from '../../model/checksum.ts'
 import type { EventType, LogRecord } from '../../model/event.ts'
-import type { Operation, OperationStatus } from '../../model/operation.ts'
+import { type Operation, type OperationKind, type OperationStatus, readKind } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { Run } from '../../model/run.ts'
 import type { Message, Snapshot, Thread } from '../../store/store.ts'
@@ -84,6 +84,7 @@ export interface OperationRow {
   readonly id: number
   readonly owner: string
   readonly key: string
+  readonly kind: OperationKind
   readonly name: string
   readonly run_id: string
   readonly thread_id: string
@@ -233,6 +234,7 @@ export function toOperation(row: OperationRow): Operation {
   const operation: Operation = {
     owner: row.owner,
     key: row.key,
+    kind: row.kind,
     name: row.name,
     runId: row.run_id,
     threadId: row.thread_id,
@@ -244,7 +246,7 @@ export function toOperation(row: OperationRow): Operation {
     closedAt: row.closed_at,
   }
   verifyChecksum(row.checksum, operationChecksum(operation), `Operation ${JSON.stringify(row.key)}`)
-  return operation
+  return { ...operation, ...readKind(row.kind, row.name) }
 }
 
 export function operationChecksum(operation: Operation): number {

@@ -180,7 +180,19 @@ const migrations: readonly string[] = [
     UNIQUE (thread, seq)
   ) WITHOUT ROWID;
   `,
+  // Questions are operations of a kind of their own. Until then they were told by their names; those are left as they are, since the
+  // checksum of the row covers them. The index has what the end of a run settles.
+  `
+  ALTER TABLE holdfast_operations ADD COLUMN kind TEXT NOT NULL DEFAULT 'effect';
+  UPDATE holdfast_operations SET kind = 'question' WHERE name LIKE 'ask[%]' AND status IN ('intended', 'unsure');
+  DROP INDEX holdfast_operations_intended;
+  CREATE INDEX holdfast_operations_intended ON holdfast_operations (owner, run_id)
+    WHERE status = 'intended' OR (kind = 'question' AND status = 'unsure');
+  `,
 ]
+
+/** What the end of a run settles, as the index of it says. */
+export const isLeftOpen = `(status = 'intended' OR (kind = 'question' AND status = 'unsure'))`
 
 /** Version of the tables that this library writes. */
 export const schemaVersion = migrations.length

@@ -35,6 +35,7 @@ async function furnish(scene: Scene, threadId: string): Promise<void> {
   await scene.write(waiting, { events: [event('effect_intended')], operation: { kind: 'intend', key: id('k2'), name: 'charge' } })
   await scene.write(waiting, { operation: { kind: 'doubt', key: id('k2') } })
   await scene.write(waiting, { operation: { kind: 'note', key: id('k2'), evidence: '"it went through"' } })
+  await scene.write(waiting, { events: [event('question_asked')], operation: { kind: 'ask', key: id('q'), name: 'approve' } })
   await scene.leave(waiting, 'waiting', { reason: 'effect', due: 'never', waitKey: id('k2'), currentStep: 'charge' })
   await scene.create({ id: id('next'), threadId, workflow: 'other' })
   await scene.deliver({ runId: id('next'), kind: 'signal', name: 'go', payload: '"now"' })
@@ -112,7 +113,7 @@ export function testMoving(test: StoreTest): void {
         { run: await scene.run('t/waiting'), waitKey: 't/k2', inbox: [] },
         { run: await scene.run('t/next'), waitKey: null, inbox: await scene.store.readInbox({ owner: '', runId: 't/next' }) },
       ],
-      operations: [await scene.operation('t/k1'), await scene.operation('t/k2')],
+      operations: [await scene.operation('t/k1'), await scene.operation('t/k2'), await scene.operation('t/q')],
     })
     expect(await scene.store.readThreadImage({ owner: 'ann', threadId: 't' })).toBeNull()
     expect(await scene.store.readThreadImage({ owner: '', threadId: 't2' })).toBeNull()

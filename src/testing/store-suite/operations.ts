@@ -6,6 +6,7 @@ import { change, event, leased, newRun, ok, refusalOf, type Scene, type StoreTes
 const intend = (key: string, name = 'send'): OperationChange => ({ kind: 'intend', key, name })
 const complete = (key: string, result = '1'): OperationChange => ({ kind: 'complete', key, result })
 const fail = (key: string): OperationChange => ({ kind: 'fail', key })
+const ask = (key: string, name = 'approve'): OperationChange => ({ kind: 'ask', key, name })
 const doubt = (key: string): OperationChange => ({ kind: 'doubt', key })
 const resolve = (key: string, hasHappened: boolean, result: string | null = null): OperationChange => ({
   ...{ kind: 'resolve', key, hasHappened, result, by: 'ann' },
@@ -28,7 +29,7 @@ export function testOperations(test: StoreTest): void {
     const claim = await scene.createAndClaim({ id: 'r' })
     const answer = await scene.write(claim, { operation: intend('k', 'charge'), mustSync: true })
     expect(await scene.operation('k')).toEqual({
-      ...{ owner: '', key: 'k', name: 'charge', runId: 'r', threadId: 'r', status: 'intended' },
+      ...{ owner: '', key: 'k', kind: 'effect', name: 'charge', runId: 'r', threadId: 'r', status: 'intended' },
       ...{ result: null, evidence: null, resolvedBy: null, intendedAt: answer.now, closedAt: null },
     })
     expect(await scene.store.readOperation({ owner: '', key: 'K' })).toBeNull()
@@ -359,6 +360,95 @@ export function testOperations(test: StoreTest): void {
       expect(await scene.operation('of another')).toMatchObject({ status: 'intended' })
     })
   }
+
+  test('a question is open from the write that asks it: it is listed, and a person answers it at once', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'a' })
+    const asked = await scene.write(claim, { events: [event('question_asked')], operation: ask('q', 'scope/approve') })
+    const question = {
+      ...{ owner: '', key: 'q', kind: 'question', name: 'scope/approve', runId: 'a', threadId: 'a', status: 'unsure' },
+      ...{ result: null, evidence: null, resolvedBy: null, intendedAt: asked.now, closedAt: null },
+    }
+    expect(await scene.operation('q')).toEqual(question)
+    expect((await scene.store.listUnsure({ owner: '', limit: 10 })).items).toEqual([question])
+    const answered = ok(await scene.commit(unguarded(resolve('q', true, '"yes"'))))
+    expect(await scene.operation('q')).toMatchObject({
+      ...{ kind: 'question', status: 'completed', result: '"yes"', resolvedBy: 'ann', closedAt: answered.now },
+    })
+    expect(refusalOf(await scene.commit(unguarded(resolve('q', true, '"again"'))))).toBe('already_answered')
+    expect((await scene.store.listUnsure({ owner: '', limit: 10 })).items).toEqual([])
+  })
+
+  test('S7: a question and an effect of one key are one operation, and the kind is that of whoever opened it last', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    await scene.write(a, { operation: ask('q') })
+    for (const operation of [ask('q'), intend('q')])
+      expect(refusalOf(await scene.commit(leased(b, { operation })))).toBe('operation_taken')
+    await scene.write(a, { operation: fail('q') })
+    await scene.write(b, { operation: intend('q', 'send') })
+    expect(await scene.operation('q')).toMatchObject({ kind: 'effect', status: 'intended', name: 'send', runId: 'b' })
+    await scene.write(b, { operation: fail('q') })
+    await scene.write(a, { operation: ask('q') })
+    expect(await scene.operation('q')).toMatchObject({ kind: 'question', status: 'unsure', name: 'approve', closedAt: null })
+  })
+
+  const ends: Record<string, (scene: Scene, claim: Claim) => Promise<unknown>> = {
+    'a run that ends': (scene, claim) => scene.leave(claim, 'completed'),
+    'a run that ends beside other changes': (scene, claim) =>
+      scene.commitAll([
+        leased(claim, { events: [event('run_completed')], run: { status: 'completed', setsEnd: true } }),
+        change({ threadId: 'new', creates: [newRun({ id: 'new' })] }),
+      ]),
+    'a plain end': (scene, claim) =>
+      scene.write(claim, {
+        events: [event('run_completed')],
+        run: { status: 'completed', reason: null, currentStep: null, setsEnd: true, hasProgress: true },
+      }),
+    'a new tape': (scene, claim) =>
+      scene.write(claim, { events: [event('run_started')], run: { startsTape: true, hasNewInput: true } }),
+    'a deleted thread': async (scene) => {
+      await scene.store.deleteThread({ owner: '', threadId: 'a', at: await scene.store.now() })
+    },
+  }
+  for (const [what, end] of Object.entries(ends)) {
+    test(`${what} leaves no question open and no effect intended; what is closed stays`, async (scene) => {
+      const { a, b } = await claimTwo(scene)
+      for (const key of ['open', 'answered']) await scene.write(a, { operation: ask(key) })
+      await scene.write(a, { operation: intend('sent') })
+      ok(await scene.commit(unguarded(resolve('answered', true, '"yes"'))))
+      await scene.write(b, { operation: ask('of another') })
+      scene.advance(1_000)
+      await end(scene, a)
+      const closed = await scene.operation('open')
+      expect(closed).toMatchObject({ kind: 'question', status: 'failed', resolvedBy: null })
+      expect(closed.closedAt).toBeGreaterThanOrEqual(closed.intendedAt + 1_000)
+      expect(await scene.operation('answered')).toMatchObject({ status: 'completed', result: '"yes"' })
+      expect(await scene.operation('sent')).toMatchObject({ kind: 'effect', status: 'unsure', closedAt: null })
+      const { items } = await scene.store.listUnsure({ owner: '', limit: 10 })
+      expect(items.map(({ key }) => key).sort()).toEqual(['of another', 'sent'])
+      expect(refusalOf(await scene.commit(unguarded(resolve('open', true))))).toBe('already_answered')
+    })
+  }
+
+  test('a question and the end of its run in one batch: who is first decides whether it is answered', async (scene) => {
+    const { a, b } = await claimTwo(scene)
+    for (const [claim, key] of [
+      [a, 'qa'],
+      [b, 'qb'],
+    ] as const)
+      await scene.write(claim, { operation: ask(key) })
+    const endOf = (claim: Claim) =>
+      leased(claim, {
+        events: [event('run_completed')],
+        run: { status: 'completed', reason: null, currentStep: null, setsEnd: true },
+      })
+    const answers = await scene.commitAll([
+      unguarded(resolve('qa', true)),
+      endOf(a),
+      endOf(b),
+      unguarded(resolve('qb', true), 'b'),
+    ])
+    expect(answers.map(refusalOf)).toEqual(['none', 'none', 'none', 'already_answered'])
+  })
 
   test('evidence can be noted even when the thread is gone', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'a' })

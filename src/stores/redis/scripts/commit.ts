@@ -4,7 +4,6 @@ import {
   clock,
   counts,
   defineScript,
-  doubtOpen,
   gathering,
   lines,
   once,
@@ -14,6 +13,7 @@ import {
   quoted,
   rowOf,
   setLabel,
+  settleOpen,
   wakeRun,
 } from './script.ts'
 
@@ -199,7 +199,7 @@ ${lines}
 ${counts}
 ${wakeRun}
 ${putMessage}
-${doubtOpen}
+${settleOpen}
 ${setLabel}
 ${streamKey}
 ${appendChunks}
@@ -291,7 +291,7 @@ ${rowOf}
     local to = c.operation
     local found = call('HMGET', P .. 'operation:' .. to.key, 'status', 'run')
     local status = found[1]
-    if to.kind == 'intend' then
+    if to.kind == 'intend' or to.kind == 'ask' then
       if status and status ~= 'failed' and status ~= 'undone' then return 'operation_taken' end
     elseif to.kind == 'resolve' then
       if status ~= 'unsure' then return 'already_answered' end
@@ -336,26 +336,29 @@ ${rowOf}
   local function write_operation(c, r)
     local to = c.operation
     local key = P .. 'operation:' .. to.key
-    if to.kind == 'intend' then
+    if to.kind == 'intend' or to.kind == 'ask' then
+      local is_question = to.kind == 'ask'
       local before = call('HGET', key, 'thread')
       if before and before ~= c.thread then call('SREM', P .. 'operations:' .. before, to.key) end
       if before ~= c.thread then call('SADD', P .. 'operations:' .. c.thread, to.key) end
-      call('HSET', key, 'status', 'intended', 'name', to.name, 'run', c.run or '', 'thread', c.thread, 'result', '', 'evidence', '', 'by', '',
+      call('HSET', key, 'status', is_question and 'unsure' or 'intended', 'kind', is_question and 'question' or 'effect', 'name', to.name, 'run', c.run or '', 'thread', c.thread, 'result', '', 'evidence', '', 'by', '',
         'intended', now, 'closed', '')
       if r then
         call('SADD', P .. 'intents:' .. c.run, to.key)
         if r.intends == '' then call('HSET', P .. 'run:' .. c.run, 'intends', 1) end
         r.intends = '1'
       end
+      if is_question then call('ZADD', P .. 'unsure', now, to.key) end
       return
     end
-    local found = call('HMGET', key, 'status', 'run')
+    local found = call('HMGET', key, 'status', 'run', 'kind')
     if not found[1] then return end
     if to.kind == 'note' then
       if found[1] ~= 'completed' then call('HSET', key, 'evidence', to.payload) end
       return
     end
-    if found[1] == 'intended' then call('SREM', P .. 'intents:' .. found[2], to.key) end
+    local is_left_open = to.kind == 'doubt' and found[3] == 'question'
+    if not is_left_open and (found[1] == 'intended' or found[3] == 'question') then call('SREM', P .. 'intents:' .. found[2], to.key) end
     if found[1] == 'unsure' then call('ZREM', P .. 'unsure', to.key) end
     if to.kind == 'doubt' then return doubt(to.key) end
     if to.kind == 'undo' then return call('HSET', key, 'status', 'undone', 'closed', now) end
@@ -467,7 +470,7 @@ ${rowOf}
     end
     if to.status == 'waiting' and is_mail(c, r) and (r.due == '' or tonumber(r.due) > now) then be_due(now) end
     if #set > 0 then call('HSET', P .. 'run:' .. run, unpack(set)) end
-    if terminal[r.status] and r.intends ~= '' then doubt_open(run) end
+    if (terminal[r.status] or to.tape and to.input) and r.intends ~= '' then settle_open(run, now_text) end
     if is_moved then place(c, t, r, was, claims_before) end
     if to.status or (is_moved and r.status == 'pending') then count_run(r.lane, run, was, r.status, r.due, r.created) end
   end

@@ -1,5 +1,5 @@
 import { deleteStreams, streamKey } from './chunks.ts'
-import { clock, counts, defineScript, doubtOpen, lines, once, places, publish } from './script.ts'
+import { clock, counts, defineScript, lines, once, places, publish, settleOpen } from './script.ts'
 
 /**
  * Deletes a thread, whole: what is left is its row, from which a new life would go on.
@@ -15,7 +15,7 @@ if kept then return kept end
 ${places}
 ${lines}
 ${counts}
-${doubtOpen}
+${settleOpen}
 ${streamKey}
 ${deleteStreams}
 local thread, owner = ARGV[6], ARGV[7]
@@ -30,7 +30,7 @@ for _, run in ipairs(runs_of(thread)) do
   local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends', 'status', 'lane')
   floor = math.max(floor, tonumber(r[1]))
   if (r[2] or '') ~= '' then call('SREM', P .. 'waiting:' .. r[2], run) end
-  if (r[3] or '') ~= '' then doubt_open(run) end
+  if (r[3] or '') ~= '' then settle_open(run, ARGV[8]) end
   count_run(r[5], run, r[4], nil)
   call('ZREM', P .. 'owner-runs:' .. owner, run)
   call('UNLINK', P .. 'run:' .. run, P .. 'inbox:' .. run)

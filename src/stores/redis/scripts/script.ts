@@ -326,15 +326,25 @@ local function put_message(run, checksum, entry)
 end
 `
 
-/** What a run that is over left intended, only a person can close. Called only for runs that ever intended something. */
-export const doubtOpen = `
+/**
+ * A run or a tape is over: an effect that it left intended only a person can close; a question nobody has to. Called only for runs that
+ * ever opened something.
+ */
+export const settleOpen = `
 local function doubt(operation)
   call('HSET', P .. 'operation:' .. operation, 'status', 'unsure')
   call('ZADD', P .. 'unsure', call('HGET', P .. 'operation:' .. operation, 'intended'), operation)
 end
 
-local function doubt_open(run)
-  for _, operation in ipairs(call('SMEMBERS', P .. 'intents:' .. run)) do doubt(operation) end
+local function settle_open(run, at)
+  for _, operation in ipairs(call('SMEMBERS', P .. 'intents:' .. run)) do
+    if call('HGET', P .. 'operation:' .. operation, 'kind') == 'question' then
+      call('HSET', P .. 'operation:' .. operation, 'status', 'failed', 'closed', at)
+      call('ZREM', P .. 'unsure', operation)
+    else
+      doubt(operation)
+    end
+  end
   call('DEL', P .. 'intents:' .. run)
   call('HSET', P .. 'run:' .. run, 'intends', '')
 end
