@@ -217,6 +217,17 @@ export const oldRuns: readonly OldRun[] = [
     notes: ['one', 'three', 'after'],
   },
   { id: 'undoing-plan', at: 'waiting/signal', act: (_hf, run) => run.cancel(), ends: 'cancelled', did: ['undo gather fetch'] },
+  // The function of a finished section is not called again, so the undo inside is not found: only what is before it is undone.
+  {
+    ...{ id: 'undoing-section', at: 'waiting/signal', ends: 'cancelled', did: ['undo part inner'] },
+    act: async (_hf, run) => {
+      await refused(run.cancel(), 'conflict')
+      await reaches(run, 'paused/undo')
+      await run.resume()
+      await refused(run.cancel(), 'conflict')
+      await run.cancel({ undo: false })
+    },
+  },
   { id: 'undoing-section-go', at: 'waiting/signal', act: signal(), output: 'went', did: [] },
 ]
 
@@ -229,6 +240,14 @@ function planned(kind: string): Record<string, unknown> {
     wrapped: 'wrap fetch',
     notes: ['fetch', 'walk', 'climb', 'wrap'],
   }
+}
+
+async function refused(promise: Promise<unknown>, code: string): Promise<void> {
+  const error = await promise.then(
+    () => undefined,
+    (thrown: { code?: string }) => thrown,
+  )
+  if (error?.code !== code) throw new Error(`not refused with ${code}, but ${String(error)}`)
 }
 
 /** Waits until the run has a status, written `paused/asked`. */

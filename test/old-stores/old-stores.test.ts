@@ -100,7 +100,7 @@ async function finish(hf: Holdfast, folder: string): Promise<void> {
   expect(undelivered.length).toBeGreaterThan(10)
 
   const [late, soon] = [oldRuns.filter(({ isLate }) => isLate), oldRuns.filter(({ isLate }) => !isLate)]
-  await Promise.all([...soon.map((row) => bringToItsEnd(hf, row)), undoInsideASection(hf), answerTwins(hf)])
+  await Promise.all([...soon.map((row) => bringToItsEnd(hf, row)), answerTwins(hf)])
   setClock(folder, clockIn(folder)() + 3 * hourMs)
   await Promise.all(late.map((row) => bringToItsEnd(hf, row)))
 
@@ -171,14 +171,6 @@ async function expectKeysOnRecord(hf: Holdfast, journal: readonly string[]): Pro
 async function answerTwins(hf: Holdfast): Promise<void> {
   const run = await hf.runs.get('asking-twice')
   await run.cancel()
-}
-
-/** An undo that is a function inside a finished section. */
-async function undoInsideASection(hf: Holdfast): Promise<void> {
-  const run = await hf.runs.get('undoing-section')
-  await run.cancel()
-  if ((await statusOf(run)) === 'paused/undo') await run.cancel({ undo: false })
-  expect(await statusOf(run)).toBe('cancelled')
 }
 
 /** Of a stream what readers are to show: without the chunks of an attempt that was void. */
