@@ -22,8 +22,6 @@ export interface Call {
 export interface ScopeAttempt {
   /** Its outcome is decided: what its function still calls does not return. */
   readonly isOver: boolean
-  /** Only looks at what was recorded, to learn how to undo it: nothing is done and nothing is written. */
-  readonly isVisit: boolean
   /** What its function sees of the state; undefined where it sees what the run's function does. */
   readonly view?: StateView
   /** Aborted when the attempt takes too long; undefined where it has no limit of its own. */

@@ -26,12 +26,14 @@ export async function recordCompletedChild(execution: Execution, child: OpenChil
   if (run?.status !== 'completed' || child.undo === undefined) return
   const { output, usage: total } = await readEnd(execution, run)
   const usage = total && usedSince(total, execution.tape.usageOfChildren.get(child.runId) ?? noUsage)
-  const { path, count } = parseCallKey(child.call.slice(child.call.indexOf('child:')))
+  const { path, count } = parseCallKey(child.call)
   const data = {
     ...{ runId: child.runId, undo: child.undo },
     ...(usage !== undefined && { usage }),
     ...(output !== undefined && { result: output }),
   }
-  const event = execution.event('child_completed', null, { scope: path, count, data })
+  // The count of a call of an earlier tape may be that of a call of this one.
+  const place = { scope: path, count: child.tape === undefined ? count : child.tape * 1_000_000 + count }
+  const event = execution.event('child_completed', null, { ...place, data })
   await execution.commit([event], { hasProgress: true, undoable: { key: child.call, undo: child.undo } })
 }

@@ -11,11 +11,12 @@ import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import { readEnd } from './child-end.ts'
 import { isOutage } from './committer.ts'
-import type { CallOptions } from './context.ts'
+import type { CallOptions, Undo } from './context.ts'
 import { type Execution, never } from './execution.ts'
 import { newRun, runFingerprint } from './new-run.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
 import { resultOf } from './step-runner.ts'
+import { recordedUndo, takeUndo } from './undo-option.ts'
 import type { RecordedUndo } from './undos.ts'
 import type { AnyWorkflow } from './workflow.ts'
 
@@ -43,6 +44,8 @@ interface ChildData {
 }
 
 export interface ChildOptions extends CallOptions {
+  /** Takes back what the child did, once it has completed; called with its output. */
+  readonly undo?: Undo<never>
   readonly detached?: boolean
   /** For a bare name: which version is meant. Default: the highest registered here, else 1. */
   readonly version?: number
@@ -68,6 +71,10 @@ export async function callChild(
   input: unknown,
   options: ChildOptions,
 ): Promise<unknown> {
+  if (options.undo !== undefined) {
+    if (options.detached === true) throw detachedUndo(call)
+    takeUndo(execution, call, options.undo)
+  }
   const workflow = findCallee(execution, workflowOrName, options.version)
   const checked =
     workflow.options.input === undefined || options.scheduledAt !== undefined
@@ -118,6 +125,13 @@ function pauseOnOtherCall(execution: Execution, call: Call, started: ChildData, 
   return never()
 }
 
+function detachedUndo(call: Call): HoldfastError {
+  return new HoldfastError(
+    'invalid_input',
+    `"${call.path}" is called with detached: true and an undo. A detached run lives on its own: leave one of them out.`,
+  )
+}
+
 function findCallee(execution: Execution, workflowOrName: AnyWorkflow | string, version: number | undefined): Callee {
   if (typeof workflowOrName !== 'string') {
     execution.registry.add(workflowOrName)
@@ -166,7 +180,7 @@ async function start(
   const data: ChildData = {
     ...{ runId: id, threadId, workflow: workflow.name, fingerprint: run.fingerprint },
     ...(isDetached && { isDetached }),
-    ...(isOther && { isOther }),
+    ...(isOther ? { isOther } : options.undo !== undefined && { undo: recordedUndo(options.undo) }),
     ...(budget !== null && execution.account.isLimited && { budget }),
   }
   const event = execution.event('child_started', call, { data: { ...data } })
@@ -327,15 +341,21 @@ async function record(execution: Execution, call: Call, child: ChildData, run: R
   const { output, error, usage: total } = run === null ? {} : await patiently(execution, call, () => readEnd(execution, run))
   const usage = total && usedSince(total, execution.tape.usageOfChildren.get(child.runId) ?? noUsage)
   const failure = run?.status === 'completed' ? null : failureOf(child, run, error)
+  // What a run did that somebody else had started is not ours to undo.
+  const undo = failure === null && child.isOther !== true ? child.undo : undefined
   const data = {
     runId: child.runId,
     ...(usage !== undefined && { usage }),
+    ...(undo !== undefined && { undo }),
     ...(failure !== null ? { error: toStorableError(failure) } : output !== undefined && { result: output }),
   }
   const event = execution.event('child_completed', call, { data })
   if (usage !== undefined) execution.account.add(usage)
   execution.account.endGrant(call.key)
-  await execution.commitResult([event], failure === null ? {} : { failureOf: call.key })
+  await execution.commitResult([event], {
+    ...(failure !== null && { failureOf: call.key }),
+    ...(undo !== undefined && { undoable: { key: call.key, undo } }),
+  })
   execution.budget.check()
   if (failure !== null) throw blame(failure, [call.key])
   return event.payload === null ? undefined : (execution.codec.decode(event.payload) as { result?: unknown }).result

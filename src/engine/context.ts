@@ -49,7 +49,7 @@ export interface Context<State = Record<string, unknown>> {
   call<Input, Output, ChildState>(
     workflow: Workflow<Input, Output, ChildState>,
     input: Input,
-    options?: CallOptions & { readonly detached?: false },
+    options?: CallOptions & { readonly detached?: false; readonly undo?: Undo<Output> },
   ): Promise<Output>
   /** Starts it and does not wait: it lives on its own. */
   call<Input, Output, ChildState>(
@@ -61,7 +61,7 @@ export interface Context<State = Record<string, unknown>> {
   call<Output = unknown>(
     workflow: string,
     input?: unknown,
-    options?: CallOptions & { readonly detached?: false; readonly version?: number },
+    options?: CallOptions & { readonly detached?: false; readonly version?: number; readonly undo?: Undo<Output> },
   ): Promise<Output>
   call(
     workflow: string,

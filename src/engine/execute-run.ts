@@ -243,7 +243,9 @@ async function executeTape(
   }
   // A scope that was running is entered again without a record of its own; this death must count before it can bring another.
   if (execution.mustRecordStarts && hasRunningScope(execution.tape)) await execution.commit([], {}).catch(() => {})
-  execution.playback.start()
+  // With nothing recorded it is live at once; under an order the function first says how what it began is undone.
+  if (execution.hasOrder) setImmediate(() => execution.playback.start())
+  else execution.playback.start()
   if (!execution.hasEnded) {
     callFunction(execution, input, begun?.entry.error).catch((error: unknown) => {
       execution.log.error('the end of a run could not be recorded; it is handed back', { runId: execution.runId, error })

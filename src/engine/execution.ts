@@ -34,6 +34,7 @@ import { QuietTime } from './quiet-time.ts'
 import type { QuietTimes } from './quiet-times.ts'
 import type { RebuiltLine } from './rebuild-line.ts'
 import { reportWork } from './report-work.ts'
+import { openOn } from './run-past.ts'
 import { reportEnd, reportLoss } from './run-reports.ts'
 import { RunStreams } from './run-streams.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
@@ -103,7 +104,6 @@ export class Execution {
   // Made when they are first asked for, as are those below: most runs need few of them, and hundreds of runs are held at a time.
   #streams: RunStreams | undefined
   #dependants: Dependants | undefined
-  #unvisited: Map<string, () => Promise<void>> | undefined
   readonly #written: ReadonlyMap<string, number>
   readonly #waits: Waits
   /** How long the function has to be quiet before the run is persisted as waiting. */
@@ -248,12 +248,6 @@ export class Execution {
     return this.#streams
   }
 
-  /** Scopes that were not entered, by the path of their calls: what was done there is learnt when it is to be undone. */
-  get unvisited(): Map<string, () => Promise<void>> {
-    this.#unvisited ??= new Map()
-    return this.#unvisited
-  }
-
   /** What ends when the run does. */
   get dependants(): Dependants {
     this.#dependants ??= new Dependants({
@@ -331,7 +325,7 @@ export class Execution {
 
   /** The recorded result of a call, in its turn; the call must have one. */
   async recorded(call: Call): Promise<Outcome> {
-    const outcome = call.within?.isVisit ? (call.history?.outcome as Outcome) : await this.playback.take(call.key)
+    const outcome = await this.playback.take(call.key)
     this.throwIfEnded()
     this.quiet.heard()
     call.resultSeq = outcome.seq
@@ -341,7 +335,7 @@ export class Execution {
 
   /** The recorded result of what the function began and ends itself: it does not wait for it (ctx.begin). */
   recordedAtOnce(call: Call): Outcome {
-    const outcome = call.within?.isVisit ? (call.history?.outcome as Outcome) : this.playback.takeAtOnce(call.key)
+    const outcome = this.playback.takeAtOnce(call.key)
     call.resultSeq = outcome.seq
     return outcome
   }
@@ -361,8 +355,7 @@ export class Execution {
 
   /** A cancelled or fenced run throws at every later call (E4). */
   throwIfEnded(): void {
-    if (this.#stop?.kind !== 'cancel' && this.#stop?.kind !== 'lost') return
-    if (this.calls.attempt?.isVisit !== true) throw this.#endError()
+    if (this.#stop?.kind === 'cancel' || this.#stop?.kind === 'lost') throw this.#endError()
   }
 
   /** After a death it matters which step was running: until something is recorded, starts are durable before bodies begin. */
@@ -622,7 +615,7 @@ export class Execution {
   update(recipe: (draft: never) => unknown): void {
     // What belongs to an attempt of a scope that is over changes nothing any more.
     const { within } = this.enter('value', 'update', true)
-    if (within?.isOver || within?.isVisit) return
+    if (within?.isOver) return
     const scope = this.calls.place
     this.#updateCounts ??= new Map()
     const count = (this.#updateCounts.get(scope) ?? 0) + 1
@@ -718,12 +711,18 @@ export class Execution {
     return true
   }
 
+  /** The run was told to do something else than to continue. */
+  get hasOrder(): boolean {
+    return this.#order !== null
+  }
+
   /** Carries an order out without calling the function, where all that is due can be undone from the log. */
   async obeyFromLog(): Promise<boolean> {
     const order = this.#order
     if (order === null) return false
-    const due =
-      order.kind !== 'rollback' && order.undo === false ? [] : this.undos.due(this, order.kind === 'rollback' ? order.to : 0)
+    const afterSeq = order.kind === 'rollback' ? order.to : order.undo === false ? Number.POSITIVE_INFINITY : 0
+    // A child may have completed meanwhile.
+    const due = [...this.undos.due(this, afterSeq), ...openOn(this.tape).children.filter(({ seq }) => seq > afterSeq)]
     if (order.replays === false) this.#unreplayed = new Error('its function brought its workers down and is not called')
     else if (due.some(({ undo }) => undo === true)) return false
     await this.#carryOut(order)
@@ -739,10 +738,6 @@ export class Execution {
     this.#waits.freeze()
     this.#beginWork()
     try {
-      for (let [next] = this.unvisited; next !== undefined; [next] = this.unvisited) {
-        this.unvisited.delete(next[0])
-        await next[1]()
-      }
       const finish = await this.#endingOf(order)
       if (order.kind === 'fail' && order.undo === false) return await finish([])
       const graceMs = Math.max(0, this.#stopRequestedAt + cancelGraceMs - performance.now())

@@ -55,6 +55,7 @@ export const askOptionNames: OptionNames<AskOptions<unknown>> = {
 }
 
 export const callOptionNames: OptionNames<ChildOptions> = {
+  undo: true,
   id: true,
   threadId: true,
   queue: true,

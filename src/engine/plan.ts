@@ -7,7 +7,7 @@ import type { Context, Undo } from './context.ts'
 import { planStepOptionNames } from './option-names.ts'
 import type { RunContext } from './run-context.ts'
 import { checkScopeOptions } from './scope-options.ts'
-import { type UntypedState, type Workflow, type WorkflowOptions, workflow } from './workflow.ts'
+import { type AnyWorkflow, type UntypedState, type Workflow, type WorkflowOptions, workflow } from './workflow.ts'
 
 /** What a plan's step returns: the parts of the state that it changes, or nothing. */
 export type PlanPatch<State> = Partial<State> | undefined | void
@@ -82,7 +82,7 @@ function makePlan<Input, State>(options: PlanOptions<Input, State>, stages: Plan
   const made = workflow<Input, State, State>(options, (ctx, input) => carryOut(ctx as unknown as RunContext, input, stages))
   const add = (entries: readonly PlanStepEntry<State>[]): Plan<Input, State> => {
     const names = new Set(stages.flat().map(({ name }) => name))
-    const stage = entries.map((entry) => toStep(made.name, entry, names))
+    const stage = entries.map((entry) => toStep(made, entry, names))
     return makePlan(options, [...stages, Object.freeze(stage)])
   }
   return Object.freeze({
@@ -97,7 +97,11 @@ function makePlan<Input, State>(options: PlanOptions<Input, State>, stages: Plan
   })
 }
 
-function toStep<State>(plan: string, entry: PlanStepEntry<State>, names: Set<string>): PlanStep<State> {
+function toStep<State>(
+  { name: plan, options: { undos } }: AnyWorkflow,
+  entry: PlanStepEntry<State>,
+  names: Set<string>,
+): PlanStep<State> {
   if (!Array.isArray(entry)) throw invalid(`A step in parallel of plan "${plan}" is written [name, function, options?].`)
   const [given, fn, options = {}] = entry
   const name = checkStepName(given)
@@ -107,6 +111,8 @@ function toStep<State>(plan: string, entry: PlanStepEntry<State>, names: Set<str
   if (typeof fn !== 'function') throw invalid(`${what} needs a function (state, ctx) => patch`)
   refuseUnknownOptions(what, options, planStepOptionNames)
   checkScopeOptions(what, options)
+  if (typeof options.undo === 'string' && !Object.hasOwn(undos ?? {}, options.undo))
+    throw invalid(`${what} has undo "${options.undo}", which is not one of the undos of the plan.`)
   const { weight = 1 } = options
   if (!(weight > 0 && weight < Number.POSITIVE_INFINITY)) throw invalid(`${what}: weight is ${weight}; it must be more than 0.`)
   return Object.freeze({ name, fn, options })

@@ -286,7 +286,7 @@ export class RunContext implements Context<never> {
     const { calls, playback, progress } = this.#execution
     checkReport(fraction, note)
     const { attempt } = calls
-    if (playback.isLive && !attempt?.isOver && !attempt?.isVisit) progress.report(calls.place, fraction, note)
+    if (playback.isLive && !attempt?.isOver) progress.report(calls.place, fraction, note)
   }
 
   /** For plans, which know how much of the run each of their steps is. */
@@ -317,8 +317,7 @@ export class RunContext implements Context<never> {
       check?.()
       const call = this.#execution.enter(kind, name, isOurName)
       if (call.within?.isOver === true) return never()
-      if (call.within?.isVisit && call.history?.outcome === undefined) result = never()
-      else result = carryOut(call)
+      result = carryOut(call)
       call.within?.follow(result)
     } catch (error) {
       result = Promise.reject(error)
@@ -332,7 +331,7 @@ export class RunContext implements Context<never> {
     const key = callKey('value', call.path, call.count)
     if (this.#execution.tape.values.has(key)) return this.#execution.tape.values.get(key) as T
     const value = make()
-    if (!this.#execution.hasEnded && !call.within?.isOver && !call.within?.isVisit)
+    if (!this.#execution.hasEnded && !call.within?.isOver)
       this.#execution.ride(this.#execution.event('value_recorded', call, { data: { value } }))
     return value
   }

@@ -20,6 +20,8 @@ export interface OpenChild {
   readonly runId: string
   /** How what it did is taken back, should it have completed. */
   readonly undo?: RecordedUndo
+  /** The earlier tape of the run that called it. */
+  readonly tape?: number
 }
 
 /** A question that nobody has answered. */
@@ -63,7 +65,7 @@ export async function readRunPast(
     const isThere = ({ seq, undo }: Undoable) => !undone.has(seq) && (tape === current || undo !== true)
     past.undoables.push(...undoablesOf(tape, codec).filter(isThere))
     const open = openOn(tape)
-    past.children.push(...open.children.map((child) => ({ ...child, call: onTape(tape, child.call) })))
+    past.children.push(...open.children.map((child) => (tape === current ? child : ofEarlier(tape, child))))
     past.questions.push(...open.questions.map((question) => ({ ...question, call: onTape(tape, question.call) })))
   }
   return past
@@ -72,6 +74,10 @@ export async function readRunPast(
 /** What is open on a tape. */
 export function openOn(tape: Tape): Pick<RunPast, 'children' | 'questions'> {
   return { children: openChildrenOf(tape), questions: openQuestionsOf(tape) }
+}
+
+function ofEarlier(tape: Tape, { undo, ...child }: OpenChild): OpenChild {
+  return { ...child, call: onTape(tape, child.call), tape: tape.number, ...(typeof undo === 'string' && { undo }) }
 }
 
 /** Calls of different tapes may have the same key. */

@@ -48,7 +48,7 @@ export interface ScopeRecord<T> {
  *       open again. So an attempt goes the same way whether the worker lived or died before it.
  *   A3  While its function waits for nothing of ours, the scope counts as at work, like the body of a step.
  *   A4  What an attempt that is over still calls does not return.
- *   A5  What was done in a scope that was not entered is learnt before it is undone: its function is called with what is recorded.
+ *   A5  What is done inside is undone by name, or by the undo of the scope as a whole: its function is not called again for that.
  */
 export async function runScope<T>(execution: Execution, call: Call, scope: RecordedScope<T>): Promise<T> {
   return new ScopeRunner(execution, call, scope).run()
@@ -73,7 +73,6 @@ class ScopeRunner<T> {
     const { history } = call
     const { undo, undoGets } = this.#scope
     if (undo !== undefined) takeUndo(execution, call, undo, { getsState: undoGets === 'state' })
-    this.#leaveForVisit()
     if (history?.outcome !== undefined) {
       return resultOf<T>(execution, call, await execution.recorded(call))
     }
@@ -111,7 +110,6 @@ class ScopeRunner<T> {
   ): Promise<{ ok: true; value: T } | { ok: false; error: unknown; durationMs: number }> {
     const execution = this.#execution
     const { history } = this.#call
-    execution.unvisited.delete(path)
     // On the tape it has begun, and the calls of its function are there to be asked for.
     const isGoingOn = history?.isRunning === true && (history.next === 'fallback') === (how.via === 'fallback')
     const { started: begun } = history ?? {}
@@ -119,16 +117,18 @@ class ScopeRunner<T> {
     const elapsed = () => Math.max(0, execution.now() - started.at)
     const limit = how.via === 'fallback' ? undefined : this.#scope.timeoutMs
     const attempt = new Attempt(execution, this.#call, limit !== undefined, execution.line.viewAt(started.seen))
+    let isMade = false
     try {
       const made = attempt.run(path, body)
       const value = await (limit === undefined ? made : this.#withLimit(attempt, made, started.at + limit, path))
       await this.#untilLive()
       this.#hear(path)
+      isMade = true
       return { ok: true, value: await this.#record(value, elapsed(), how) }
     } catch (error) {
       attempt.end()
       // What it still brings within the grace is recorded: only so can it be undone.
-      if (execution.isCancelled && this.#scope.undo !== undefined && attempt.made !== undefined)
+      if (execution.isCancelled && !isMade && this.#scope.undo !== undefined && attempt.made !== undefined)
         execution.work.follow(attempt.made.then((value) => this.#record(value as T, elapsed(), how)))
       execution.throwIfEnded()
       await this.#untilLive()
@@ -273,18 +273,6 @@ class ScopeRunner<T> {
     this.#execution.failures.forget((key) => isInside(pathOf(key), path))
   }
 
-  /** Until it is entered, what calls inside did before can only be learnt by a visit. */
-  #leaveForVisit(): void {
-    const { unvisited } = this.#execution
-    const { path, body, fallback } = this.#scope
-    const { history } = this.#call
-    if (history === undefined) return
-    unvisited.set(path, () => visit(this.#execution, path, body))
-    const error = reviveError(history.lastError ?? new Error('unknown failure'))
-    if (fallback !== undefined)
-      unvisited.set(fallbackPath(path), () => visit(this.#execution, fallbackPath(path), () => fallback(error)))
-  }
-
   /** Its outcome is new: whatever is recorded comes first. One that is being stopped may still record it, like a step. */
   async #untilLive(): Promise<void> {
     const execution = this.#execution
@@ -304,7 +292,6 @@ class Attempt implements ScopeAttempt {
   #inFlight = 0
   #isAtWork = false
   #isOver = false
-  readonly isVisit = false
   /** What its function returns. */
   made: Promise<unknown> | undefined
   readonly view: StateView
@@ -363,39 +350,4 @@ class Attempt implements ScopeAttempt {
     if (isAtWork) this.#execution.begin(this.#call)
     else this.#execution.end(this.#call)
   }
-}
-
-/** How long a visit waits for a function that does other things between its calls. */
-const visitMs = 5_000
-/** How long nothing may be asked for, once something was that is not recorded. */
-const stuckMs = 20
-
-/** Calls the function of a scope with what was recorded inside, so that it says how to undo it (A5). */
-async function visit(execution: Execution, path: string, body: () => unknown): Promise<void> {
-  const inside = [...execution.tape.calls].filter(([key]) => isInside(pathOf(key), path))
-  if (!inside.some(([, { outcome }]) => outcome !== undefined)) return
-  let isDone = false
-  let lastCallAt = performance.now()
-  const seen = { inFlight: 0, isOver: false }
-  const attempt: ScopeAttempt = {
-    isVisit: true,
-    signal: undefined,
-    get isOver() {
-      return seen.isOver
-    },
-    follow: (call) => {
-      lastCallAt = performance.now()
-      seen.inFlight++
-      const done = () => void seen.inFlight--
-      call.then(done, done)
-    },
-  }
-  const done = () => {
-    isDone = true
-  }
-  execution.calls.inScope(path, async () => body(), attempt).then(done, done)
-  const endAt = performance.now() + visitMs
-  while (!isDone && performance.now() < endAt && !(seen.inFlight > 0 && performance.now() - lastCallAt > stuckMs))
-    await new Promise((resolve) => setTimeout(resolve, 1))
-  seen.isOver = true
 }

@@ -13,14 +13,28 @@ export function takeUndo<T>(
   undo: Undo<T>,
   options: { readonly getsState?: boolean } = {},
 ): void {
-  if (typeof undo === 'function') execution.undos.give(call.key, undo as UndoFunction, options)
-  // What was accepted once is looked for when it is to be undone.
-  else if (call.history === undefined) checkName(execution, call, undo)
+  if (typeof undo === 'function') {
+    // One that is on the tape was accepted by a version that looked for it inside.
+    if (call.within !== undefined && call.history === undefined) throw insideSection(execution, call)
+    execution.undos.give(call.key, undo as UndoFunction, options)
+    // What has its result is looked for when it is to be undone.
+  } else if (call.history?.outcome === undefined) checkName(execution, call, undo)
 }
 
 /** How the record of a result names its undo. */
 export function recordedUndo(undo: Undo<never>): RecordedUndo {
   return typeof undo === 'function' ? true : undo
+}
+
+/** A section that has its result is not entered again, so nobody could find the function. */
+function insideSection({ runId, workflow }: Execution, call: Call): HoldfastError {
+  const scope = call.path.slice(0, call.path.lastIndexOf('/'))
+  return new HoldfastError(
+    'invalid_input',
+    `The undo of "${call.path}" of run "${runId}" is a function inside section "${scope}", which is not entered again once it has its ` +
+      `result. Name one of the undos of workflow "${workflow.name}" instead (undo: 'name'), or give the section an undo as a whole.`,
+    { details: { runId, step: call.path } },
+  )
 }
 
 function checkName({ workflow, runId }: Execution, call: Call, undo: unknown): void {

@@ -5,6 +5,7 @@ import { toStorableError } from '../model/stored-error.ts'
 import type { UndoInfo } from './context.ts'
 import type { Execution } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
+import { isInside } from './scope-paths.ts'
 import { type CallKey, parseCallKey, type Tape } from './tape.ts'
 import { loadStateFor } from './thread-state.ts'
 
@@ -94,7 +95,7 @@ export class Undos {
     const { path, count } = parseCallKey(key)
     const data = (payload === null ? {} : execution.codec.decode(payload)) as UndoRecord & { key?: string; result?: unknown }
     const given = typeof undo === 'string' ? namedUndo(execution, undo) : this.#given?.get(key)
-    if (given === undefined) return notFound(execution, path, undo, why)
+    if (given === undefined) return notFound(execution, path, undo, endedSectionAround(execution, path) ?? why)
     const effectKey = key.startsWith('effect:') ? data.key : undefined
     const info: UndoInfo = {
       ...{ key: execution.calls.undoKey(seq), step: path },
@@ -169,6 +170,15 @@ function undoFailed({ runId }: Execution, path: string, error: unknown): Error {
       'cancel({ undo: false }) ends it as it stands.',
     { cause },
   )
+}
+
+/** Where a version before this one took a function inside a section that has ended since. */
+function endedSectionAround({ tape }: Execution, path: string): Error | null {
+  for (const { scope, outcome } of tape.calls.values()) {
+    if (scope !== undefined && outcome !== undefined && isInside(path, scope))
+      return new Error(`it is a function inside section "${scope}", which has ended and is not entered again`)
+  }
+  return null
 }
 
 function notFound({ runId, workflow }: Execution, path: string, undo: RecordedUndo, why: Error | null): Error {

@@ -23,14 +23,16 @@
  *                                                           engine/execution.ts      run_paused: asked, retries, mismatch, poisoned
  *   running → completed, failed
  *                          callFunction, Execution.finish   engine/execute-run.ts    run_completed, run_failed
- *   running → cancelled    Execution.order, obey, unwind    engine/execution.ts      step_undone, then run_cancelled
- *   running → paused       the same, for a rollback         engine/execution.ts      step_undone, then run_rolled_back
+ *   running → cancelled    Execution.order, obey, Unwinding engine/unwinding.ts      undo_ordered, step_undone, then run_cancelled
+ *   running → failed       the same, with undoOnFailure or past the time limit       undo_ordered, step_undone, then run_failed
+ *   running → paused       the same, for a rollback         engine/unwinding.ts      undo_ordered, step_undone, then run_rolled_back
+ *   running → paused       the same, where an undo fails or can't be found           run_paused: undo
  *   pending, waiting → paused
  *                          pauseRun                         client/control-run.ts    run_paused
  *   pending, waiting, paused → cancelled
- *                          cancelRun, with nothing to undo  client/control-run.ts    run_cancelled
+ *                          cancelRun, with nothing to undo  client/undo-run.ts       run_cancelled; where others depend on it, run_paused before
  *   waiting, paused, completed, failed → pending
- *                          cancelRun, rollbackRun           client/control-run.ts    run_resumed with an order: a worker undoes
+ *                          cancelRun, rollbackRun           client/undo-run.ts       run_resumed with an order: a worker undoes
  *   paused  → pending      resumeRun                        client/control-run.ts    run_resumed
  *   failed  → pending      retryRun                         client/control-run.ts    run_retried
  */

@@ -664,20 +664,22 @@ onEveryStore('a section', ({ open, openMortal, advance }) => {
 
   it('that was not entered again is undone all the same: what it did as a whole first, then what its calls did, the last first', async () => {
     const undone: string[] = []
-    const note = (name: string) => () => void undone.push(name)
-    const work = workflow({ name: 'work', retry: once }, async (ctx) => {
+    const entered: string[] = []
+    const undos = { note: (_: unknown, { step }: { step: string }) => void undone.push(step) }
+    const work = workflow({ name: 'work', retry: once, undos }, async (ctx) => {
       await ctx.section(
         'book',
         async () => {
-          await ctx.step('flight', () => 1, { undo: note('flight') })
-          await ctx.section('deep', () => ctx.once('hotel', { run: () => 2, undo: note('hotel') }), { undo: note('deep') })
+          entered.push('book')
+          await ctx.step('flight', () => 1, { undo: 'note' })
+          await ctx.section('deep', () => ctx.once('hotel', { run: () => 2, undo: 'note' }), { undo: 'note' })
           await ctx.step('car', () => Promise.reject(new Error('no car')))
         },
         {
           fallback: async () => {
-            await ctx.step('train', () => 3, { undo: note('train') })
+            await ctx.step('train', () => 3, { undo: 'note' })
           },
-          undo: note('book'),
+          undo: undos.note,
         },
       )
       await ctx.sleep(3_600_000)
@@ -689,7 +691,8 @@ onEveryStore('a section', ({ open, openMortal, advance }) => {
     const run = await second.runs.get('r')
     await run.cancel()
     expect(await codeOfRejection(run.result())).toBe('run_cancelled')
-    expect(undone).toEqual(['book', 'train', 'deep', 'hotel', 'flight'])
+    expect(undone).toEqual(['book', 'book[fallback]/train', 'book/deep', 'book/deep/hotel', 'book/flight'])
+    expect(entered).toEqual(['book'])
     const events = (await run.events()).filter(({ type }) => type === 'step_undone')
     expect(events.map(({ step }) => step)).toEqual([
       ...['book', 'book[fallback]/train', 'book/deep', 'book/deep/hotel', 'book/flight'],
@@ -699,11 +702,12 @@ onEveryStore('a section', ({ open, openMortal, advance }) => {
   it('in which something was undone is entered again when the run is retried', async () => {
     const ran: string[] = []
     let isDown = true
-    const work = workflow({ name: 'work', retry: once, undoOnFailure: true }, async (ctx) => {
+    const undos = { leave: () => ran.push('undo flight') }
+    const work = workflow({ name: 'work', retry: once, undoOnFailure: true, undos }, async (ctx) => {
       await ctx.section(
         'book',
         async () => {
-          await ctx.step('flight', () => ran.push('flight'), { undo: () => ran.push('undo flight') })
+          await ctx.step('flight', () => ran.push('flight'), { undo: 'leave' })
           await ctx.step('seat', () => ran.push('seat'))
         },
         {},

@@ -505,7 +505,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'undo-of-a-scope-forgotten',
     wrong: 'what was done in a scope that was not entered again is not undone',
-    edits: [{ file: 'engine/execution.ts', find: '        await next[1]()\n', put: '' }],
+    edits: [
+      {
+        file: 'engine/undos.ts',
+        find: '    if (isFailure || isSkip === true || !/^(?:step|effect|child):/.test(key)) return []',
+        put: "    if (isFailure || isSkip === true || key.includes('/') || !/^(?:step|effect|child):/.test(key)) return []",
+      },
+    ],
     test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > that was not entered again is undone' },
   },
   {

@@ -65,6 +65,7 @@ export const oldRuns: readonly OldRun[] = [
     ...{ id: 'losing', at: 'waiting/signal', output: 'second', did: [], notes: ['before'] },
     act: (hf, run) => signal('b', 'second')(hf, run).then(() => signal('b', 'second')(hf, run)),
   },
+  { id: 'transacting', at: 'waiting/signal', act: signal(), output: 'went', did: [] },
   { id: 'valued', at: 'waiting/signal', act: signal(), output: true, did: [] },
   { id: 'versioned', at: 'waiting/signal', act: signal(), output: 'went in 1', did: ['after in 1'] },
   { id: 'remembering', at: 'waiting/signal', act: signal('go', 'second'), output: 2, did: [], notes: ['first', 'second'] },

@@ -10,7 +10,7 @@ import { patience } from '../patience.ts'
 import { type OldRun, oldRuns, statusOf } from './old-runs.ts'
 import { clockIn, openWorker, readJournal, setClock } from './open-worker.ts'
 import { places } from './places.ts'
-import { makeWorkflows } from './workflows.ts'
+import { changesAPart, libraryText, makeWorkflows } from './workflows.ts'
 
 const hourMs = 3_600_000
 const deliveries = 'holdfast.notify/ops'
@@ -78,10 +78,10 @@ async function expectAsItWasLeft(hf: Holdfast): Promise<void> {
   expect(effects.sort()).toEqual(['shared-holder', 'unsure'])
 
   const library = hf.thread('library')
-  expect(await library.state()).toEqual({ text: '3'.repeat(300), notes: ['by hand'] })
-  expect(await library.stateAt('part 1')).toEqual({ text: '1'.repeat(300) })
-  expect((await library.checkpoints()).flatMap(({ label }) => label ?? [])).toEqual([
-    ...['begun', 'part 0', 'part 1', 'part 2', 'part 3'],
+  expect(await library.state()).toEqual({ text: libraryText(4 * changesAPart), notes: ['by hand'] })
+  expect(await library.stateAt('part 1')).toEqual({ text: libraryText(changesAPart) })
+  expect((await library.checkpoints({ limit: 1_000 })).flatMap(({ label }) => label ?? [])).toEqual([
+    ...['begun', 'part 1', 'part 2', 'part 3', 'part 4'],
   ])
   expect(await codeOfRejection(hf.thread('gone').state())).toBe('thread_deleted')
 
@@ -124,7 +124,7 @@ async function finish(hf: Holdfast, folder: string): Promise<void> {
   expect(await hf.thread('remembering').state()).toEqual({ notes: ['first', 'second'], loud: true })
   expect(await hf.thread('gone').run('noting')).toBe('noted')
   expect(await hf.thread('library').run('noting')).toBe('noted')
-  expect(await hf.thread('library').state()).toEqual({ text: '3'.repeat(300), notes: ['by hand', 'note'] })
+  expect(await hf.thread('library').state()).toEqual({ text: libraryText(4 * changesAPart), notes: ['by hand', 'note'] })
 }
 
 async function bringToItsEnd(hf: Holdfast, row: OldRun): Promise<void> {

@@ -14,6 +14,11 @@ interface Notes {
 }
 
 const hourMs = 3_600_000
+
+/** The text in the library after its n-th change, unlike the one before: with so many changes snapshots are written. */
+export const libraryText = (n: number) => String(n % 7).repeat(500)
+export const changesAPart = 50
+
 const rarely = { attempts: 3, minMs: hourMs / 6, maxMs: hourMs / 6, jitter: false }
 
 /** The workflows whose runs are in the stores that 09549e1 wrote. That version and the present one both execute them. */
@@ -269,6 +274,15 @@ export function makeWorkflows({ act, hasChangedCode = false, edition }: World): 
       const loop = await ctx.begin<string>('loop')
       return loop.recorded ?? loop.complete(await act(ctx.runId, 'loop', 'looped'))
     }),
+    // Redis refuses it every time.
+    workflow('transacting', async (ctx) => {
+      const read = ctx.transaction('read', async (tx) => {
+        await act(ctx.runId, 'read', null)
+        return tx.query('SELECT 1 AS one')
+      })
+      await read.catch(() => 'refused')
+      return ctx.waitFor<string>('go')
+    }),
     workflow('valued', async (ctx) => {
       const values = [ctx.now(), ctx.random(), ctx.uuid()]
       const seen = await ctx.step('see', () => values)
@@ -306,12 +320,14 @@ export function makeWorkflows({ act, hasChangedCode = false, edition }: World): 
         return ctx.state.notes.length
       },
     ),
-    workflow('growing', async (ctx, size: number) => {
-      for (let part = 0; part < 4; part++) {
-        ctx.update((draft) => {
-          draft['text'] = String(part).repeat(size)
-        })
-        await ctx.step('grow', () => act(ctx.runId, `grow ${part}`, part))
+    workflow('growing', async (ctx) => {
+      for (let part = 1; part <= 4; part++) {
+        for (let n = (part - 1) * changesAPart + 1; n <= part * changesAPart; n++) {
+          ctx.update((draft) => {
+            draft['text'] = libraryText(n)
+          })
+          await ctx.step('grow', () => act(ctx.runId, `grow ${n}`, n))
+        }
         await ctx.checkpoint(`part ${part}`)
       }
     }),
