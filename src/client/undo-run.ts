@@ -33,7 +33,8 @@ export async function cancelRun(core: Core, key: RunKey, options: CancelOptions 
   await control(core, key, async (run, asked) => {
     if (run.status === 'cancelled') return 'done'
     if (isTerminal(run.status)) throw hasEnded(run, 'cancelled')
-    const wait = isHeld ? null : patience(run, asked, 'cancel', until)
+    // Unless somebody resumed it meanwhile: then its holder is waited for like any other.
+    const wait = isHeld && run.status === 'paused' ? null : patience(run, asked, 'cancel', until)
     if (wait !== null) return wait
     if (run.status === 'running') return { kind: 'cancel', by, undo }
     const past = await pastOf(core, run)
