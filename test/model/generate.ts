@@ -1,0 +1,396 @@
+import { createRandom, type Random } from '../../src/testing/random.ts'
+import type { Act, Fault, PlannedAct } from './acts.ts'
+import type { Case } from './case.ts'
+import { type Construct, constructs, events, nameOfAct, nameOfFault } from './constructs.ts'
+import { hasSql, type StoreName } from './grounds.ts'
+import {
+  countNodes,
+  type Node,
+  type NodeKind,
+  type Parallel,
+  type Program,
+  type Section,
+  type Seq,
+  type Step,
+  type UndoKind,
+  type Work,
+  walk,
+} from './program.ts'
+
+export interface GenerateOptions {
+  readonly store: StoreName
+  /** No simulated faults: another way of crashing is used. */
+  readonly withoutFaults?: boolean
+}
+
+/** The case of a seed. The same seed gives the same case. */
+export function generateCase(seed: number, options: GenerateOptions): Case {
+  const random = createRandom(Math.imul(seed, 0x9e3779b1) ^ 0x5bd1e995)
+  // Each pair of a construct and something that happens comes by in turn, whatever else there is.
+  const possible = constructs.filter(({ kind }) => kind !== 'transaction' || hasSql[options.store])
+  const focus = possible[seed % possible.length] as Construct
+  const event = events[Math.floor(seed / possible.length) % events.length] as string
+  const program = new Generator(random, options).program('p', 0, focus)
+  const size = countNodes(program)
+  const hasFaults = options.withoutFaults !== true && random.chance(0.45)
+  return {
+    ...{ seed, store: options.store, program },
+    acts: withAct(generateActs(random, program, size), event, random, program, size),
+    faults: withFault(hasFaults ? generateFaults(random, size) : [], options.withoutFaults ? '' : event, random),
+    hasSecondWorker: random.chance(0.3),
+    retries: random.pickWeighted([
+      [3, 0],
+      [2, 1],
+      [2, 2],
+    ]),
+    notifies: random.chance(0.15),
+  }
+}
+
+class Generator {
+  readonly #random: Random
+  readonly #store: StoreName
+  #nextId = 1
+  #left = 0
+
+  constructor(random: Random, { store }: GenerateOptions) {
+    this.#random = random
+    this.#store = store
+  }
+
+  program(name: string, depth = 0, focus?: Construct): Program {
+    const random = this.#random
+    if (focus?.isOf !== undefined) {
+      for (let tries = 0; tries < 500; tries++) {
+        const made = this.program(name, depth)
+        if (focus.isOf(made)) return made
+      }
+    }
+    const program = this.#anyProgram(name, depth)
+    const { kind, isIn } = focus ?? {}
+    if (kind === undefined || isIn === undefined || [...walk(program)].some(({ node }) => isIn(node))) return program
+    let wanted = this.#node(2, kind)
+    for (let tries = 0; tries < 500 && !isIn(wanted); tries++) wanted = this.#node(2, kind)
+    return this.#with(program, wanted, random)
+  }
+
+  /** The program with one more node somewhere in its outermost blocks. */
+  #with(program: Program, node: Node, random: Random): Program {
+    const into = (seq: Seq): Seq => ({ ...seq, nodes: seq.nodes.toSpliced(random.integer(0, seq.nodes.length), 0, node) })
+    if (program.stages === undefined) {
+      const at = random.integer(0, program.tapes.length - 1)
+      return { ...program, tapes: program.tapes.with(at, into(program.tapes[at] as Seq)) }
+    }
+    const [first = [], ...others] = program.stages
+    const [section, ...beside] = first as [Section, ...Section[]]
+    return { ...program, stages: [[{ ...section, body: into(section.body) }, ...beside], ...others] }
+  }
+
+  #anyProgram(name: string, depth: number): Program {
+    const random = this.#random
+    const size =
+      depth > 0
+        ? random.integer(1, 3)
+        : random.pickWeighted([
+            [5, 3],
+            [5, 6],
+            [3, 10],
+            [1, 16],
+          ])
+    this.#left = size
+    const undoOnFailure = random.chance(0.3)
+    const isPlan = random.chance(0.14)
+    if (isPlan) return { name, tapes: [], stages: this.#stages(depth), undoOnFailure }
+    const tapeCount = random.chance(0.08) ? random.integer(2, 3) : 1
+    const tapes = Array.from({ length: tapeCount }, () => {
+      this.#left = Math.ceil(size / tapeCount)
+      return this.#seq(depth, 'top')
+    })
+    return { name, tapes, undoOnFailure }
+  }
+
+  #stages(depth: number): Section[][] {
+    const random = this.#random
+    return Array.from({ length: random.integer(1, 3) }, () =>
+      Array.from({ length: random.chance(0.5) ? random.integer(2, 3) : 1 }, () => {
+        this.#left = random.integer(1, 4)
+        return this.#section(depth + 1)
+      }),
+    )
+  }
+
+  #id(): number {
+    return this.#nextId++
+  }
+
+  #seq(depth: number, where: 'top' | 'inside', length = this.#random.integer(1, where === 'top' ? 5 : 3)): Seq {
+    const id = this.#id()
+    const nodes: Node[] = []
+    const wanted = where === 'top' ? Math.max(length, this.#left) : length
+    while (nodes.length < wanted && (this.#left > 0 || nodes.length === 0)) nodes.push(this.#node(depth))
+    return { kind: 'seq', id, nodes }
+  }
+
+  #node(depth: number, wanted?: NodeKind): Node {
+    this.#left--
+    const random = this.#random
+    const isDeep = depth >= 3
+    const any = random.pickWeighted<NodeKind>([
+      [14, 'step'],
+      [6, 'effect'],
+      [hasSql[this.#store] ? 5 : 0, 'transaction'],
+      [5, 'update'],
+      [2, 'read'],
+      [isDeep ? 0 : 1, 'scope'],
+      [isDeep ? 0 : 4, 'section'],
+      [2, 'map'],
+      [2, 'begin'],
+      [isDeep ? 0 : 3, 'all'],
+      [isDeep ? 0 : 3, 'race'],
+      [isDeep ? 0 : 1, 'any'],
+      [isDeep ? 0 : 3, 'settled'],
+      [2, 'sleep'],
+      [3, 'signal'],
+      [0.5, 'signals'],
+      [2, 'ask'],
+      [depth > 0 ? 0 : 2, 'call'],
+      [2, 'value'],
+      [2, 'foreign'],
+      [isDeep ? 0 : 3, 'try'],
+      [1, 'throw'],
+      [isDeep ? 0 : 1, 'loop'],
+    ])
+    const kind = wanted ?? any
+    const id = this.#id()
+    switch (kind) {
+      case 'seq':
+      case 'step':
+        return this.#step(id)
+      case 'effect': {
+        const attempts = random.integer(2, 3)
+        const sendings = Array.from({ length: random.chance(0.45) ? random.integer(1, attempts - 1) : 0 }, () =>
+          random.pick(['not_happened', 'lost_happened', 'lost_not'] as const),
+        )
+        const declared = random.pick(['idempotent', 'check', 'neither'] as const)
+        return {
+          ...{ kind, id, work: this.#work(), declared, sendings, attempts },
+          ...(random.chance(0.4) && { key: `k${id}` }),
+          ...this.#undo(0.45),
+        }
+      }
+      case 'transaction':
+      case 'update':
+      case 'throw':
+        return { kind, id }
+      case 'read':
+        return { kind, id, branches: random.chance(0.5) }
+      case 'scope':
+        return { kind, id, body: this.#seq(depth + 1, 'inside') }
+      case 'section':
+        return this.#section(depth + 1, id)
+      case 'map': {
+        const attempts = random.integer(1, 2)
+        const fails = Array.from({ length: random.integer(1, 4) }, () => (random.chance(0.15) ? random.integer(1, 2) : 0))
+        return { kind, id, attempts, fails, concurrency: random.integer(1, 4), work: this.#work(), ...this.#undo(0.4) }
+      }
+      case 'begin':
+        return random.chance(0.15)
+          ? { kind, id, isFailing: true, inner: { kind: 'seq', id: this.#id(), nodes: [] } }
+          : { kind, id, isFailing: false, inner: this.#seq(3, 'inside', random.integer(0, 2)) }
+      case 'all':
+      case 'any':
+      case 'settled':
+      case 'race':
+        return this.#parallel(kind, id, depth)
+      case 'sleep':
+        return { kind, id, ms: random.pick([1, 5, 15, 6_000, 30_000]) }
+      case 'signal':
+        return { kind, id, name: random.chance(0.3) ? 'go' : `g${id}`, ...(random.chance(0.25) && { timeoutMs: 20_000 }) }
+      case 'signals':
+        return { kind, id, names: [`g${id}a`, `g${id}b`] }
+      case 'ask':
+        return {
+          ...{ kind, id },
+          ...(random.chance(0.6) && { schema: random.pick(['sync', 'async'] as const) }),
+          ...(random.chance(0.2) && { timeoutMs: 20_000, hasDefault: random.chance(0.5) }),
+        }
+      case 'call': {
+        const left = this.#left
+        const child = this.program(`c${id}`, 1)
+        this.#left = left
+        return { kind, id, child, isDetached: random.chance(0.25) }
+      }
+      case 'value':
+        return { kind, id, of: random.pick(['now', 'random', 'uuid'] as const) }
+      case 'foreign':
+        return { kind, id, of: random.pick(['timer', 'microtask', 'immediate', 'file'] as const), ms: random.pick([0, 2, 10]) }
+      case 'try':
+        return { kind, id, body: this.#seq(depth + 1, 'inside'), handler: this.#seq(depth + 1, 'inside', 1) }
+      case 'loop':
+        return { kind, id, times: random.integer(2, 3), body: this.#seq(depth + 1, 'inside', random.integer(1, 2)) }
+    }
+  }
+
+  #step(id = this.#id()): Step {
+    const random = this.#random
+    const attempts = random.pickWeighted([
+      [3, 1],
+      [3, 2],
+      [1, 3],
+    ])
+    const fails = random.pickWeighted([
+      [8, 0],
+      [2, 1],
+      [1, 2],
+      [0.5, 3],
+    ])
+    const isTimedOut = fails > 0 && random.chance(0.15)
+    return {
+      ...{ kind: 'step', id, work: isTimedOut ? 'sync' : this.#work(), attempts, fails },
+      ...this.#undo(0.5),
+      ...(random.chance(0.25) && { onFailure: random.pick(['skip', 'pause', 'fallback'] as const) }),
+      ...(isTimedOut && { timeoutMs: 20 }),
+      ...(random.chance(0.12) && { checkpoint: false as const }),
+      ...(random.chance(0.3) && { updates: true }),
+      ...(random.chance(0.1) && { reads: true }),
+    }
+  }
+
+  #section(depth: number, id = this.#id()): Section {
+    const random = this.#random
+    return {
+      ...{ kind: 'section', id, body: this.#seq(depth, 'inside', random.integer(1, 4)), attempts: random.integer(1, 3) },
+      ...(random.chance(0.25) && { onFailure: random.pick(['skip', 'pause', 'fallback'] as const) }),
+      ...this.#undo(0.3),
+    }
+  }
+
+  #parallel(kind: Parallel['kind'], id: number, depth: number): Parallel {
+    const random = this.#random
+    if (kind === 'race' && random.chance(0.35)) return this.#raceAgainstNobody(id)
+    const branches = Array.from({ length: random.integer(2, 3) }, () => this.#seq(depth + 1, 'inside'))
+    return { kind, id, branches, ...(kind === 'settled' && random.chance(0.5) && { isStrict: true }) }
+  }
+
+  /** A loop that works and awaits things of its own, against a signal that never comes. */
+  #raceAgainstNobody(id: number): Parallel {
+    const random = this.#random
+    const nodes = Array.from({ length: random.integer(1, 4) }, (): Node => {
+      if (random.chance(0.5)) return { ...this.#step(), fails: 0 }
+      return {
+        kind: 'foreign',
+        id: this.#id(),
+        of: random.pick(['timer', 'immediate', 'file'] as const),
+        ms: random.pick([1, 10, 30]),
+      }
+    })
+    const never: Node = { kind: 'signal', id: this.#id(), name: 'never', isNever: true }
+    const seq = (inner: Node[]): Seq => ({ kind: 'seq', id: this.#id(), nodes: inner })
+    return { kind: 'race', id, branches: [seq(nodes), seq([never])] }
+  }
+
+  #work(): Work {
+    const random = this.#random
+    return random.pickWeighted<Work>([
+      [5, 'sync'],
+      [2, 'microtask'],
+      [2, 'immediate'],
+      [4, { ms: random.integer(1, 8) }],
+      [2, { ms: random.integer(10, 40) }],
+    ])
+  }
+
+  #undo(probability: number): { undo?: UndoKind } {
+    return this.#random.chance(probability) ? { undo: this.#random.chance(0.4) ? 'named' : 'function' } : {}
+  }
+}
+
+/** With what must happen in this case, unless it does anyway. */
+function withAct(acts: PlannedAct[], event: string, random: Random, program: Program, size: number): PlannedAct[] {
+  if (acts.some(({ act }) => nameOfAct(act) === event)) return acts
+  const signals = signalNames(program)
+  const wanted: Record<string, Act> = {
+    signal: { kind: 'signal', name: signals.length > 0 ? random.pick(signals) : 'go' },
+    answer: { kind: 'answer', how: 'once' },
+    'answer twice': { kind: 'answer', how: 'twice' },
+    'answer wrong': { kind: 'answer', how: 'wrong' },
+    resolve: { kind: 'resolve' },
+    pause: { kind: 'pause' },
+    resume: { kind: 'resume' },
+    cancel: { kind: 'cancel', undo: true },
+    'cancel without undo': { kind: 'cancel', undo: false },
+    retry: { kind: 'retry' },
+    rollback: { kind: 'rollback', to: random.fraction() },
+    edit: { kind: 'edit' },
+    delete: { kind: 'delete' },
+    advance: { kind: 'advance', ms: 31_000 },
+  }
+  const act = wanted[event]
+  return act === undefined ? acts : [...acts, planned(random, act, size)]
+}
+
+function withFault(faults: Fault[], event: string, random: Random): Fault[] {
+  if (faults.some((fault) => nameOfFault(fault) === event)) return faults
+  const write = random.integer(1, 4)
+  if (event === 'crash before' || event === 'crash after')
+    return [...faults, { kind: 'crash', write, when: event === 'crash before' ? 'before' : 'after' }]
+  const isFault = event === 'lost_reply' || event === 'outage' || event === 'lost_lease'
+  return isFault ? [...faults, { kind: event, write }] : faults
+}
+
+function planned(random: Random, act: Act, size: number): PlannedAct {
+  return { act, client: random.chance(0.7) ? 1 : 0, isWedged: random.chance(0.5), afterNotes: random.integer(1, size * 4 + 2) }
+}
+
+function generateActs(random: Random, program: Program, size: number): PlannedAct[] {
+  const count = random.pickWeighted([
+    [4, 0],
+    [5, 1],
+    [3, 2],
+    [2, 3],
+    [1, 5],
+  ])
+  const names = signalNames(program)
+  return Array.from({ length: count }, (): PlannedAct => {
+    const act = random.pickWeighted<Act>([
+      [names.length > 0 ? 2 : 0.2, { kind: 'signal', name: names.length > 0 ? random.pick(names) : 'go' }],
+      [1, { kind: 'answer', how: random.pick(['once', 'twice', 'wrong'] as const) }],
+      [0.7, { kind: 'resolve' }],
+      [1.5, { kind: 'pause' }],
+      [1, { kind: 'resume' }],
+      [4, { kind: 'cancel', undo: random.chance(0.8) }],
+      [1, { kind: 'retry' }],
+      [2.5, { kind: 'rollback', to: random.fraction() }],
+      [1, { kind: 'edit' }],
+      [0.5, { kind: 'delete' }],
+      [1, { kind: 'advance', ms: random.pick([5_000, 31_000]) }],
+    ])
+    return planned(random, act, size)
+  })
+}
+
+function signalNames(program: Program): string[] {
+  const names: string[] = []
+  const look = (node: Node): void => {
+    if (node.kind === 'signal' && !node.isNever) names.push(node.name)
+    if (node.kind === 'signals') names.push(...node.names)
+  }
+  for (const { node } of walk(program)) look(node)
+  return names
+}
+
+function generateFaults(random: Random, size: number): Fault[] {
+  const count = random.pickWeighted([
+    [4, 1],
+    [1, 2],
+  ])
+  return Array.from({ length: count }, (): Fault => {
+    const write = random.integer(1, size * 2 + 2)
+    return random.pickWeighted<Fault>([
+      [4, { kind: 'crash', write, when: random.pick(['before', 'after'] as const) }],
+      [1, { kind: 'lost_reply', write }],
+      [0.5, { kind: 'outage', write }],
+      [1.5, { kind: 'lost_lease', write }],
+    ])
+  })
+}

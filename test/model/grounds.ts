@@ -1,0 +1,29 @@
+import type { Store } from 'holdfast'
+import { createMemoryStore, openPostgresStore, openRedisStore, openSqliteStore } from './target.ts'
+
+export const storeNames = ['memory', 'sqlite', 'postgres', 'redis'] as const
+export type StoreName = (typeof storeNames)[number]
+
+/** Where the store of one case lives. */
+export interface Ground {
+  /** A way into the store for one process. */
+  openStore(): Promise<Store>
+  close(): Promise<void>
+}
+
+export const hasSql: Record<StoreName, boolean> = { memory: false, sqlite: true, postgres: true, redis: false }
+
+/** A store in this process that all clients of a case share. */
+export async function openGround(name: StoreName, clockOffsetMs: () => number, url?: string): Promise<Ground> {
+  if (name === 'postgres' || name === 'redis') {
+    const opened: Store[] = []
+    const openStore = async () => {
+      const store = await (name === 'postgres' ? openPostgresStore : openRedisStore)(url as string, clockOffsetMs)
+      opened.push(store)
+      return store
+    }
+    return { openStore, close: async () => void (await Promise.all(opened.map((store) => store.close()))) }
+  }
+  const store = name === 'memory' ? createMemoryStore({ clockOffsetMs }) : await openSqliteStore(':memory:', clockOffsetMs)
+  return { openStore: async () => store, close: () => store.close() }
+}

@@ -1,0 +1,73 @@
+import type { View, Violation } from './oracle.ts'
+
+/**
+ * A recorded result is never made again: no body runs, no section is entered, and the function is given the same, however often it is called.
+ * Without faults each attempt runs once.
+ */
+export function judgeBodies(view: View): Violation[] {
+  const violations = new Map<string, Violation>()
+  const say = (rule: string, at: string, what: string) => violations.set(`${rule} ${at}`, { rule, what })
+  const given = new Map<string, { readonly index: number; readonly value: string }>()
+  const attempts = new Map<string, number>()
+  const keys = new Map<string, string>()
+  const { notes } = view.journal
+  for (const [index, note] of notes.entries()) {
+    if (note.of !== 'body' && note.of !== 'given' && note.of !== 'entered') continue
+    const { run, at } = note
+    const place = `${run} ${at}`
+    const node = view.nodeAt(at)?.node
+    const before = given.get(place) ?? (at.includes('[') ? given.get(`${run} ${at.slice(0, at.indexOf('['))}`) : undefined)
+    const isKept = before !== undefined && !isForgotten(view, run, before.index, index) && !isVolatile(view, at)
+    if (note.of === 'given') {
+      if (isKept && before?.value !== note.value)
+        say('other_value', place, `the function of run "${run}" was given another outcome of ${node?.kind} ${at} than before`)
+      given.set(place, { index, value: note.value })
+    } else if (note.of === 'entered') {
+      if (isKept) say('entered_again', place, `section ${at} of run "${run}" was entered again after its result`)
+    } else {
+      if (isKept) say('ran_again', place, `the body of ${node?.kind} ${at} of run "${run}" ran again after its result`)
+      const attempt = `${place} ${note.attempt}`
+      // A run that failed leaves what was under way without a record.
+      const isRepeated = attempts.has(attempt) && !isForgotten(view, run, attempts.get(attempt) as number, index, true)
+      if (isRepeated && view.isCalm && node?.kind !== 'effect' && node?.kind !== 'transaction')
+        say('attempt_twice', attempt, `attempt ${note.attempt} of ${node?.kind} ${at} of run "${run}" ran twice without a fault`)
+      attempts.set(attempt, index)
+      if (node?.kind === 'step' || node?.kind === 'map') {
+        const owner = keys.get(note.key)
+        if (owner !== undefined && owner !== place) say('key_shared', place, `${at} has the key of ${owner}: ${note.key}`)
+        keys.set(note.key, place)
+      }
+    }
+  }
+  return [...violations.values()]
+}
+
+/** Between the two somebody took the run back, or it undid itself, or began a new life. */
+function isForgotten(view: View, run: string, from: number, to: number, byRetry = false): boolean {
+  const { notes } = view.journal
+  const program = view.seen.runs.find(({ info }) => info.id === run)?.program
+  const open = new Set<number>()
+  for (let index = 0; index <= to; index++) {
+    const note = notes[index]
+    if (note?.of !== 'act') continue
+    const { kind } = note.act
+    const forgets =
+      kind === 'rollback' || kind === 'delete' || (kind === 'retry' && (byRetry || (program?.undoOnFailure ?? true)))
+    if (!forgets) continue
+    if (note.stage === 'begins') {
+      open.add(note.nth)
+      if (index > from) return true
+    } else {
+      if (index > from) return true
+      open.delete(note.nth)
+    }
+  }
+  return open.size > 0
+}
+
+/** A result that is not on record when it is handed out may be made again after a fault. */
+function isVolatile(view: View, at: string): boolean {
+  const found = view.nodeAt(at)
+  const isUnrecorded = found?.node.kind === 'step' && found.node.checkpoint === false
+  return isUnrecorded && !view.isCalm
+}

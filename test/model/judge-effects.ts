@@ -1,0 +1,56 @@
+import type { View, Violation } from './oracle.ts'
+import type { Sending } from './program.ts'
+
+/** One key is one effect: nothing happens twice, and what nobody vouches for is not sent twice. */
+export function judgeEffects(view: View): Violation[] {
+  const violations: Violation[] = []
+  const happening = new Set<string>()
+  const underWay = new Set<string>()
+  const sendings = new Map<string, number>()
+  const isFenced = view.journal.notes.some((note) => note.of === 'fault' && note.fault.kind === 'lost_lease')
+  for (const note of view.journal.notes) {
+    switch (note.of) {
+      case 'sent': {
+        const node = view.nodeAt(note.at)?.node
+        if (node?.kind !== 'effect' || node.declared !== 'neither') break
+        if (underWay.has(note.key))
+          violations.push({
+            rule: 'blind_repeat',
+            what: `effect ${note.at} was sent again under ${note.key}, and nobody knew whether it had happened`,
+          })
+        const place = `${note.run} ${note.at}`
+        const nth = sendings.get(place) ?? 0
+        sendings.set(place, nth + 1)
+        const sending: Sending | undefined = node.sendings[nth]
+        if (sending === 'not_happened') underWay.delete(note.key)
+        else underWay.add(note.key)
+        break
+      }
+      case 'happened':
+        if (happening.has(note.key) && !isFenced)
+          violations.push({ rule: 'effect_twice', what: `effect ${note.at} happened twice under ${note.key}` })
+        happening.add(note.key)
+        break
+      case 'resolved':
+        if (!note.happened) underWay.delete(note.key)
+        break
+      case 'undo':
+        if (note.key === undefined || !note.ok) break
+        happening.delete(note.key)
+        underWay.delete(note.key)
+        break
+      default:
+    }
+  }
+  return [...violations, ...judgeRows(view)]
+}
+
+/** What `ctx.transaction` wrote is there once for each result, and for nothing else. */
+function judgeRows(view: View): Violation[] {
+  if (view.isDeleted || view.isRolledBack) return []
+  const counts = new Map<string, number>()
+  for (const { run, node } of view.seen.rows) counts.set(`${run} ${node}`, (counts.get(`${run} ${node}`) ?? 0) + 1)
+  return [...counts].flatMap(([place, count]) =>
+    count > 1 ? [{ rule: 'transaction_twice', what: `transaction ${place} is in the user's table ${count} times` }] : [],
+  )
+}

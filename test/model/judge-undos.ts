@@ -1,0 +1,129 @@
+import type { RunEvent } from 'holdfast'
+import type { View, Violation } from './oracle.ts'
+import { idOfPath, type Node } from './program.ts'
+import { type ObservedRun, rootId } from './run-case.ts'
+
+interface Undoable {
+  readonly seq: number
+  readonly path: string
+  readonly isNamed: boolean
+}
+
+/**
+ * Each result with an undo is undone when its run is cancelled or rolled back over it, or fails with `undoOnFailure`: last in first out, once,
+ * and nothing else is.
+ */
+export function judgeUndos(view: View, run: ObservedRun): Violation[] {
+  return [...judgeLog(view, run), ...judgeCalls(view, run)]
+}
+
+function judgeLog(view: View, { info, events, program }: ObservedRun): Violation[] {
+  const violations: Violation[] = []
+  const say = (rule: string, what: string) => violations.push({ rule, what: `run "${info.id}": ${what}` })
+  const cancels = view.journal.notes.flatMap((note) => (note.of === 'act' && note.act.kind === 'cancel' ? [note.act.undo] : []))
+  const isCertain = info.id === rootId ? !cancels.includes(false) : !cancels.includes(false)
+  let stack: Undoable[] = []
+  let tapes = 0
+  for (const event of events) {
+    const undoable = toUndoable(view, event, program.stages !== undefined)
+    if (undoable !== undefined) stack.push(undoable)
+    switch (event.type) {
+      case 'step_undone': {
+        const of = event.data?.['of'] as number | undefined
+        const top = stack.at(-1)
+        const found = stack.findLast(({ seq, path }) => (of === undefined ? path === event.step : seq === of))
+        if (found === undefined) say('undo_unknown', `"${event.step}" was undone, which has no result with an undo`)
+        else if (found !== top) say('undo_order', `"${event.step}" was undone before "${top?.path}", which came later`)
+        stack = stack.filter((one) => one !== found)
+        break
+      }
+      case 'run_started':
+        // A function ends with its tape; a name is known ever after.
+        if (++tapes > 1) stack = stack.filter(({ isNamed }) => isNamed)
+        break
+      case 'run_rolled_back': {
+        const to = event.data?.['to'] as number
+        for (const { seq, path } of stack) if (seq > to) say('undo_missing', `rolled back to ${to}, and "${path}" is not undone`)
+        stack = stack.filter(({ seq }) => seq <= to)
+        break
+      }
+      case 'run_cancelled':
+        if (isCertain) for (const { path } of stack) say('undo_missing', `cancelled, and "${path}" is not undone`)
+        stack = []
+        break
+      case 'run_failed':
+        if (program.undoOnFailure) for (const { path } of stack) say('undo_missing', `failed, and "${path}" is not undone`)
+        break
+      default:
+    }
+  }
+  const isUndone = events.some(({ type }) => type === 'step_undone')
+  const mayUndo = view.isRolledBack || program.undoOnFailure || cancels.includes(true) || info.id !== rootId
+  if (isUndone && !mayUndo) say('undo_unasked', 'something was undone, and nobody asked for it')
+  return violations
+}
+
+function toUndoable(view: View, { type, seq, step }: RunEvent, isPlan: boolean): Undoable | undefined {
+  if (step === undefined || (type !== 'step_completed' && type !== 'effect_completed')) return undefined
+  const found = view.nodes.get(idOfPath(step))
+  const undo = found === undefined ? undefined : undoOf(found.node)
+  if (found === undefined || undo === undefined) return undefined
+  const isInside = isPlan
+    ? found.node.kind !== 'section' || found.above.length > 0
+    : found.above.some(({ kind }) => kind === 'section')
+  return { seq, path: step, isNamed: view.seen.features.namedUndo && (undo === 'named' || isInside) }
+}
+
+function undoOf(node: Node) {
+  return 'undo' in node ? node.undo : undefined
+}
+
+/** The undos that were called are those on record: once each, without a crash. */
+function judgeCalls(view: View, { info, events, program }: ObservedRun): Violation[] {
+  const violations: Violation[] = []
+  if (view.isDeleted) return []
+  const say = (rule: string, what: string) => violations.push({ rule, what: `run "${info.id}": ${what}` })
+  const called = new Map<number, number>()
+  for (const note of view.journal.notes) {
+    if (note.of !== 'undo' || note.run !== info.id || !note.ok) continue
+    const found = view.nodeAt(note.at)
+    if (found === undefined || undoOf(found.node) === undefined)
+      say('undo_wrong', `an undo was called with the result of ${note.at}`)
+    else called.set(found.node.id, (called.get(found.node.id) ?? 0) + 1)
+  }
+  const recorded = new Map<number, number>()
+  for (const { type, step } of events) {
+    if (type !== 'step_undone' || step === undefined) continue
+    recorded.set(idOfPath(step), (recorded.get(idOfPath(step)) ?? 0) + 1)
+  }
+  for (const id of new Set([...called.keys(), ...recorded.keys()])) {
+    const calls = called.get(id) ?? 0
+    const records = recorded.get(id) ?? 0
+    if (calls < records) say('undo_not_called', `the undo of ${id} is on record ${records} times and was called ${calls} times`)
+    if (calls > records && view.isCalm)
+      say('undo_twice', `the undo of ${id} was called ${calls} times and is on record ${records} times`)
+  }
+  if (info.status === 'cancelled' && view.isCalm && !view.had((act) => act.kind === 'cancel' && !act.undo)) {
+    for (const dropped of droppedResults(view, info.id, events))
+      say('result_dropped', `${dropped} came to its end, and is neither on record nor undone`)
+  }
+  void program
+  return violations
+}
+
+/** What came to its end while the run was cancelled is waited for and undone. */
+function droppedResults(view: View, run: string, events: readonly RunEvent[]): string[] {
+  const results = new Map<number, number>()
+  for (const note of view.journal.notes) {
+    if (note.of !== 'result' || note.run !== run) continue
+    const node = view.nodeAt(note.at)?.node
+    if (node === undefined || undoOf(node) === undefined || (node.kind === 'step' && node.timeoutMs !== undefined)) continue
+    results.set(node.id, (results.get(node.id) ?? 0) + 1)
+  }
+  for (const { type, step } of events) {
+    if (step === undefined || (type !== 'step_completed' && type !== 'effect_completed')) continue
+    const id = idOfPath(step)
+    if (results.has(id)) results.set(id, (results.get(id) as number) - 1)
+  }
+  return [...results].flatMap(([id, left]) => (left > 0 ? [`${view.nodes.get(id)?.node.kind} ${id}`] : []))
+}

@@ -1,0 +1,183 @@
+import { errorsOf } from './possible-errors.ts'
+import type { Node, Parallel, Program, Seq } from './program.ts'
+import { type CallValue, digest, type ModelState, type ProgramOutput, type SectionValue } from './values.ts'
+
+export interface MatchOptions {
+  /** Effects may have results that were made before: after a rollback, or in an earlier life of the thread. */
+  readonly hasOldEffects: boolean
+}
+
+/**
+ * Whether a program may have come to this output: walks through both, and knows at each call what the function had seen by then. Returns what
+ * does not fit, if anything.
+ */
+export function matchOutput(program: Program, output: unknown, options: MatchOptions): string | undefined {
+  const matcher = new Matcher(options)
+  try {
+    if (program.stages === undefined) matcher.function(program, output as ProgramOutput)
+    else matcher.plan(program, output as ModelState)
+    return undefined
+  } catch (error) {
+    if (error instanceof Misfit) return error.message
+    throw error
+  }
+}
+
+class Misfit extends Error {}
+
+interface Branch {
+  saw: string
+  readonly turn: string
+}
+
+class Matcher {
+  readonly #options: MatchOptions
+
+  constructor(options: MatchOptions) {
+    this.#options = options
+  }
+
+  function(program: Program, output: ProgramOutput): undefined {
+    const branch: Branch = { saw: program.name, turn: '' }
+    const values = output?.value as unknown[] | undefined
+    expect(values?.length === program.tapes.length, `${values?.length} tapes instead of ${program.tapes.length}`)
+    for (const [index, tape] of program.tapes.entries()) this.#match(tape, values?.[index], branch)
+    expect(output.saw === branch.saw, 'the function has seen something else than it returned')
+  }
+
+  plan(program: Program, state: ModelState): undefined {
+    for (const section of (program.stages ?? []).flat()) {
+      const value = state?.[`p${section.id}`]
+      if (value === undefined) {
+        const isSkipped = section.onFailure === 'skip' && errorsOf(section.body).size > 0
+        expect(isSkipped, `plan step ${section.id} has left nothing`)
+      } else this.#section(section, value, { saw: digest('plan', section.id), turn: '' })
+    }
+  }
+
+  #match(node: Node, value: unknown, branch: Branch): undefined {
+    if (node.kind === 'seq') return this.#seq(node, value, branch)
+    this.#call(node, value, branch)
+    branch.saw = digest(branch.saw, value)
+  }
+
+  #seq({ nodes, id }: Seq, value: unknown, branch: Branch): undefined {
+    const values = value as unknown[]
+    expect(Array.isArray(values) && values.length === nodes.length, `block ${id} has ${values?.length} of ${nodes.length} values`)
+    for (const [index, node] of nodes.entries()) this.#match(node, values[index], branch)
+  }
+
+  #call(node: Exclude<Node, Seq>, given: unknown, branch: Branch): undefined {
+    const n = `${node.id}${branch.turn}`
+    if (node.kind === 'map') return this.#map(node, n, given as CallValue[], branch)
+    const value = given as CallValue
+    const what = `${node.kind} ${n}`
+    expect(value?.n === n, `${what} has the value of ${value?.n}`)
+    const sawTheSame = () => expect(value.saw === branch.saw, `${what} was done by a function that had seen something else`)
+    switch (node.kind) {
+      case 'step': {
+        if (value.how !== 'skipped') sawTheSame()
+        const isLost = node.fails >= node.attempts
+        if (node.timeoutMs !== undefined) return
+        const how = isLost && (node.onFailure === 'skip' || node.onFailure === 'fallback') ? node.onFailure : undefined
+        expect(value.how === (how === 'skip' ? 'skipped' : how), `${what} ended as ${value.how ?? 'completed'}`)
+        return
+      }
+      case 'effect':
+        if (!this.#options.hasOldEffects) sawTheSame()
+        return
+      case 'transaction':
+        return sawTheSame()
+      case 'read':
+        if (node.branches) sawTheSame()
+        return
+      case 'begin': {
+        const [own, inner] = value.value as [CallValue, unknown]
+        expect(own?.saw === branch.saw, `${what} was completed by a function that had seen something else`)
+        return this.#match(node.inner, inner, branch)
+      }
+      case 'scope':
+        return this.#match(node.body, value.value, branch)
+      case 'section':
+        return this.#section(node, value as SectionValue, branch)
+      case 'all':
+      case 'race':
+      case 'any':
+      case 'settled':
+        return this.#parallel(node, what, value as never, branch)
+      case 'signal':
+        return expect(value.how === undefined || node.timeoutMs !== undefined, `${what} timed out`)
+      case 'ask':
+        return this.#ask(node, what, value)
+      case 'call': {
+        if (node.isDetached) return
+        const problem = matchOutput(node.child, value.value, this.#options)
+        return expect(problem === undefined, `${what}: ${problem}`)
+      }
+      case 'try': {
+        const { error } = value as { error?: string }
+        if (error === undefined) return this.#match(node.body, value.value, branch)
+        expect(errorsOf(node.body).has(error), `${what} caught ${error}, which nothing in it throws`)
+        branch.saw = digest(branch.saw, error)
+        return this.#match(node.handler, value.value, branch)
+      }
+      case 'throw':
+        return expect(false, `${what} returned`)
+      case 'loop': {
+        const values = value.value as unknown[]
+        expect(values?.length === node.times, `${what} has ${values?.length} turns`)
+        for (const [time, one] of values.entries()) {
+          const inner: Branch = { saw: branch.saw, turn: `${branch.turn}.${time}` }
+          this.#match(node.body, one, inner)
+          branch.saw = inner.saw
+        }
+      }
+    }
+  }
+
+  #map(node: Node & { kind: 'map' }, n: string, values: readonly CallValue[], branch: Branch): undefined {
+    expect(Array.isArray(values) && values.length === node.fails.length, `map ${n} has ${values?.length} values`)
+    for (const [index, value] of values.entries()) {
+      expect(value?.n === `${n}[${index}]`, `map ${n}[${index}] has the value of ${value?.n}`)
+      expect(value.saw === branch.saw, `map ${n}[${index}] was done by a function that had seen something else`)
+    }
+  }
+
+  #section(node: Node & { kind: 'section' }, value: SectionValue, branch: Branch): undefined {
+    const what = `section ${node.id}`
+    const canFail = errorsOf(node.body).size > 0
+    if (value.how === 'skipped') return expect(canFail && node.onFailure === 'skip', `${what} was skipped`)
+    if (value.how === 'fallback') return expect(canFail && node.onFailure === 'fallback', `${what} fell back`)
+    const inner: Branch = { saw: branch.saw, turn: branch.turn }
+    this.#match(node.body, value.value, inner)
+    expect(value.saw === inner.saw, `${what} has seen something else than it returned`)
+  }
+
+  #parallel(node: Parallel, what: string, given: { value: unknown; ends: unknown; won: number }, branch: Branch): undefined {
+    const match = (seq: Seq, value: unknown, ends: unknown): undefined => {
+      const fork: Branch = { saw: branch.saw, turn: branch.turn }
+      this.#match(seq, value, fork)
+      expect(fork.saw === ends, `a branch of ${what} has seen something else than it returned`)
+    }
+    if (node.kind === 'race' || node.kind === 'any') return match(node.branches[given.won] as Seq, given.value, given.ends)
+    for (const [index, seq] of node.branches.entries()) {
+      if (node.kind === 'all') match(seq, (given.value as unknown[])[index], (given.ends as unknown[])[index])
+      else {
+        const { error, value, ends } = (given.value as { error?: string; value?: unknown; ends?: string }[])[index] ?? {}
+        if (error === undefined) match(seq, value, ends)
+        else expect(errorsOf(seq).has(error), `${what} was rejected with ${error}, which nothing in it throws`)
+      }
+    }
+  }
+
+  #ask(node: Node & { kind: 'ask' }, what: string, value: CallValue): undefined {
+    if (value.how === 'timeout') return expect(node.timeoutMs !== undefined && !node.hasDefault, `${what} timed out`)
+    if (node.schema === undefined) return
+    expect(typeof (value.value as { ok?: unknown } | undefined)?.ok === 'boolean', `${what} was given what its schema refuses`)
+  }
+}
+
+function expect(isSo: boolean, otherwise: string): undefined {
+  if (!isSo) throw new Misfit(otherwise)
+  return undefined
+}

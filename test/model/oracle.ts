@@ -1,0 +1,131 @@
+import type { Act } from './acts.ts'
+import type { Case } from './case.ts'
+import { judgeBodies } from './judge-bodies.ts'
+import { judgeEffects } from './judge-effects.ts'
+import { judgeState } from './judge-state.ts'
+import { judgeUndos } from './judge-undos.ts'
+import { matchOutput } from './match-output.ts'
+import { possibleErrors } from './possible-errors.ts'
+import { type Node, type Program, walk } from './program.ts'
+import { type Observation, type ObservedRun, rootId } from './run-case.ts'
+import { errorName } from './values.ts'
+
+/**
+ * The contract, as docs/guides and the design have it: what may be seen of a case. It knows programs, the journal, and what the public API
+ * shows; nothing of the engine.
+ */
+export interface Violation {
+  /** Which sentence of the contract is broken, in one word. */
+  readonly rule: string
+  readonly what: string
+}
+
+export function judge(given: Case, seen: Observation): Violation[] {
+  const view = new View(given, seen)
+  const violations = seen.seen.map((sentence): Violation => {
+    const colon = sentence.indexOf(':')
+    return { rule: sentence.slice(0, colon), what: sentence.slice(colon + 2) }
+  })
+  const isCut = violations.some(({ rule }) => ['stuck', 'endless', 'mismatch', 'poisoned', 'act_hangs'].includes(rule))
+  for (const run of seen.runs) {
+    if (!isCut) violations.push(...judgeEnd(view, run))
+    violations.push(...judgeUndos(view, run), ...judgeState(view, run))
+  }
+  violations.push(...judgeBodies(view), ...judgeEffects(view))
+  if (!isCut) violations.push(...judgeLeftovers(view))
+  return violations
+}
+
+/** A case as it went. */
+export class View {
+  readonly given: Case
+  readonly seen: Observation
+  readonly nodes = new Map<number, { readonly node: Node; readonly above: readonly Node[]; readonly program: Program }>()
+
+  constructor(given: Case, seen: Observation) {
+    this.given = given
+    this.seen = seen
+    const add = (program: Program): void => {
+      for (const { node, above } of walk(program)) {
+        this.nodes.set(node.id, { node, above, program })
+        if (node.kind === 'call') add(node.child)
+      }
+    }
+    add(given.program)
+  }
+
+  get journal() {
+    return this.seen.journal
+  }
+
+  /** Nothing happened to the processes. */
+  get isCalm(): boolean {
+    return this.journal.count(({ of }) => of === 'fault') === 0
+  }
+
+  had(isMeant: (act: Act) => boolean): boolean {
+    return this.journal.notes.some((note) => note.of === 'act' && isMeant(note.act))
+  }
+
+  get isDeleted(): boolean {
+    return this.had(({ kind }) => kind === 'delete')
+  }
+
+  get isRolledBack(): boolean {
+    return this.had(({ kind }) => kind === 'rollback')
+  }
+
+  /** The node of a note: `12`, `12.0.1` in loops, `12[3]` in maps. */
+  nodeAt(at: string) {
+    return this.nodes.get(Number(/^\d+/.exec(at)?.[0]))
+  }
+
+  /** It may be left behind under way: its branch may lose, or what is around it may end without it. */
+  canBeLeft(id: number): boolean {
+    const above = this.nodes.get(id)?.above ?? []
+    return above.some(
+      ({ kind }) => kind === 'race' || kind === 'any' || kind === 'all' || kind === 'section' || kind === 'settled',
+    )
+  }
+}
+
+/** How a run may end, and what with. */
+function judgeEnd(view: View, run: ObservedRun): Violation[] {
+  const { info, program, output, error } = run
+  const isRoot = info.id === rootId
+  switch (info.status) {
+    case 'completed': {
+      const hasOldEffects = view.isRolledBack || view.isDeleted
+      const problem = matchOutput(program, output, { hasOldEffects })
+      return problem === undefined ? [] : [{ rule: 'output', what: `run "${info.id}" returned what it can't: ${problem}` }]
+    }
+    case 'failed': {
+      const cause = (error as { cause?: unknown })?.cause ?? info.error ?? error
+      const name = errorName(cause)
+      if (name !== undefined && possibleErrors(program).has(name)) return []
+      const { code, message } = (cause ?? {}) as { code?: string; message?: string }
+      return [{ rule: 'failure', what: `run "${info.id}" failed with what nothing in it throws: ${code ?? ''} ${message}` }]
+    }
+    case 'cancelled': {
+      const isMeant =
+        view.had(({ kind }) => kind === 'cancel') ||
+        (!isRoot && (view.isRolledBack || view.isDeleted || view.given.program.undoOnFailure))
+      return isMeant ? [] : [{ rule: 'cancelled', what: `run "${info.id}" is cancelled and nobody cancelled it` }]
+    }
+    default:
+      return [{ rule: 'unfinished', what: `run "${info.id}" is ${info.status} in the end` }]
+  }
+}
+
+/** Nothing is left over when all has ended. */
+function judgeLeftovers(view: View): Violation[] {
+  return view.seen.inbox.flatMap((item): Violation[] => {
+    if (item.kind === 'question')
+      return [{ rule: 'question_left', what: `question "${item.name}" of ended run "${item.runId}" is in the inbox` }]
+    if (item.kind === 'run') return [{ rule: 'run_left', what: `run "${item.runId}" is in the inbox, paused as ${item.reason}` }]
+    const run = view.seen.runs.find(({ info }) => info.id === item.runId)
+    const id = Number(/\d+/.exec(item.name)?.[0])
+    const isLeft = run?.info.status !== 'completed' || view.canBeLeft(id) || view.isDeleted
+    return isLeft ? [] : [{ rule: 'effect_left', what: `effect "${item.name}" of completed run "${item.runId}" is in the inbox` }]
+  })
+}

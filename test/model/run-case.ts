@@ -1,0 +1,469 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { InboxItem, RunEvent, RunInfo } from 'holdfast'
+import type { Act, Fault, PlannedAct } from './acts.ts'
+import type { Case } from './case.ts'
+import { type Features, findFeatures } from './features.ts'
+import { type Ground, openGround } from './grounds.ts'
+import { firstInput, Interpreter } from './interpret.ts'
+import { Journal } from './journal.ts'
+import { type Program, walk, withChildren } from './program.ts'
+import { leaseMs, SimulatedProcess, soon } from './simulated-process.ts'
+import { holdfast } from './target.ts'
+
+/** What is known of a run when everything is over. */
+export interface ObservedRun {
+  readonly info: RunInfo
+  readonly program: Program
+  readonly events: readonly RunEvent[]
+  readonly output: unknown
+  readonly error: unknown
+  readonly state: unknown
+  readonly stateAtHead: unknown
+  /** Every position of its thread's log that a run of the case wrote. */
+  readonly headSeq: number
+}
+
+export interface Observation {
+  readonly journal: Journal
+  readonly runs: readonly ObservedRun[]
+  readonly inbox: readonly InboxItem[]
+  /** What the user's own table has, where there is one. */
+  readonly rows: readonly { readonly run: string; readonly node: string }[]
+  /** What was seen on the way that must not be. */
+  readonly seen: readonly string[]
+  readonly features: Features
+}
+
+export const rootId = 'r'
+
+/** A quiet time after which nothing moves by itself any more, if all is well. */
+const quietMs = 12
+/** How long a run may show no sign of life before it counts as stuck, in rounds of growing length. */
+const stuckRounds = 12
+
+export interface RunCaseOptions {
+  readonly url?: string
+  readonly owner?: string
+  /** Says what is being done, for a case that does not come to its end. */
+  readonly progress?: { phase: string }
+}
+
+export async function runCase(
+  given: Case,
+  { url, owner = `case-${given.seed}`, progress = { phase: '' } }: RunCaseOptions = {},
+): Promise<Observation> {
+  const features = await findFeatures()
+  let offsetMs = 0
+  const ground = await openGround(given.store, () => offsetMs, url)
+  const advance = (ms: number) => {
+    offsetMs += ms
+  }
+  const table = new Table(given, ground, features, owner, { advance }, progress)
+  try {
+    return await table.play()
+  } finally {
+    progress.phase = 'closing'
+    await table.clear()
+    await ground.close()
+  }
+}
+
+let tables = 0
+
+/** The table at which a case is played: its clients, its clock, its journal. */
+class Table {
+  readonly #case: Case
+  readonly #ground: Ground
+  readonly #features: Features
+  readonly #owner: string
+  readonly #clock: { advance(ms: number): void }
+  readonly #journal = new Journal()
+  readonly #seen: string[] = []
+  readonly #processes: SimulatedProcess[] = []
+  readonly #clients: SimulatedProcess[] = []
+  readonly #programs = new Map<string, Program>()
+  readonly #pending: PlannedAct[]
+  readonly #doing = new Set<Promise<void>>()
+  readonly #sent = new Map<string, number>()
+  readonly #phase: { phase: string }
+  #writes = 0
+  readonly #suffix = `-${++tables}`
+  #acts = 0
+  #counted = 0
+  readonly #progress = new Set<string | number>()
+  #resumes = 0
+  #wedged: PlannedAct | undefined
+  #onWrite: (() => void) | undefined
+  #retriesLeft: number
+  #replacing: Promise<void> | undefined
+  /** Faults come while it is. */
+  #isPlaying = false
+
+  constructor(
+    given: Case,
+    ground: Ground,
+    features: Features,
+    owner: string,
+    clock: { advance(ms: number): void },
+    progress: { phase: string },
+  ) {
+    this.#phase = progress
+    this.#case = given
+    this.#ground = ground
+    this.#features = features
+    this.#owner = owner
+    this.#clock = clock
+    this.#pending = [...given.acts].sort((a, b) => a.afterNotes - b.afterNotes)
+    this.#retriesLeft = given.retries
+    for (const program of withChildren(given.program)) this.#programs.set(`${program.name}${this.#suffix}`, program)
+  }
+
+  async play(): Promise<Observation> {
+    await this.#startClient(0)
+    await this.#startClient(1)
+    await this.#readRows()
+    this.#isPlaying = true
+    const stop = this.#journal.onWrite(() => this.#heedMoments())
+    await this.#start(1)
+    await this.#drive()
+    stop()
+    this.#isPlaying = false
+    return await this.#observe()
+  }
+
+  async clear(): Promise<void> {
+    this.#isPlaying = false
+    for (const process of this.#processes) {
+      this.#phase.phase = `closing client ${process.nth}${process.isDead ? ', dead' : ''}`
+      await process.close()
+    }
+  }
+
+  /** That of the second client, to which no faults happen. */
+  get #hf() {
+    return (this.#clients[1] as SimulatedProcess).hf
+  }
+
+  async #start(client: number): Promise<void> {
+    const { hf } = this.#clients[client] as SimulatedProcess
+    await hf.start(`${this.#case.program.name}${this.#suffix}`, firstInput(this.#case.program), { id: rootId })
+  }
+
+  async #startClient(index: number): Promise<void> {
+    const process = await SimulatedProcess.start({
+      ...{ nth: this.#processes.length, store: await this.#ground.openStore(), owner: this.#owner },
+      hasWorker: index === 0 || this.#case.hasSecondWorker,
+      workflows: (of) => {
+        const interpreter = new Interpreter(this.#journal, of, this.#features, this.#suffix)
+        const workflows = [reader, ...[...this.#programs.values()].map((program) => interpreter.workflow(program))]
+        const told = ({ id, kind, runId }: { id: string; kind: string; runId: string }) => {
+          if (!of.isDead) this.#journal.write({ of: 'told', id, kind, run: runId })
+        }
+        return { workflows, ...(this.#case.notifies && { notify: told }) }
+      },
+      faultAt: () => (index === 0 ? this.#faultAtWrite() : undefined),
+      onFault: (fault, of) => this.#strike(fault, of),
+      onWritten: (act) => this.#written(index, act),
+    })
+    this.#processes.push(process)
+    this.#clients[index] = process
+  }
+
+  // ── faults ───────────────────────────────────────────────────────────────
+
+  #faultAtWrite(): Fault | undefined {
+    if (!this.#isPlaying) return undefined
+    const nth = ++this.#writes
+    return this.#case.faults.find(({ write }) => write === nth)
+  }
+
+  async #strike(fault: Fault, process: SimulatedProcess): Promise<void> {
+    this.#journal.write({ of: 'fault', fault })
+    if (fault.kind === 'crash') {
+      process.die()
+      // Another process begins where this one ended, once its leases are over.
+      this.#clock.advance(leaseMs + 1)
+      this.#replacing = this.#startClient(0)
+    } else if (fault.kind === 'lost_lease') {
+      this.#clock.advance(leaseMs + 1)
+      await delay(25)
+    }
+  }
+
+  /** A write of a client is done, its reply is on the way: an act that was to come in between comes now. */
+  async #written(client: number, _act: string): Promise<void> {
+    this.#onWrite?.()
+    const wedged = this.#wedged
+    if (client !== 0 || wedged === undefined) return
+    this.#wedged = undefined
+    const reached = new Promise<void>((resolve) => {
+      this.#onWrite = resolve
+    })
+    const done = this.#do(wedged)
+    await soon(Promise.race([reached, done]), 15)
+    this.#onWrite = undefined
+  }
+
+  // ── acts ─────────────────────────────────────────────────────────────────
+
+  #heedMoments(): void {
+    while (this.#pending[0] !== undefined && this.#pending[0].afterNotes <= this.#journal.notes.length) {
+      const next = this.#pending.shift() as PlannedAct
+      if (next.isWedged && this.#wedged === undefined) this.#wedged = next
+      else void this.#do(next)
+    }
+  }
+
+  #do({ act, client }: PlannedAct): Promise<void> {
+    const nth = ++this.#acts
+    const done = (async () => {
+      this.#journal.write({ of: 'act', nth, act, client, stage: 'begins' })
+      const process = this.#clients[client] as SimulatedProcess
+      let outcome: { code?: string; detail?: string } = {}
+      try {
+        await Promise.race([this.#perform(act, client, nth), process.died])
+      } catch (error) {
+        const { code, message } = error as { code?: string; message: string }
+        outcome = { code: code ?? 'error', detail: message }
+      }
+      // Nobody hears what a call of a dead process comes to.
+      if (process.isDead) return
+      this.#journal.write({ of: 'act', nth, act, client, stage: 'ends', ...outcome })
+    })()
+    this.#doing.add(done)
+    void done.finally(() => this.#doing.delete(done))
+    return done
+  }
+
+  async #perform(act: Act, client: number, nth: number): Promise<void> {
+    const { hf } = this.#clients[client] as SimulatedProcess
+    const run = async () => hf.runs.get(rootId)
+    switch (act.kind) {
+      case 'signal':
+        return hf.signal(rootId, act.name, nth)
+      case 'answer':
+        return this.#answer(hf, act.how)
+      case 'resolve':
+        return this.#resolve(hf)
+      case 'pause':
+        return (await run()).pause()
+      case 'resume':
+        return (await run()).resume()
+      case 'cancel':
+        return (await run()).cancel({ undo: act.undo })
+      case 'retry':
+        return (await run()).retry()
+      case 'rollback': {
+        const thread = hf.thread(rootId)
+        const checkpoints = await thread.checkpoints()
+        const to = checkpoints[Math.floor(act.to * checkpoints.length)]
+        if (to === undefined) return
+        await (await run()).rollback(to.checkpoint)
+        return
+      }
+      case 'edit':
+        return hf.thread(rootId).update<{ edits?: string[] }>((draft) => {
+          draft.edits ??= []
+          draft.edits.push(`edit${nth}`)
+        })
+      case 'delete':
+        await hf.thread(rootId).delete()
+        return this.#start(client)
+      case 'advance':
+        this.#clock.advance(act.ms)
+    }
+  }
+
+  async #answer(hf: SimulatedProcess['hf'], how: 'once' | 'twice' | 'wrong'): Promise<void> {
+    for (const item of await hf.inbox()) {
+      if (item.kind !== 'question') continue
+      const options = { by: 'dana', shown: item.shown, ...('id' in item && { id: item.id as string }) }
+      const answer = how === 'wrong' ? { wrong: true } : { ok: true }
+      await hf.answer(item.runId, item.name, answer, options)
+      if (how === 'twice') {
+        await hf.answer(item.runId, item.name, { ok: false }, options).then(
+          () => this.#seen.push(`second_answer: the second answer to "${item.name}" was taken as well`),
+          (error: { code?: string }) => {
+            if (error.code !== 'already_answered' && error.code !== 'conflict' && error.code !== 'invalid_input')
+              this.#seen.push(`second_answer: the second answer to "${item.name}" was refused with ${error.code}`)
+          },
+        )
+      }
+      return
+    }
+  }
+
+  /** A person who looks at the world and says what is true. */
+  async #resolve(hf: SimulatedProcess['hf']): Promise<void> {
+    for (const item of await hf.inbox()) {
+      if (item.kind !== 'effect') continue
+      const found = this.#journal.happening(item.key)
+      const happened = found !== undefined
+      await hf.resolve(item.key, { happened, ...(found !== undefined && { result: found.result }), by: 'dana' })
+      this.#journal.write({ of: 'resolved', key: item.key, happened })
+    }
+  }
+
+  // ── to the end ───────────────────────────────────────────────────────────
+
+  /** Does what the runs wait for until all of them have ended. What then does not end is stuck. */
+  async #drive(): Promise<void> {
+    let unmoved = 0
+    let last = ''
+    for (let round = 0; round < 400; round++) {
+      this.#phase.phase = `round ${round}, ${unmoved} without progress`
+      await this.#quiet(unmoved < 3 ? quietMs : Math.min(quietMs * 2 ** (unmoved - 2), 500))
+      if (this.#replacing !== undefined) await this.#replacing
+      this.#replacing = undefined
+      if (this.#writes > 2_000 || this.#journal.notes.length > 10_000)
+        return void this.#seen.push('spins: the runs are taken up again and again, and get nowhere')
+      const { items } = await this.#hf.runs.list()
+      const now = `${this.#countProgress()} ${items.map(({ id, status }) => `${id} ${status}`).join()}`
+      unmoved = now === last ? unmoved + 1 : 0
+      last = now
+      const unfinished = items.filter(({ status }) => status !== 'completed' && status !== 'failed' && status !== 'cancelled')
+      if (this.#pending.length > 0 || this.#wedged !== undefined) {
+        // Nothing moves by itself: what was planned for later comes now.
+        if (unmoved > 0 || unfinished.length === 0) this.#nextMoment()
+        if (round < 200) continue
+      }
+      const root = items.find(({ id }) => id === rootId)
+      if (root?.status === 'failed' && this.#retriesLeft > 0 && unfinished.length === 0) {
+        this.#retriesLeft--
+        await this.#do({ act: { kind: 'retry' }, client: 1, isWedged: false, afterNotes: 0 })
+        continue
+      }
+      if (unfinished.length === 0) {
+        if (this.#doing.size === 0) return
+        if (unmoved > 3 * stuckRounds) return void this.#seen.push('act_hangs: all runs have ended and a control call has not')
+        continue
+      }
+      // One that executes may wait for what it can't see the end of, within its grace.
+      const isExecuting = unfinished.some(({ status }) => status === 'running' || status === 'pending')
+      if (unmoved > (isExecuting ? 3 * stuckRounds : stuckRounds)) {
+        for (const { id, status, reason, workflow } of unfinished)
+          this.#seen.push(`stuck: run "${id}" of ${workflow} is ${status}${reason === undefined ? '' : ` (${reason})`} for ever`)
+        return
+      }
+      this.#phase.phase = `round ${round}, helping`
+      if (!(await this.#help(unfinished, unmoved))) return
+    }
+    this.#seen.push('endless: the runs do not come to an end')
+  }
+
+  /** What was noted, calls of the function that only read its log again aside. */
+  #countProgress(): number {
+    const { notes } = this.#journal
+    for (; this.#counted < notes.length; this.#counted++) {
+      const note = notes[this.#counted]
+      if (note?.of !== 'call' && note?.of !== 'entered')
+        this.#progress.add(note?.of === 'given' ? `${note.run} ${note.at}` : this.#counted)
+    }
+    return this.#progress.size
+  }
+
+  #nextMoment(): void {
+    const next = this.#wedged ?? this.#pending.shift()
+    this.#wedged = undefined
+    if (next !== undefined) void this.#do(next)
+  }
+
+  /** Gives unfinished runs what they wait for. False: one can't come to its end any more. */
+  async #help(unfinished: readonly RunInfo[], unmoved: number): Promise<boolean> {
+    for (const { id, status, reason, error } of unfinished) {
+      if (status !== 'paused') continue
+      if (reason === 'mismatch' || reason === 'poisoned') {
+        this.#seen.push(`${reason}: run "${id}" is paused: ${error?.message}`)
+        return false
+      }
+      if (++this.#resumes > 30) {
+        this.#seen.push(`endless: run "${id}" was resumed 30 times and is paused again (${reason})`)
+        return false
+      }
+      await (await this.#hf.runs.get(id)).resume().catch(() => {})
+    }
+    // Somebody deals with what waits for a person, as a person would: the first time at once, later when nothing else moves.
+    await this.#answer(this.#hf, 'once').catch(() => {})
+    await this.#resolve(this.#hf).catch(() => {})
+    if (unmoved === 0) return true
+    for (const { id, status, workflow } of unfinished) {
+      if (status !== 'waiting') continue
+      for (const name of signalsOf(this.#programs.get(workflow) as Program)) {
+        const key = `${id} ${name}`
+        const count = this.#sent.get(key) ?? 0
+        if (count > unmoved) continue
+        this.#sent.set(key, count + 1)
+        await this.#hf.signal(id, name, `driven${count}`).catch(() => {})
+      }
+    }
+    if (unmoved > 1) this.#clock.advance(61_000)
+    return true
+  }
+
+  /** Until nothing was noted or written for a while. */
+  async #quiet(ms: number): Promise<void> {
+    for (let last = -1, times = 0; times < 50; times++) {
+      const now = this.#journal.notes.length + this.#writes
+      if (now === last) return
+      last = now
+      await delay(ms)
+    }
+  }
+
+  async #observe(): Promise<Observation> {
+    this.#phase.phase = 'observing'
+    const items = (await this.#hf.runs.list()).items.filter(({ workflow }) => workflow !== 'reader')
+    const runs: ObservedRun[] = []
+    for (const info of items) {
+      const run = await this.#hf.runs.get(info.id)
+      const thread = this.#hf.thread(info.threadId)
+      const ended = ['completed', 'failed', 'cancelled'].includes(info.status)
+      const result = ended
+        ? await run.result().then(
+            (output) => ({ output, error: undefined }),
+            (error: unknown) => ({ output: undefined, error }),
+          )
+        : {}
+      const checkpoints = await thread.checkpoints()
+      const head = checkpoints.at(-1)
+      runs.push({
+        ...{ info, program: this.#programs.get(info.workflow) as Program, events: await run.events() },
+        output: undefined,
+        error: undefined,
+        ...result,
+        state: await thread.state(),
+        stateAtHead: head === undefined ? undefined : await thread.stateAt(head.checkpoint),
+        headSeq: head?.seq ?? 0,
+      })
+    }
+    return {
+      ...{ journal: this.#journal, runs, inbox: await this.#hf.inbox(), seen: this.#seen, features: this.#features },
+      rows: await this.#readRows(),
+    }
+  }
+
+  async #readRows(): Promise<{ run: string; node: string }[]> {
+    if (
+      ![...withChildren(this.#case.program)].some((program) => [...walk(program)].some(({ node }) => node.kind === 'transaction'))
+    )
+      return []
+    return this.#hf.run(reader, undefined)
+  }
+}
+
+/** Reads the user's own table, as a user would; the first time it makes it. */
+const reader = holdfast.workflow<undefined, { run: string; node: string }[]>('reader', (ctx) =>
+  ctx.transaction('read', async (tx) => {
+    await tx.query('CREATE TABLE IF NOT EXISTS model_rows (owner TEXT, run TEXT, node TEXT)')
+    return tx.query<{ run: string; node: string }>(`SELECT run, node FROM model_rows WHERE owner = '${ctx.owner}'`)
+  }),
+)
+
+function signalsOf(program: Program): string[] {
+  const names = new Set<string>()
+  for (const { node } of walk(program)) {
+    if (node.kind === 'signal' && !node.isNever) names.add(node.name)
+    if (node.kind === 'signals') for (const name of node.names) names.add(name)
+  }
+  return [...names]
+}

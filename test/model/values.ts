@@ -1,0 +1,65 @@
+/** What the function has seen so far, in one short word: two executions that saw the same have the same one. */
+export function digest(seen: string, value: unknown): string {
+  const text = `${seen}|${JSON.stringify(value) ?? 'undefined'}`
+  let hash = 0x811c9dc5
+  for (let index = 0; index < text.length; index++) hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193)
+  return (hash >>> 0).toString(36)
+}
+
+/** What a program's function has changed of the state, in order; what was done in parallel stands side by side. */
+export type Trace = (string | { readonly beside: readonly Trace[] })[]
+
+/** What a call gives to the function. `n` names the node, and in a loop the turn. */
+export interface CallValue {
+  readonly n: string
+  /** The run it was made in. */
+  readonly run?: string
+  /** What the function had seen when the body ran. */
+  readonly saw?: string
+  /** What the body saw of the state. */
+  readonly state?: string
+  readonly how?: 'skipped' | 'fallback' | 'timeout' | 'default'
+  readonly value?: unknown
+}
+
+/** What a program's function returns. */
+export interface ProgramOutput {
+  readonly value: unknown
+  readonly trace: Trace
+  readonly saw: string
+}
+
+/** What sections return: they are not entered again, so what they saw and did has to be in their results. */
+export interface SectionValue extends CallValue {
+  readonly trace: Trace
+}
+
+export interface ModelState {
+  /** Each change by a program adds a word of its own. */
+  readonly list: string[]
+  /** Each edit by hand does. */
+  readonly edits: string[]
+  /** What plan steps returned, by step. */
+  readonly [step: `p${number}`]: SectionValue
+}
+
+export function flatten(trace: Trace): string[] {
+  return trace.flatMap((item) => (typeof item === 'string' ? [item] : item.beside.flatMap(flatten)))
+}
+
+/** The error of the program's own behind an error, by its node's number; or the code of one of Holdfast's that a program may meet. */
+export function errorName(error: unknown): string | undefined {
+  const found = new Set<unknown>()
+  const queue = [error]
+  let code: string | undefined
+  while (queue.length > 0) {
+    const next = queue.shift() as { message?: unknown; cause?: unknown; errors?: unknown[]; code?: unknown } | null | undefined
+    if (next === null || typeof next !== 'object' || found.has(next)) continue
+    found.add(next)
+    const own = typeof next.message === 'string' ? /\bx(\d+)\b/.exec(next.message)?.[0] : undefined
+    if (own !== undefined) return own
+    if (next.code === 'timeout') code ??= 'timeout'
+    queue.push(next.cause, ...(next.errors ?? []))
+  }
+  return code
+}
