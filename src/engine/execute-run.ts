@@ -12,6 +12,7 @@ import { Execution, type ExecutionEnd } from './execution.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
 import type { Outbox } from './outbox.ts'
+import { heedOutlived } from './outlived-holders.ts'
 import type { QuietTimes } from './quiet-times.ts'
 import { type RebuiltLine, rebuildLine } from './rebuild-line.ts'
 import { RunContext } from './run-context.ts'
@@ -107,7 +108,7 @@ async function executeClaim(
       written,
     })
     onExecution(execution)
-    const begun = isFirst ? { rebuilt, misfit: loaded.misfit, entry } : undefined
+    const begun = isFirst ? { rebuilt, misfit: loaded.misfit, silentMs: loaded.silentMs ?? 0, entry } : undefined
     const end = await executeTape(execution, claim, input, begun)
     if (end.kind !== 'lost') engine.cache.set(claim.thread, end.kind === 'continued' ? end.base : execution.headState())
     if (end.kind !== 'continued') return end
@@ -131,6 +132,8 @@ interface Loaded {
   readonly rebuilt?: RebuiltLine
   /** A change of the state that must be kept, and does not fit. */
   readonly misfit?: HoldfastError
+  /** How long a holder of the run was silent and lived on, at most. */
+  readonly silentMs?: number
   /** How many chunks the function has written in this tape, by stream. */
   readonly written: ReadonlyMap<string, number>
 }
@@ -148,7 +151,9 @@ async function load(engine: Engine, workflow: AnyWorkflow, claim: Claim): Promis
   const { input, origin } = readOrigin(codec, claim.input)
   if (run.tapeSeq === null) {
     const isNew = run.inputSeq === thread.baseSeq + 1 && thread.headSeq === run.inputSeq
-    if (isNew) return { tape: emptyTape, base: { ...emptyState, seq: thread.headSeq }, input, origin, written: nothingWritten }
+    const silentMs = claim.takenFrom === null ? 0 : await heedOutlived(store, claim, emptyTape)
+    const begun = { tape: emptyTape, input, origin, silentMs, written: nothingWritten }
+    if (isNew) return { ...begun, base: { ...emptyState, seq: thread.headSeq } }
     const cached = cache.get(thread)
     // The run's own run_queued changes no state; when nothing else came since, there is nothing to read.
     const isFresh =
@@ -159,7 +164,7 @@ async function load(engine: Engine, workflow: AnyWorkflow, claim: Claim): Promis
       : cached !== undefined
         ? await catchUp(store, codec, thread, cached, thread.headSeq)
         : await loadState(store, codec, thread, thread.headSeq)
-    return { tape: emptyTape, base, input, origin, written: nothingWritten }
+    return { ...begun, base }
   }
   const records = await store.readLog({
     owner: run.owner,
@@ -174,7 +179,8 @@ async function load(engine: Engine, workflow: AnyWorkflow, claim: Claim): Promis
   const rebuilt = rebuild(engine, workflow, run, base, tape)
   // This takeover is a death too, for what was running.
   if (claim.takenFrom !== null) for (const key of runningCalls(tape)) countDeath(tape, key)
-  return { tape, base, input, origin, written: await countWritten(store, run, tape), ...rebuilt }
+  const silentMs = await heedOutlived(store, claim, tape)
+  return { tape, base, input, origin, silentMs, written: await countWritten(store, run, tape), ...rebuilt }
 }
 
 /** The state without what is to be done again; a change that does not fit without it is told once the run is executed. */
@@ -234,6 +240,7 @@ async function executeTape(
     await execution.pauseNow('poisoned', error)
     return execution.ended
   }
+  if (begun !== undefined && begun.silentMs > 0) await execution.lengthenLease(begun.silentMs)
   if (claim.hasMail) await execution.checkMail()
   if (execution.tape.order !== undefined) execution.order(execution.tape.order)
   if (await execution.obeyFromLog()) return execution.ended
@@ -259,6 +266,7 @@ async function executeTape(
 interface Beginning {
   readonly rebuilt: RebuiltLine | undefined
   readonly misfit: HoldfastError | undefined
+  readonly silentMs: number
   readonly entry: CheckedInput
 }
 

@@ -33,6 +33,7 @@ import { Progress } from './progress.ts'
 import { QuietTime } from './quiet-time.ts'
 import type { QuietTimes } from './quiet-times.ts'
 import type { RebuiltLine } from './rebuild-line.ts'
+import { reportOutlived } from './report-outlived.ts'
 import { reportWork } from './report-work.ts'
 import { openOn } from './run-past.ts'
 import { reportEnd, reportLoss } from './run-reports.ts'
@@ -55,6 +56,8 @@ import { WriteOrder } from './write-order.ts'
 const stopAgainMs = 1_000
 /** How long a cancelled function may take to come to its end. */
 const cancelGraceMs = 5_000
+/** The longest lease that a run gets because its holders are silent for long. */
+const longestLeaseMs = 600_000
 /** How far the store's clock may be ahead before this execution follows it. */
 const clockSlackMs = 1_000
 
@@ -133,6 +136,9 @@ export class Execution {
   /** Why the function could not be replayed, where that kept undos from being found. */
   #unreplayed: Error | null = null
   #stopRequestedAt = 0
+  /** How long a sign of life extends the lease. */
+  leaseMs: number
+  #aliveAt = performance.now()
   #hasEnded = false
   #endedAs: ExecutionEnd['kind'] | undefined
   /** The process wants to end: nothing is waited for any more. */
@@ -153,6 +159,7 @@ export class Execution {
     this.tape = options.tape
     this.origin = options.origin
     this.log = options.log
+    this.leaseMs = options.leaseMs
     this.#committer = options.committer
     const outcomes = readScopes(options.tape)
     this.#lastSeq = options.headSeq
@@ -849,8 +856,33 @@ export class Execution {
     if (this.#hasEnded) return
     this.#stop = { kind: 'lost' }
     reportLoss(this)
+    this.#reportOutlived()
     this.#throwEverywhere()
     this.#finish({ kind: 'lost' })
+  }
+
+  #reportOutlived(): void {
+    const { owner, runId, store, log } = this
+    // It was over when it was lost, whatever the clocks say.
+    const silentMs = Math.max(this.leaseMs, performance.now() - this.#aliveAt)
+    void reportOutlived({ owner, runId, store, log, epoch: this.claim.run.epoch }, silentMs)
+  }
+
+  /** The store has just heard of this holder: its lease was extended. */
+  keptAlive(): void {
+    this.#aliveAt = performance.now()
+  }
+
+  /** Earlier holders were silent for so long and lived on: the lease is made long enough for that. */
+  async lengthenLease(silentMs: number): Promise<void> {
+    const leaseMs = Math.min(longestLeaseMs, 2 * silentMs)
+    if (leaseMs <= this.leaseMs) return
+    this.leaseMs = leaseMs
+    this.#writer.setLease(leaseMs)
+    const { owner, runId, claim, store, log } = this
+    await store
+      .renew({ leaseMs, leases: [{ owner, runId, epoch: claim.run.epoch, leaseId: claim.leaseId }] })
+      .catch((error: unknown) => log.debug('a lease could not be made longer', { runId, error }))
   }
 
   /** Grace is over: hand the run back although something still runs. Its writes will be refused. */
@@ -993,6 +1025,7 @@ export class Execution {
   #heed(answer: Committed): Committed {
     if (answer.ok) {
       this.#lastSeq = answer.lastSeq
+      this.keptAlive()
       // A machine that slept has a monotonic clock that stood still: the store's goes ahead.
       if (answer.now > this.now() + clockSlackMs) this.#clockBase = { now: answer.now, at: performance.now() }
       if (answer.hasMail) void this.checkMail()

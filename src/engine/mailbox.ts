@@ -1,4 +1,4 @@
-import type { RunStatus } from '../model/run.ts'
+import { isTerminal, type RunStatus } from '../model/run.ts'
 import type { Change } from '../store/change.ts'
 import type { Message } from '../store/store.ts'
 
@@ -10,6 +10,18 @@ const nudges: ReadonlySet<string> = new Set(['child', 'answer'])
 
 /** Says, by its name in ms, how long this run's function has to be quiet: it was at work when it was thought to be idle. */
 export const atWorkKind = 'at_work'
+
+/** Says, by its name `epoch/ms`, that the holder of that epoch lived on after its lease, and how long it had been silent. */
+export const outlivedKind = 'outlived'
+
+export function nameOutlived({ epoch, silentMs }: { readonly epoch: number; readonly silentMs: number }): string {
+  return `${epoch}/${Math.ceil(silentMs)}`
+}
+
+export function readOutlived({ name }: Message): { readonly epoch: number; readonly silentMs: number } {
+  const [epoch = 0, silentMs = 0] = (name ?? '').split('/').map(Number)
+  return { epoch, silentMs }
+}
 
 /**
  * What others sent to a run that is executed here. A message stays in the store's inbox until a change has dealt with it, so
@@ -24,6 +36,8 @@ export class Mailbox {
   #seen = 0
   /** The longest quiet time that the run was found to need, for every holder to come: it stays in the inbox. */
   #atWork: { readonly id: number; readonly quietMs: number } | undefined
+  /** Word of holders that lived on after their leases, for every holder to come: it stays in the inbox until the run has ended. */
+  #outlived: number[] = []
   /** How many nudges have come: who looked before the last of them has to look again. */
   nudgeCount = 0
 
@@ -38,6 +52,7 @@ export class Mailbox {
         this.nudgeCount++
         this.#done.push(message.id)
       } else if (message.kind === 'signal') this.#letters.push(message)
+      else if (message.kind === outlivedKind) this.#outlived.push(message.id)
       else if (message.kind === atWorkKind) this.#keepLongest({ id: message.id, quietMs: Number(message.name) })
       else {
         this.#requests.set(message.id, message.kind)
@@ -88,13 +103,17 @@ export class Mailbox {
     if (status === 'paused') this.forgetPauses()
     else if (status !== undefined && status !== 'pending' && status !== 'waiting')
       for (const id of [...this.#requests.keys()]) this.#settle(id)
+    if (status !== undefined && isTerminal(status)) {
+      this.#done.push(...this.#outlived)
+      this.#outlived = []
+    }
     const readMessages = [...this.#done, ...reads]
     this.#done = []
     return { ...(readMessages.length > 0 && { readMessages }), ...(this.#isAnyLeft && { mailSeen: this.#seen }) }
   }
 
   get #isAnyLeft(): boolean {
-    return this.#letters.length > 0 || this.#requests.size > 0 || this.#atWork !== undefined
+    return this.#letters.length > 0 || this.#requests.size > 0 || this.#atWork !== undefined || this.#outlived.length > 0
   }
 
   #keepLongest(found: { readonly id: number; readonly quietMs: number }): void {

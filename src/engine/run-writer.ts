@@ -27,7 +27,7 @@ export class RunWriter {
   readonly #mailbox: Mailbox
   readonly #outbox: Outbox | undefined
   readonly #origin: RunOrigin
-  readonly #leaseMs: number
+  #leaseMs: number
   readonly #now: () => number
   readonly #currentStep: () => string | null
   readonly #takeChunks: () => readonly NewChunks[]
@@ -88,6 +88,11 @@ export class RunWriter {
     this.#riding.push(event)
     if (isResult) this.#hasRidingResult = true
     if (hasProgress) this.#hasRidingProgress = true
+  }
+
+  /** How long each change extends the lease. */
+  setLease(ms: number): void {
+    this.#leaseMs = ms
   }
 
   get hasRiding(): boolean {

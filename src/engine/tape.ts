@@ -38,12 +38,20 @@ export interface Tape {
   readonly raised: Budget
   /** Positions of results that were undone since. */
   readonly undone: ReadonlySet<number>
+  /** Takeovers: the epoch that each began, and what was running. */
+  readonly recoveries: readonly Recovery[]
   /** How many rollbacks went over a call, where any did. */
   readonly rollbacks: ReadonlyMap<CallKey, number>
   /** What was rolled back: positions after `from` and before `to`. */
   readonly rolledBack: readonly Stretch[]
   /** What the run was told to do instead of going on, and has not done yet. */
   readonly order?: Order
+}
+
+/** A takeover of the run from a holder that had gone silent. */
+export interface Recovery {
+  readonly epoch: number
+  readonly running: readonly CallKey[]
 }
 
 /** Records between two positions, neither of which is part of it. */
@@ -171,6 +179,7 @@ export const emptyTape: Tape = {
   usageOfChildren: new Map(),
   raised: {},
   undone: new Set(),
+  recoveries: [],
   rollbacks: new Map(),
   rolledBack: [],
 }
@@ -200,6 +209,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   const patches: LinePatch[] = []
   const outcomes = new Map<CallKey, Outcome>()
   const undone = new Set<number>()
+  const recoveries: Recovery[] = []
   const streams = new Map<string, { isStale: boolean }>()
   const booked = new Set<CallKey>()
   const usageOfChildren = new Map<string, UsageTotal>()
@@ -359,12 +369,15 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         number = record.count
         usage = addUsage(usage, data<{ usage?: Partial<UsageTotal> }>(record).usage ?? {})
         break
-      case 'run_recovered':
-        for (const key of data<{ running?: CallKey[] }>(record).running ?? []) {
+      case 'run_recovered': {
+        const { epoch = 0, running = [] } = data<Partial<Recovery>>(record)
+        recoveries.push({ epoch, running })
+        for (const key of running) {
           const history = calls.get(key)
           if (history !== undefined) history.deaths++
         }
         break
+      }
       case 'run_retried':
         retriedAt = record.at
         for (const stream of streams.values()) stream.isStale = true
@@ -561,6 +574,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     streams,
     number,
     undone,
+    recoveries,
     rollbacks: countRollbacks(records, runId, { data, callKey }),
     rolledBack,
     usage,
@@ -658,6 +672,14 @@ export function runningCalls(tape: Tape): CallKey[] {
 
 export function hasRunningScope(tape: Tape): boolean {
   return [...tape.calls.values()].some(({ scope, isRunning }) => scope !== undefined && isRunning)
+}
+
+/** A takeover was no death: the holder lived on. */
+export function forgiveDeaths(tape: Tape, { running }: Recovery): void {
+  for (const key of running) {
+    const history = tape.calls.get(key)
+    if (history !== undefined && history.deaths > 0) history.deaths--
+  }
 }
 
 export function countDeath(tape: Tape, key: CallKey): void {

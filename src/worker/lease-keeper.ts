@@ -1,6 +1,6 @@
 import type { Engine } from '../engine/execute-run.ts'
 import type { Execution } from '../engine/execution.ts'
-import type { Claim, Hint } from '../store/store.ts'
+import type { Claim, Hint, Renewed, RenewRequest } from '../store/store.ts'
 
 /** How often events that ride for long are looked for. */
 const flushEveryMs = 50
@@ -118,10 +118,11 @@ export class LeaseKeeper {
     if (claims.length === 0) return this.#noteRenewal(sentAt)
     try {
       const leases = claims.map(({ run, leaseId }) => ({ owner: run.owner, runId: run.id, epoch: run.epoch, leaseId }))
-      const answers = await this.#engine.store.renew({ leaseMs: this.#engine.leaseMs, leases })
+      const answers = await this.#renewAll(leases, held)
       this.#noteRenewal(sentAt)
       for (const [index, answer] of answers.entries()) {
         const execution = held[index]
+        if (answer.isHeld) execution?.keptAlive()
         if (!answer.isHeld) execution?.lose()
         else if (answer.hasMail) void execution?.checkMail()
       }
@@ -130,6 +131,23 @@ export class LeaseKeeper {
       this.#engine.log.warn('leases could not be renewed', { count: claims.length, error })
       this.#retrySoon()
     }
+  }
+
+  /** In one call, apart from the few whose leases are longer than usual. */
+  async #renewAll(leases: RenewRequest['leases'], held: readonly Execution[]): Promise<readonly Renewed[]> {
+    const { store, leaseMs } = this.#engine
+    const long = held.flatMap((execution, index) => (execution.leaseMs > leaseMs ? [index] : []))
+    if (long.length === 0) return store.renew({ leaseMs, leases })
+    const isLong = new Set(long)
+    const usual = leases.flatMap((_, index) => (isLong.has(index) ? [] : [index]))
+    const answers = new Array<Renewed>(leases.length)
+    const renew = async (indexes: readonly number[], ms: number) => {
+      const renewed = await store.renew({ leaseMs: ms, leases: indexes.map((index) => leases[index] as (typeof leases)[number]) })
+      for (const [at, index] of indexes.entries()) answers[index] = renewed[at] as Renewed
+    }
+    if (usual.length > 0) await renew(usual, leaseMs)
+    for (const index of long) await renew([index], held[index]?.leaseMs ?? leaseMs)
+    return answers
   }
 
   /** Waiting for the next third of the lease could lose what the store, back by then, would still have renewed. */

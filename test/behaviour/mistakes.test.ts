@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { type Context, type Holdfast, open as openHoldfast, plan, workflow } from 'holdfast'
+import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
@@ -321,6 +322,74 @@ onEveryStore('info().startedAt', ({ open }) => {
     expect(startedAt).toBeGreaterThanOrEqual(createdAt)
     expect(startedAt).toBeLessThanOrEqual(begun?.at ?? 0)
     expect(finishedAt).toBeGreaterThanOrEqual(startedAt)
+  })
+})
+
+onEveryStore('a worker whose event loop is blocked for longer than the lease', ({ open, openWrapped, advance }) => {
+  it('is no death of its step, which gets a lease as long as it takes', async () => {
+    const bodies: (() => void)[] = []
+    const begun = { next: gate() }
+    const work = workflow({ name: 'work', retry: { attempts: 1 } }, (ctx) =>
+      ctx.step('crunch', async () => {
+        const { promise, open: end } = gate()
+        bodies.push(end)
+        begun.next.open()
+        await promise
+        return 'done'
+      }),
+    )
+    const nextBody = async () => {
+      await begun.next.promise
+      begun.next = gate()
+    }
+    /** A client that neither claims, renews nor writes while it is blocked. */
+    const openBlockable = async () => {
+      let blocked = gate()
+      blocked.open()
+      const told = gate()
+      const seen = { claims: 0 }
+      const hooks = {
+        before: async (act: StoreAct) => {
+          if (act === 'renew' || act === 'commit' || act === 'claim') await blocked.promise
+        },
+        after: (act: StoreAct) => {
+          if (act === 'deliver') told.open()
+          if (act === 'claim') seen.claims++
+        },
+      }
+      await openWrapped((store) => wrapStore(store, hooks), { workflows: [work], worker: { pollMs: 10 } })
+      const block = () => {
+        blocked = gate()
+      }
+      return { block, release: () => blocked.open(), told: told.promise, seen }
+    }
+    const client = await open({ worker: false })
+    const run = await client.start('work')
+    const one = await openBlockable()
+    await nextBody()
+    one.block()
+    advance(11_000)
+    const other = await openBlockable()
+    await nextBody()
+    other.block()
+    // The first comes back, learns that it was taken over, and says that it lives.
+    bodies[0]?.()
+    one.release()
+    await one.told
+    advance(11_000)
+    await nextBody()
+    one.block()
+    bodies[1]?.()
+    other.release()
+    await other.told
+    advance(11_000)
+    // Nobody takes it any more: its lease is long enough now.
+    const before = other.seen.claims
+    await vi.waitUntil(() => other.seen.claims > before + 2, { timeout: 15_000, interval: 5 })
+    bodies[2]?.()
+    one.release()
+    expect(await run.result()).toBe('done')
+    expect(bodies).toHaveLength(3)
   })
 })
 
