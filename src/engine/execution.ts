@@ -213,6 +213,10 @@ export class Execution {
       outcomes,
       onResult: (outcome) => {
         this.failures.handOut()
+        if (outcome.isShowing === true) {
+          this.#nextUpdate('[edits]')
+          this.line.view.advance(outcome.patchCount)
+        }
         if (!outcome.isFailure) return
         if (this.playback.isEnding) this.failures.unheard.add(outcome.key)
         else this.failures.hear(outcome.key)
@@ -624,15 +628,13 @@ export class Execution {
     const { within } = this.enter('value', 'update', true)
     if (within?.isOver) return
     const scope = this.calls.place
-    this.#updateCounts ??= new Map()
-    const count = (this.#updateCounts.get(scope) ?? 0) + 1
-    this.#updateCounts.set(scope, count)
+    const count = this.#nextUpdate(scope)
     const key = updateKey(scope, count)
     const recorded = this.tape.updates.get(key)
     const view = this.#viewOf(within)
     if (recorded !== undefined) {
       view.advance(recorded.position)
-      if (this.playback.isLive) this.line.showEdits(view)
+      if (this.playback.isLive && within === undefined) this.#showEdits()
       if (recorded.error !== undefined) throw reviveError(recorded.error)
       return
     }
@@ -654,18 +656,32 @@ export class Execution {
     this.ride(this.event('state_updated', null, { scope, count, patch }), patch !== null)
   }
 
+  #nextUpdate(scope: string | null): number {
+    this.#updateCounts ??= new Map()
+    const count = (this.#updateCounts.get(scope) ?? 0) + 1
+    this.#updateCounts.set(scope, count)
+    return count
+  }
+
   /** The tape is consumed: edits by hand at its end are shown, and an older state is brought to the definition's version. */
   #goLive(): void {
     this.quiet.heard()
     try {
       this.#migrate()
-      this.line.showEdits(this.line.view)
+      this.#showEdits()
       if (this.#order !== null) this.#heedOrder(this.#order)
       else this.budget.watch()
     } catch (error) {
       // The stored state is as it was; the run goes on when the definition is repaired.
       void this.pauseNow('mismatch', error as Error)
     }
+  }
+
+  /** Edits by hand that come next. Where they were shown is recorded, so that a replay shows them there. */
+  #showEdits(): void {
+    if (!this.line.showEdits()) return
+    const scope = '[edits]'
+    this.ride(this.event('state_updated', null, { scope, count: this.#nextUpdate(scope), data: { shown: true } }))
   }
 
   #migrate(): void {

@@ -57,8 +57,10 @@ export class Playback {
     /** Where in the log a call began; undefined where the log does not know it. */
     begunAt: (key: CallKey) => number | undefined
   }) {
-    const loose = options.outcomes.filter(({ isLoose }) => isLoose === true)
-    this.#outcomes = loose.length === 0 ? options.outcomes : options.outcomes.filter(({ isLoose }) => isLoose !== true)
+    const loose = options.outcomes.filter(({ isLoose, isShowing }) => isLoose === true && isShowing !== true)
+    this.#outcomes = options.outcomes.every(({ isLoose }) => isLoose !== true)
+      ? options.outcomes
+      : options.outcomes.filter(({ isLoose }) => isLoose !== true)
     if (loose.length > 0) this.#loose = new Map(loose.map((outcome) => [outcome.key, outcome]))
     this.#onResult = options.onResult
     this.#onLive = options.onLive
@@ -75,7 +77,8 @@ export class Playback {
 
   /** Begins. With nothing recorded the run is live at once. */
   start(): void {
-    if (this.#outcomes.length === 0) this.#goLive()
+    this.#passShowings()
+    if (this.#head === undefined) this.#goLive()
   }
 
   /** The recorded result of a call, in its turn. */
@@ -138,6 +141,8 @@ export class Playback {
   async finish(): Promise<boolean> {
     clearTimeout(this.#grace)
     if (this.isConsumed) return true
+    this.#passShowings()
+    if (this.isConsumed) return true
     this.isEnding = true
     while (this.#waiters?.has(this.#head?.key ?? '')) await new Promise((resolve) => setImmediate(resolve))
     clearTimeout(this.#grace)
@@ -188,6 +193,11 @@ export class Playback {
       setImmediate(this.#goLive)
       return
     }
+    if (head.isShowing === true) {
+      this.#passShowings()
+      this.#schedule()
+      return
+    }
     const waiter = this.#waiters?.get(head.key)
     if (waiter === undefined) {
       this.#watchForMismatch()
@@ -201,6 +211,14 @@ export class Playback {
     waiter.resolve(head)
     if (this.#head !== undefined || this.#looseAsked.length > 0) this.#schedule()
     else setImmediate(this.#goLive)
+  }
+
+  /** What nobody asks for comes by itself. */
+  #passShowings(): void {
+    for (let head = this.#head; head?.isShowing === true; head = this.#head) {
+      this.#next++
+      this.#onResult(head)
+    }
   }
 
   /** The first of the loose ones that were asked for, unless something must come before it. */
@@ -255,7 +273,8 @@ export class Playback {
   }
 
   #mismatch(): void {
-    const recorded = this.#outcomes.slice(this.#next).filter(({ key }) => this.#taken?.has(key) !== true)
+    const isOpen = ({ key, isShowing }: Outcome) => this.#taken?.has(key) !== true && isShowing !== true
+    const recorded = this.#outcomes.slice(this.#next).filter(isOpen)
     this.#onMismatch(
       recorded.map(({ key }) => key),
       this.#waitingKeys(),

@@ -73,15 +73,21 @@ export class StateLine {
     return this.#tip ?? this.#patches.length
   }
 
-  /** Shows what stands next on the line and nothing that a replay comes by would show: edits by hand, migrations. */
-  showEdits(view: StateView): void {
-    let { position } = view
+  /**
+   * Shows what stands next on the line and nothing that a replay comes by would show: edits by hand, migrations. Says whether there was
+   * an edit: a replay has to be told where it was shown.
+   */
+  showEdits(): boolean {
+    let { position } = this.view
+    let hasEdit = false
     while (position < this.#patches.length) {
-      const { isPassedBy, droppedAt } = this.#patches[position] as LinePatch
+      const { isPassedBy, droppedAt, isEdit } = this.#patches[position] as LinePatch
       if (!isPassedBy && droppedAt === undefined) break
+      hasEdit ||= isEdit === true
       position++
     }
-    view.advance(position < this.#patches.length ? position : this.mark)
+    this.view.advance(position < this.#patches.length ? position : this.mark)
+    return hasEdit
   }
 
   /** What ctx.state shows at a position: under a newer definition, migrated in memory. */

@@ -70,6 +70,7 @@ export interface LinePatch {
   readonly step: string | null
   /** Nothing that a replay comes by shows it: an edit by hand, a migration, what was rolled back. */
   readonly isPassedBy: boolean
+  readonly isEdit?: true
   /** It is to be made again, by decision of the record at this position. */
   droppedAt?: number
   /** It wrote down the state without what was dropped before. */
@@ -123,6 +124,8 @@ export interface Outcome {
   readonly isLoose?: boolean
   /** A step that was skipped: it did nothing that could be undone. */
   readonly isSkip?: boolean
+  /** Nobody asks for it: here the function was shown edits by hand. */
+  readonly isShowing?: boolean
 }
 
 export interface CallHistory {
@@ -239,7 +242,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const isSkip = record.type === 'step_skipped' || record.type === 'effect_skipped'
     const { seq, at, payload } = record
     const patch = patchOf(record)
-    const made = { ...(isSkip && { isSkip }), ...(patch !== undefined && { patch }) }
+    const isShowing = record.type === 'state_updated'
+    const made = { ...(isSkip && { isSkip }), ...(isShowing && { isShowing }), ...(patch !== undefined && { patch }) }
     history.outcome = { key, seq, at, payload, isFailure, patchCount: patches.length, ...made }
     outcomes.delete(key)
     outcomes.set(key, history.outcome)
@@ -416,8 +420,9 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
       }
       case 'state_updated': {
-        const { error, rebuilt } = data<{ error?: Error; rebuilt?: unknown }>(record)
-        if (rebuilt !== undefined) break
+        const { error, rebuilt, shown } = data<{ error?: Error; rebuilt?: unknown; shown?: true }>(record)
+        if (shown === true) settle('value', record)
+        if (rebuilt !== undefined || shown === true) break
         updates.set(updateKey(record.step, record.count), {
           ...{ position: patches.length, patch: patchOf(record), seq: record.seq },
           ...(error !== undefined && { error }),
@@ -609,6 +614,7 @@ function linePatch(
     ...{ version: isMigration ? data<{ to: number }>(record).to : null, seq, step },
     isPassedBy: isForeign || isMigration || isRebuild || isRollback,
     ...(isRebuild && { isRebuild }),
+    ...(record.runId === null && { isEdit: true as const }),
     ...(isRollback && { backTo: before.filter((patch) => patch.seq <= to).length }),
   }
 }

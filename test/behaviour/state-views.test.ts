@@ -131,4 +131,36 @@ onEveryStore('what a function sees of the state', (scene) => {
     expect(await run.result()).toBe('other 3 x')
     expect(ways).toEqual(['other 3 x', 'other 3 x'])
   })
+
+  it('shows an edit by hand from where the run was taken up, on later replays too', async () => {
+    const seen: string[] = []
+    const first = { is: true, hasA: gate() }
+    const work = workflow({ name: 'work', state: flagged }, async (ctx) => {
+      const start = ctx.state.x
+      await ctx.step('a', () => {})
+      first.hasA.open()
+      if (first.is) await new Promise(() => {})
+      // Own work between two calls: the edit is shown meanwhile.
+      await new Promise((resolve) => setTimeout(resolve, 30))
+      const before = ctx.state.x
+      seen.push(`${start} ${before}`)
+      const name = await ctx.step(`edited-${before}`, () => before)
+      await ctx.waitFor('go')
+      return name
+    })
+    const client = await open({ worker: false })
+    const run = await client.start(work, undefined, { id: 'r' })
+    const closing = await open({ workflows: [work], worker: { closeGraceMs: 0 } })
+    await first.hasA.promise
+    await closing.close()
+    first.is = false
+    await client.thread('r').update<{ x: number }>((draft) => {
+      draft.x = 7
+    })
+    await open({ workflows: [work] })
+    await becomes(run, 'waiting')
+    await client.signal('r', 'go')
+    expect(await run.result()).toBe(7)
+    expect(seen).toEqual(['0 7', '0 7'])
+  })
 })
