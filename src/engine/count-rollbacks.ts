@@ -8,9 +8,14 @@ import type { CallKey, CallKind, callKey } from './tape.ts'
 export function countRollbacks(
   records: readonly LogRecord[],
   runId: string,
-  read: { readonly data: <T>(record: LogRecord) => T; readonly callKey: typeof callKey },
+  read: {
+    readonly data: <T>(record: LogRecord) => T
+    readonly callKey: typeof callKey
+    /** How often a call was taken back in other ways. */
+    readonly counts: ReadonlyMap<CallKey, number>
+  },
 ): ReadonlyMap<CallKey, number> {
-  const counts = new Map<CallKey, number>()
+  const counts = new Map(read.counts)
   for (const rollback of records) {
     if (rollback.type !== 'run_rolled_back' || rollback.runId !== runId) continue
     const { to } = read.data<{ to: number }>(rollback)

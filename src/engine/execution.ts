@@ -787,7 +787,8 @@ export class Execution {
       case 'fail':
         return () => {
           const { error, failed } = order
-          const data = { error: toStorableError(error), failed, ...this.usageSoFar }
+          const isUndone = order.undo !== false
+          const data = { error: toStorableError(error), failed, ...(isUndone && { isUndone }), ...this.usageSoFar }
           return this.finish('failed', this.event('run_failed', null, { data }))
         }
       case 'rollback': {

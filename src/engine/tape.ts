@@ -219,6 +219,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   let number = 1
   let retriedAt: number | undefined
   let isRolledBack = false
+  const begunAnew = new Map<CallKey, number>()
   let order: Order | undefined
   let usage = noUsage
   let raised: Budget = {}
@@ -327,6 +328,14 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     for (const [area, since] of areas) if (isEntered(area)) reopenUpdates(area, since)
   }
 
+  /** What it did was taken back without a rollback: the next one is another, under another name. */
+  const forgetChild = (key: CallKey): void => {
+    const history = calls.get(key)
+    if (history?.begun === undefined || !key.startsWith('child:')) return
+    delete history.begun
+    begunAnew.set(key, (begunAnew.get(key) ?? 0) + 1)
+  }
+
   /** After a rollback the function continues from the last result that is left, with the state as it was edited since. */
   const showAllAtLast = (): void => {
     const last = [...outcomes.values()].at(-1)
@@ -385,6 +394,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'run_retried':
         retriedAt = record.at
         for (const stream of streams.values()) stream.isStale = true
+        for (const [key, { seq }] of outcomes) if (undone.has(seq)) forgetChild(key)
         loosen([
           ...(data<{ reopened?: CallKey[] }>(record).reopened ?? []),
           // What was undone is to be done again, and the scopes around it entered again.
@@ -408,8 +418,13 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         for (const stream of streams.values()) stream.isStale = true
         order = undefined
         break
-      case 'run_cancelled':
       case 'run_failed':
+        order = undefined
+        // Its open children were cancelled. Should it be retried, others begin.
+        if (data<{ isUndone?: boolean }>(record).isUndone === true)
+          for (const [key, { outcome }] of calls) if (outcome === undefined) forgetChild(key)
+        break
+      case 'run_cancelled':
         order = undefined
         break
       case 'step_undone': {
@@ -580,7 +595,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     number,
     undone,
     recoveries,
-    rollbacks: countRollbacks(records, runId, { data, callKey }),
+    rollbacks: countRollbacks(records, runId, { data, callKey, counts: begunAnew }),
     rolledBack,
     usage,
     booked,

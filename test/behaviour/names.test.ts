@@ -1,6 +1,6 @@
 import { type Context, workflow } from 'holdfast'
-import { expect, it } from 'vitest'
-import { becomes, eventTypes, failureOf, logged } from './runs.ts'
+import { expect, it, vi } from 'vitest'
+import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 type Draft = { n?: number }
@@ -55,6 +55,36 @@ onEveryStore('the default id of a child', ({ open }) => {
     await expect.poll(async () => (await eventTypes(run, 'child')).length).toBe(2)
     await hf.signal('p/waiting#1~1', 'go', 'gone')
     expect(await run.result()).toBe('gone')
+  })
+
+  it('is another when the run is retried after a failure that undid everything: what was cancelled or undone begins anew', async () => {
+    let isDown = true
+    const down = gate()
+    const undone: string[] = []
+    const waiting = workflow('waiting', (ctx) => ctx.waitFor('go'))
+    const wf = workflow({ name: 'wf', undoOnFailure: true, retry: { attempts: 1 } }, async (ctx) => {
+      const done = await ctx.call(child, 1, { undo: (output) => void undone.push(output) })
+      const open = ctx.call(waiting, undefined)
+      await ctx.step('down', async () => {
+        await down.promise
+        if (isDown) throw new Error('down')
+      })
+      return [done, await open]
+    })
+    const hf = await open({ workflows: [child, waiting] })
+    const run = await hf.start(wf, undefined, { id: 'p' })
+    await vi.waitUntil(async () => (await eventTypes(run, 'child')).length === 3, { timeout: 15_000 })
+    down.open()
+    await failureOf(run)
+    expect(undone).toEqual(['made of 1'])
+    expect((await (await hf.runs.get('p/waiting#1')).info()).status).toBe('cancelled')
+    isDown = false
+    await run.retry()
+    await vi.waitUntil(async () => (await eventTypes(run, 'child')).length === 6, { timeout: 15_000 })
+    await hf.signal('p/waiting#1~1', 'go', 'gone')
+    expect(await run.result()).toEqual(['made of 1', 'gone'])
+    const ids = (await hf.runs.list({ workflow: 'child' })).items.map(({ id }) => id)
+    expect(ids.sort()).toEqual(['p/child#1', 'p/child#1~1'])
   })
 
   it('is left alone by a rollback to a point after the start of the child', async () => {
