@@ -131,15 +131,18 @@ onEveryStore('what a run waits for ends with it', ({ open }) => {
   })
 
   it('a child that is started before the checkpoint of a rollback lives on', async () => {
+    const isStarted = gate()
     const work = workflow('work', async (ctx) => {
       const child = ctx.call(listening, undefined)
-      await ctx.step('a', () => 1)
+      await ctx.step('a', () => isStarted.promise)
       await ctx.checkpoint('here')
       await ctx.step('b', () => 1)
       await child
     })
     const hf = await open({ workflows: [listening, work] })
     const run = await hf.start(work, undefined, { id: 'w' })
+    await logged(run, 'child_started')
+    isStarted.open()
     await becomes(run, 'waiting')
     await run.rollback('here')
     expect(await statusOf(hf, 'w/listening#1')).not.toBe('cancelled')
