@@ -666,11 +666,15 @@ export class Execution {
   /** The tape is consumed: edits by hand at its end are shown, and an older state is brought to the definition's version. */
   #goLive(): void {
     this.quiet.heard()
+    // What is taken back needs no state of this version: a definition that is wrong must not keep it from being undone.
+    if (this.#order !== null) {
+      this.#heedOrder(this.#order)
+      return
+    }
     try {
       this.#migrate()
       this.#showEdits()
-      if (this.#order !== null) this.#heedOrder(this.#order)
-      else this.budget.watch()
+      this.budget.watch()
     } catch (error) {
       // The stored state is as it was; the run goes on when the definition is repaired.
       void this.pauseNow('mismatch', error as Error)
@@ -796,6 +800,7 @@ export class Execution {
         const before = await this.#stateAt(to)
         return (taken) => {
           const data = { to, undone: this.undos.undone(this, to), ...(by !== undefined && { by }) }
+          this.#migrate()
           const patch = this.line.replace(before)
           this.mailbox.forget('rollback')
           // After those that were taken, as they were sent.

@@ -39,6 +39,7 @@ export class Unwinding {
     for (;;) {
       await this.#settle()
       const children = await execution.dependants.end(afterSeq, { undo: this.#undoes })
+      if (execution.hasEnded) return null
       if (!children.isOver) {
         await this.#record()
         return children.obstacle === undefined ? 'later' : childStopped(execution, children.obstacle)

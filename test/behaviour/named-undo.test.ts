@@ -1,4 +1,4 @@
-import { plan, type UndoInfo, workflow } from 'holdfast'
+import { plan, state, type UndoInfo, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import type { Store } from '../../src/store/store.ts'
@@ -159,6 +159,34 @@ onEveryStore('a named undo', ({ open, openMortal, openWrapped, advance }) => {
     await run.cancel()
     expect(undone).toEqual(['given 3', 'named 3', 'named 2', 'named 1'])
     expect((await run.info()).status).toBe('cancelled')
+  })
+
+  it('a rollback that needs no replay brings the state to the version that the workflow knows', async () => {
+    const { undos, steps } = notes()
+    const make = (version: 1 | 2) => {
+      const definition = {
+        version,
+        initial: () => ({ n: 0, m: version === 1 ? undefined : 7 }),
+        ...(version === 2 && { migrations: { 1: (old: unknown) => ({ ...(old as { n: number }), m: 7 }) } }),
+      }
+      return workflow({ name: 'work', undos, state: state(definition) }, async (ctx) => {
+        await ctx.checkpoint('start')
+        await ctx.step('a', (step) => step.update((draft) => void draft.n++), { undo: 'note' })
+        await ctx.waitFor('go')
+        return ctx.state
+      })
+    }
+    const first = await open({ workflows: [make(1)] })
+    await becomes(await first.start('work', undefined, { id: 'r' }), 'waiting')
+    await first.close()
+    const hf = await open({ workflows: [make(2)] })
+    const run = await hf.runs.get('r')
+    await run.rollback('start')
+    expect(steps()).toEqual(['a'])
+    expect(await hf.thread('r').state()).toEqual({ n: 0, m: 7 })
+    await run.resume()
+    await hf.signal('r', 'go')
+    expect(await run.result()).toEqual({ n: 1, m: 7 })
   })
 
   it('that is not among the undos of the workflow is refused at the call', async () => {

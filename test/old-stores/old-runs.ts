@@ -98,6 +98,17 @@ export const oldRuns: readonly OldRun[] = [
     ...{ id: 'asking-paused', at: 'paused/asked', output: 'yes no', did: ['after'] },
     act: (hf, run) => answer(hf, run).then(() => run.resume()),
   },
+  // 09549e1 could not tell the two questions from each other.
+  {
+    ...{ id: 'asking-twice', at: 'waiting/person', output: 'to left? to right?', did: ['after'] },
+    act: async (hf, run) => {
+      await refused(hf.answer(run.id, 'same', 'to whom?'), 'conflict')
+      for (const item of await hf.inbox()) {
+        if (item.kind !== 'question' || item.runId !== run.id) continue
+        await hf.answer(run.id, item.name, `to ${String(item.question)}`, { id: item.id })
+      }
+    },
+  },
   { id: 'asking-cancel', at: 'waiting/person', act: (_hf, run) => run.cancel(), ends: 'cancelled', did: [] },
   { id: 'asking-in-time', at: 'waiting/person', isLate: true, output: 'nobody', did: [] },
 

@@ -100,7 +100,7 @@ async function finish(hf: Holdfast, folder: string): Promise<void> {
   expect(undelivered.length).toBeGreaterThan(10)
 
   const [late, soon] = [oldRuns.filter(({ isLate }) => isLate), oldRuns.filter(({ isLate }) => !isLate)]
-  await Promise.all([...soon.map((row) => bringToItsEnd(hf, row)), answerTwins(hf)])
+  await Promise.all(soon.map((row) => bringToItsEnd(hf, row)))
   setClock(folder, clockIn(folder)() + 3 * hourMs)
   await Promise.all(late.map((row) => bringToItsEnd(hf, row)))
 
@@ -165,12 +165,6 @@ async function expectKeysOnRecord(hf: Holdfast, journal: readonly string[]): Pro
     const intent = (await (await hf.runs.get(id)).events()).find(({ type }) => type === 'effect_intended')
     expect(journal).toContain(`${id}: ${act} ${String(intent?.data?.['key'])}`)
   }
-}
-
-/** Two questions of one name. */
-async function answerTwins(hf: Holdfast): Promise<void> {
-  const run = await hf.runs.get('asking-twice')
-  await run.cancel()
 }
 
 /** Of a stream what readers are to show: without the chunks of an attempt that was void. */
