@@ -1,3 +1,4 @@
+import { crc32 } from 'node:zlib'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
@@ -13,6 +14,7 @@ import { readEnd } from './child-end.ts'
 import { isOutage } from './committer.ts'
 import type { CallOptions, Undo } from './context.ts'
 import { type Execution, never } from './execution.ts'
+import { budgetKey, nudgeKey } from './mailbox.ts'
 import { newRun, runFingerprint } from './new-run.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
 import { resultOf } from './step-runner.ts'
@@ -297,26 +299,63 @@ async function awaitChild(execution: Execution, call: Call, child: ChildData, ow
   const key = { owner: execution.owner, runId: child.runId }
   // It failed this run once, and this run was retried: so is the child.
   let isReopened = call.history?.wasReopened === true
-  for (;;) {
-    const { nudgeCount } = execution.mailbox
+  const mail = nudgeKey('child', child.runId)
+  let isShort = false
+  for (let mustLook = isReopened || !willHear(execution, call, child), heard = 0; ; ) {
+    if (!mustLook && execution.mailbox.nudgeCount(mail) === heard) {
+      const dueAt = child.isOther === true ? execution.now() + lookAtOthersMs : nextLook(execution)
+      await pause(execution, call, dueAt, isShort ? [mail, budgetKey] : [mail])
+      mustLook = isShort || execution.now() >= dueAt
+      continue
+    }
+    heard = execution.mailbox.nudgeCount(mail)
+    const nudges = execution.mailbox.takeNudges(mail)
     const run = await patiently(execution, call, () => execution.store.readRun(key))
     if (run !== null && run.status === 'failed' && isReopened) {
       await patiently(execution, call, () => execution.steering.retry(key))
       isReopened = false
     } else if (run === null || isTerminal(run.status)) {
       execution.dependants.settled(call.key)
-      return record(execution, call, child, run)
+      return record(execution, call, child, run, nudges)
     } else if (run.status === 'paused' && run.reason === 'budget' && child.isOther !== true) {
-      if (!(await giveMore(execution, call, run, own)) && execution.mailbox.nudgeCount === nudgeCount)
-        await pause(execution, call, lookAgainMs)
-    } else if (execution.mailbox.nudgeCount === nudgeCount)
-      await pause(execution, call, child.isOther === true ? lookAtOthersMs : lookAgainMs)
+      isShort = !(await giveMore(execution, call, run, own))
+      mustLook = !isShort
+      // Kept for who holds the run when it has more to give.
+      if (isShort) execution.mailbox.keepNudges(mail, nudges)
+      else execution.mailbox.settle(nudges)
+      continue
+    } else {
+      mustLook = false
+      isShort = false
+    }
+    execution.mailbox.settle(nudges)
   }
 }
 
-async function pause(execution: Execution, call: Call, ms: number): Promise<void> {
-  const dueAt = execution.now() + ms
-  await execution.park({ dueAt, rowDueAt: dueAt, reason: 'child', wakesOnMail: true })
+/**
+ * Whether the end of the child is in the run's mail, now or later, so that nobody has to look. A child tells its parent in its last commit, and the
+ * message is there until the record of its end takes it out. A run that was not woken by a message looks all the same.
+ */
+function willHear({ claim }: Execution, call: Call, child: ChildData): boolean {
+  if (child.isOther === true) return false
+  if (call.history?.begun === undefined) return true
+  const isTimeToLook = claim.run.dueAt !== null && (claim.run.dueAt - lookOffset(claim.run.id)) % lookAgainMs === 0
+  return claim.hasMail && claim.takenFrom === null && !isTimeToLook
+}
+
+/** Store time at which the children of a run are looked at next. The same for all of them, and for whoever holds the run. */
+function nextLook(execution: Execution): number {
+  const offset = lookOffset(execution.runId)
+  return offset + (Math.floor((execution.now() - offset) / lookAgainMs) + 1) * lookAgainMs
+}
+
+/** Runs do not look all at the same instant. */
+function lookOffset(runId: string): number {
+  return crc32(runId) % lookAgainMs
+}
+
+async function pause(execution: Execution, call: Call, dueAt: number, mail: readonly string[] = []): Promise<void> {
+  await execution.park({ dueAt, rowDueAt: dueAt, reason: 'child', mail })
   if (!execution.isOpen) await execution.pass(call)
 }
 
@@ -332,12 +371,18 @@ async function patiently<Answer>(execution: Execution, call: Call, ask: () => Pr
     )
     const answered = await execution.working(asking)
     if (answered !== null) return answered.answer
-    await pause(execution, call, askAgainMs)
+    await pause(execution, call, execution.now() + askAgainMs)
   }
 }
 
 /** Writes how the child ended: its output is the result of the call, its failure the failure. */
-async function record(execution: Execution, call: Call, child: ChildData, run: Run | null): Promise<unknown> {
+async function record(
+  execution: Execution,
+  call: Call,
+  child: ChildData,
+  run: Run | null,
+  reads: readonly number[],
+): Promise<unknown> {
   const { output, error, usage: total } = run === null ? {} : await patiently(execution, call, () => readEnd(execution, run))
   const usage = total && usedSince(total, execution.tape.usageOfChildren.get(child.runId) ?? noUsage)
   const failure = run?.status === 'completed' ? null : failureOf(child, run, error)
@@ -353,10 +398,12 @@ async function record(execution: Execution, call: Call, child: ChildData, run: R
   if (usage !== undefined) execution.account.add(usage)
   execution.account.endGrant(call.key)
   await execution.commitResult([event], {
+    reads,
     ...(failure !== null && { failureOf: call.key }),
     ...(undo !== undefined && { undoable: { key: call.key, undo } }),
   })
   execution.budget.check()
+  execution.tell(budgetKey)
   if (failure !== null) throw blame(failure, [call.key])
   return event.payload === null ? undefined : (execution.codec.decode(event.payload) as { result?: unknown }).result
 }

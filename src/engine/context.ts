@@ -40,9 +40,17 @@ export interface Context<State = Record<string, unknown>> {
   /** Changes the state synchronously. Visible at once, committed with the next recorded result or at the end. */
   update(recipe: (draft: State) => unknown): void
   /** A durable timer: milliseconds or a date. A long one holds no worker. */
-  sleep(duration: number | Date): Promise<void>
-  /** Waits for `hf.signal(runId, name, value)`; one that was sent before is kept. Throws `timeout` when `timeoutMs` has passed. */
+  sleep(duration: number | Date, options?: Withdrawable): Promise<void>
+  /**
+   * Waits for `hf.signal(runId, name, value)`; one that was sent before is kept. Where several calls wait for one name, the
+   * latest gets the signal. Throws `timeout` when `timeoutMs` has passed.
+   */
   waitFor<T = unknown>(name: string, options?: WaitForOptions<T>): Promise<T>
+  /** Waits for one signal of several names: the oldest that is there, else the first that comes. */
+  waitFor<Name extends string, T = unknown>(
+    names: readonly Name[],
+    options?: WaitForOptions<T>,
+  ): Promise<{ readonly name: Name; readonly value: T }>
   /** Asks a person and waits for `hf.answer(runId, name, value)`. */
   ask<T = unknown>(name: string, options: AskOptions<T>): Promise<T>
   /** Starts a run of another workflow, in the same commit, on a thread of its own, and waits for its output. */
@@ -190,14 +198,19 @@ export interface EffectOptions<T> {
   readonly undo?: Undo<T>
 }
 
-export interface WaitForOptions<T> {
+export interface WaitForOptions<T> extends Withdrawable {
   /** How long to wait, in ms. Default for ever. */
   readonly timeoutMs?: number
   /** Validates the value. One that does not fit fails the call. */
   readonly schema?: StandardSchemaV1<unknown, T>
 }
 
-export interface AskOptions<T> {
+export interface Withdrawable {
+  /** Aborted, it withdraws the wait: the call takes nothing any more, and rejects with the signal's reason, now and at every replay. */
+  readonly signal?: AbortSignal
+}
+
+export interface AskOptions<T> extends Withdrawable {
   /** What the person is shown: text, or any data. The answer counts for exactly this. */
   readonly question: unknown
   /** Validates the answer. One that does not fit is refused, and the question stays open. */

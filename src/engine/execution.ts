@@ -24,7 +24,7 @@ import { Failures } from './failures.ts'
 import { giveLeaseUp } from './give-lease-up.ts'
 import { HandOut } from './hand-out.ts'
 import { MailCheck } from './mail-check.ts'
-import { Mailbox } from './mailbox.ts'
+import { budgetKey, Mailbox, nudgeKey } from './mailbox.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import type { RunOrigin } from './origin.ts'
 import type { Outbox } from './outbox.ts'
@@ -41,6 +41,7 @@ import { RunStreams } from './run-streams.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
 import { isInside } from './scope-paths.ts'
 import { readScopes } from './scopes-on-tape.ts'
+import { SignalWaiters } from './signal-waiters.ts'
 import { StateLine, type StateView } from './state-line.ts'
 import { type CallKey, type CallKind, type Order, type Outcome, type Tape, updateKey, whereToRollBack } from './tape.ts'
 import { loadStateFor, type StateAt } from './thread-state.ts'
@@ -107,6 +108,7 @@ export class Execution {
   // Made when they are first asked for, as are those below: most runs need few of them, and hundreds of runs are held at a time.
   #streams: RunStreams | undefined
   #dependants: Dependants | undefined
+  #signals: SignalWaiters | undefined
   readonly #written: ReadonlyMap<string, number>
   readonly #waits: Waits
   /** How long the function has to be quiet before the run is persisted as waiting. */
@@ -217,7 +219,7 @@ export class Execution {
           this.#nextUpdate('[edits]')
           this.line.view.advance(outcome.patchCount)
         }
-        if (!outcome.isFailure) return
+        if (!outcome.isFailure || outcome.isWithdrawn === true) return
         if (this.playback.isEnding) this.failures.unheard.add(outcome.key)
         else this.failures.hear(outcome.key)
       },
@@ -257,6 +259,12 @@ export class Execution {
     })
     if (this.#hasEnded) this.#streams.end()
     return this.#streams
+  }
+
+  /** Calls that wait for signals. */
+  get signals(): SignalWaiters {
+    this.#signals ??= new SignalWaiters(this.mailbox)
+    return this.#signals
   }
 
   /** What ends when the run does. */
@@ -458,6 +466,16 @@ export class Execution {
     if (this.#stop !== null) this.#waits.freeze()
     this.#considerStopping()
     return await over
+  }
+
+  /** Something that waits wait for has changed, by the key of their mail. */
+  tell(key: string): void {
+    if (this.#stop === null) this.#waits.wakeForMail([key])
+  }
+
+  /** A wait is over before its time. One of an execution that is being stopped stays as it is. */
+  wake(wait: Wait): void {
+    if (this.#stop === null && !this.#hasEnded) this.#waits.wake(wait)
   }
 
   /** Ends a wait that has not come to its end. */
@@ -974,10 +992,13 @@ export class Execution {
   async #readInbox(): Promise<void> {
     try {
       const messages = await this.store.readInbox({ owner: this.owner, runId: this.runId })
-      const requests = this.mailbox.takeIn(messages)
+      const { requests, signals, nudges } = this.mailbox.takeIn(messages)
       this.quiet.raise(this.mailbox.quietMs)
       // Frozen where somebody asked the run to stop: a wait is a safe point, and stays as it is.
-      if (requests.length < messages.length && this.#stop === null) this.#waits.wakeForMail()
+      if (this.#stop === null) {
+        this.#waits.wakeForMail(nudges)
+        this.#signals?.wakeFor(signals)
+      }
       let pause: { readonly by: string | undefined } | null = null
       for (const request of requests) {
         const { by, to, budget, undo } = (request.payload === null ? {} : this.codec.decode(request.payload)) as RequestData
@@ -989,7 +1010,7 @@ export class Execution {
           if (budget !== undefined) {
             this.account.raise(budget)
             // A child that ran out of what it was given may be given more.
-            this.#waits.wakeForMail()
+            this.tell(budgetKey)
             this.ride(this.event('budget_raised', null, { data: { budget, ...(by !== undefined && { by }) } }))
           }
           this.#takeBackPause()
@@ -1101,9 +1122,11 @@ export class Execution {
       if (this.#stop.kind !== 'cancel' && this.#stop.kind !== 'lost') await this.#stopNow(this.#stop)
       return
     }
+    if (this.#waits.isAnyDueSoon) return
+    if (!this.quiet.isOver) return this.quiet.begin()
     const wait = this.#waits.asRow()
     if (wait === null) return
-    if (!this.quiet.isOver) return this.quiet.begin()
+    this.mailbox.forgetNudges((key) => this.#awaitsNudge(key))
     const dueAt = Math.min(wait.dueAt, this.overAt)
     const run: Mutable<RunChange> = {
       status: 'waiting',
@@ -1117,6 +1140,13 @@ export class Execution {
     if (wait.waitKeys.length > 1) run.due = { inMs: longWaitMs }
     this.#isSuspended = true
     await this.#endWith([], run, { kind: 'waiting' })
+  }
+
+  /** Word of a child that was started before, and that the function has not asked for again, is kept for when it does. */
+  #awaitsNudge(key: string): boolean {
+    for (const { begun, outcome } of this.tape.calls.values())
+      if (begun !== undefined && outcome === undefined && key === nudgeKey('child', String(begun.data['runId']))) return true
+    return false
   }
 
   /**

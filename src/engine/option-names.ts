@@ -1,6 +1,14 @@
 import type { OptionNames } from '../model/known-options.ts'
 import type { ChildOptions } from './child-runner.ts'
-import type { AskOptions, EffectOptions, MapOptions, SectionOptions, StepOptions, WaitForOptions } from './context.ts'
+import type {
+  AskOptions,
+  EffectOptions,
+  MapOptions,
+  SectionOptions,
+  StepOptions,
+  WaitForOptions,
+  Withdrawable,
+} from './context.ts'
 import type { PlanStepOptions } from './plan.ts'
 import type { WorkflowOptions } from './workflow.ts'
 
@@ -44,9 +52,12 @@ export const effectOptionNames: OptionNames<EffectOptions<unknown>> = {
   undo: true,
 }
 
-export const waitForOptionNames: OptionNames<WaitForOptions<unknown>> = { timeoutMs: true, schema: true }
+export const sleepOptionNames: OptionNames<Withdrawable> = { signal: true }
+
+export const waitForOptionNames: OptionNames<WaitForOptions<unknown>> = { timeoutMs: true, schema: true, signal: true }
 
 export const askOptionNames: OptionNames<AskOptions<unknown>> = {
+  signal: true,
   question: true,
   schema: true,
   timeoutMs: true,

@@ -8,8 +8,11 @@ import type { Call } from './calls.ts'
 import { isOutage } from './committer.ts'
 import type { AskOptions } from './context.ts'
 import { type Execution, never } from './execution.ts'
+import { nudgeKey } from './mailbox.ts'
 import { resultOf } from './step-runner.ts'
 import { timeLimit } from './time-limit.ts'
+import type { Wait } from './waits.ts'
+import { parkUnlessAborted, withdraw } from './withdrawal.ts'
 
 /** How often a run in memory looks whether it was answered, besides being told. */
 const lookAgainMs = 5_000
@@ -61,15 +64,26 @@ class Question<T> {
 
   async carryOut(): Promise<T> {
     const execution = this.#execution
-    if (this.#id === '') await this.#ask()
+    const { signal } = this.#options
+    if (this.#id === '') {
+      if (signal?.aborted) return withdraw(execution, this.#call, signal)
+      await this.#ask()
+    }
     this.#tellSchema()
     const fireAt = await timeLimit(execution, this.#call, this.#options.timeoutMs)
     for (;;) {
-      const { nudgeCount } = execution.mailbox
+      const mail = nudgeKey('answer', this.#id)
+      const nudgeCount = execution.mailbox.nudgeCount(mail)
+      execution.mailbox.settle(execution.mailbox.takeNudges(mail))
       const operation = await this.#read()
       // Version 0.1 asked in two writes: its holder died between them.
       if (operation?.status === 'intended') await execution.tryOperation({ kind: 'doubt', key: this.#id })
-      else if (operation !== null && !isOpen(operation.status)) {
+      else if (signal?.aborted && operation !== null && operation.status !== 'completed') {
+        // One that was answered first has its answer.
+        if (isOpen(operation.status) && !(await execution.tryOperation({ kind: 'fail', key: this.#id }))) continue
+        this.#settled()
+        return withdraw(execution, this.#call, signal)
+      } else if (operation !== null && !isOpen(operation.status)) {
         const answer = await this.#take(operation)
         if (answer !== null) return answer.value
         continue
@@ -77,14 +91,16 @@ class Question<T> {
         if (await this.#giveUp()) continue
       }
       // Answered while this looked: it looks again.
-      if (execution.mailbox.nudgeCount !== nudgeCount) continue
+      if (execution.mailbox.nudgeCount(mail) !== nudgeCount) continue
       const lookAgainAt = execution.now() + lookAgainMs
-      await execution.park({
+      const wait: Wait = {
         dueAt: Math.min(fireAt, lookAgainAt),
         rowDueAt: operation === null ? Math.min(fireAt, lookAgainAt) : fireAt,
         reason: 'person',
-        wakesOnMail: true,
-      })
+        mail: [mail],
+      }
+      // One that could not be withdrawn yet, because the store is out of reach, is tried again in a while.
+      await (operation === null ? execution.park(wait) : parkUnlessAborted(execution, wait, signal))
       if (!execution.isOpen) await execution.pass(this.#call)
     }
   }

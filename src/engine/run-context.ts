@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { HoldfastError } from '../model/errors.ts'
-import { checkId } from '../model/ids.ts'
+import { checkId, checkStepName } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
 import { checkUsage, type Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
@@ -18,6 +18,7 @@ import type {
   StepOptions,
   StreamWriter,
   WaitForOptions,
+  Withdrawable,
 } from './context.ts'
 import { runEffect } from './effect-runner.ts'
 import { type Execution, never } from './execution.ts'
@@ -27,6 +28,7 @@ import {
   effectOptionNames,
   mapOptionNames,
   sectionOptionNames,
+  sleepOptionNames,
   stepOptionNames,
   waitForOptionNames,
 } from './option-names.ts'
@@ -38,6 +40,7 @@ import { waitForSignal } from './signal-runner.ts'
 import { deathOf, failureEvent, refuseDeadly, resultOf, runStep } from './step-runner.ts'
 import { callKey } from './tape.ts'
 import { runTransaction } from './transaction-runner.ts'
+import { checkWithdrawable, parkUnlessAborted, withdraw } from './withdrawal.ts'
 import type { AnyWorkflow } from './workflow.ts'
 
 /** The `ctx` of one execution: each call is entered on the tape, then carried out by its runner. */
@@ -200,20 +203,38 @@ export class RunContext implements Context<never> {
     this.#execution.update(recipe)
   }
 
-  sleep(duration: number | Date): Promise<void> {
-    return this.#enter('timer', 'sleep', true, (call) => this.#sleep(call, duration))
+  sleep(duration: number | Date, options: Withdrawable = {}): Promise<void> {
+    const check = () => checkWithdrawable('ctx.sleep', options)
+    const carryOut = async (call: Call) => {
+      checkOptions(call, 'ctx.sleep', options, sleepOptionNames)
+      return this.#sleep(call, duration, options.signal)
+    }
+    return this.#enter('timer', 'sleep', true, carryOut, check)
   }
 
-  waitFor<T = unknown>(name: string, options: WaitForOptions<T> = {}): Promise<T> {
-    return this.#enter('signal', name, false, (call) => {
+  // biome-ignore lint/suspicious/noExplicitAny: the overloads of Context say what comes back
+  waitFor<T>(given: string | readonly string[], options: WaitForOptions<T> = {}): Promise<any> {
+    // The names of several in one: what is counted and recorded as the call's own.
+    const name = Array.isArray(given) ? given.join('|') : (given as string)
+    const names = Array.isArray(given) ? [...new Set(given as readonly string[])] : [given as string]
+    const check = () => {
+      if (names.length === 0)
+        throw new HoldfastError('invalid_input', 'ctx.waitFor got an empty list of names; name at least one signal.')
+      for (const one of names) checkStepName(one)
+      checkWithdrawable(`ctx.waitFor("${name}")`, options)
+    }
+    const carryOut = async (call: Call) => {
       checkOptions(call, `ctx.waitFor("${name}")`, options, waitForOptionNames)
-      return waitForSignal(this.#execution, call, name, options)
-    })
+      const received = await waitForSignal(this.#execution, call, names, options)
+      return Array.isArray(given) ? received : received.value
+    }
+    return this.#enter('signal', name, false, carryOut, check)
   }
 
   ask<T = unknown>(name: string, options: AskOptions<T>): Promise<T> {
     return this.#enter('question', name, false, (call) => {
       checkOptions(call, `ctx.ask("${name}")`, options, askOptionNames)
+      checkWithdrawable(`ctx.ask("${name}")`, options)
       return askPerson(this.#execution, call, options)
     })
   }
@@ -336,14 +357,15 @@ export class RunContext implements Context<never> {
     return value
   }
 
-  async #sleep(call: Call, duration: number | Date): Promise<void> {
+  async #sleep(call: Call, duration: number | Date, signal: AbortSignal | undefined): Promise<void> {
     const execution = this.#execution
     // Refused before it waits for its turn: nothing of it is on the tape.
     fireTime(duration, execution.now())
     const { ms } = call.history ?? {}
     if (ms !== undefined && ms !== duration) return pauseOnOtherSleep(execution, call, ms, duration)
-    if (call.history?.outcome !== undefined) return void (await execution.recorded(call))
+    if (call.history?.outcome !== undefined) return resultOf(execution, call, await execution.recorded(call))
     if (!execution.isOpen) await execution.pass(call)
+    if (signal?.aborted) return withdraw(execution, call, signal)
     let fireAt = call.history?.fireAt
     if (fireAt === undefined) {
       fireAt = fireTime(duration, execution.now())
@@ -352,8 +374,9 @@ export class RunContext implements Context<never> {
         { hasProgress: true },
       )
     }
-    if (fireAt > execution.now()) await execution.park({ dueAt: fireAt, reason: 'timer' })
+    if (fireAt > execution.now()) await parkUnlessAborted(execution, { dueAt: fireAt, reason: 'timer' }, signal)
     if (!execution.isOpen) await execution.pass(call)
+    if (signal?.aborted && fireAt > execution.now()) return withdraw(execution, call, signal)
     await execution.commitResult([execution.event('timer_fired', call)], {})
   }
 

@@ -3,48 +3,142 @@ import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import type { WaitForOptions } from './context.ts'
 import type { Execution } from './execution.ts'
+import type { Letter } from './mailbox.ts'
+import type { SignalWaiter } from './signal-waiters.ts'
 import { resultOf } from './step-runner.ts'
 import { timeLimit } from './time-limit.ts'
+import type { Wait } from './waits.ts'
+import { parkUnlessAborted, withdraw } from './withdrawal.ts'
+
+/** A signal that a call has got. */
+export interface ReceivedSignal<T = unknown> {
+  readonly name: string
+  readonly value: T
+}
 
 /**
- * Waits for a signal: the oldest one of its name that no earlier call took. Until a call takes it, it stays in the run's inbox,
+ * Waits for a signal of one of several names: the oldest one for which no later call waits. Until a call takes it, it stays in the run's inbox,
  * so one that was sent early or while the run was down is not lost.
  */
-export async function waitForSignal<T>(execution: Execution, call: Call, name: string, options: WaitForOptions<T>): Promise<T> {
-  if (call.history?.outcome !== undefined)
-    return checked(execution, resultOf<T>(execution, call, await execution.recorded(call)), call, options)
-  if (!execution.isOpen) await execution.pass(call)
+export async function waitForSignal<T>(
+  execution: Execution,
+  call: Call,
+  names: readonly string[],
+  options: WaitForOptions<T>,
+): Promise<ReceivedSignal<T>> {
+  if (call.history?.outcome !== undefined) {
+    const outcome = await execution.recorded(call)
+    const value = resultOf<T>(execution, call, outcome)
+    const { name = names[0] as string } =
+      outcome.payload === null ? {} : (execution.codec.decode(outcome.payload) as { name?: string })
+    return checked(execution, call, { name, value }, options)
+  }
+  const waiter = new Waiter(execution, call, names, options.signal)
+  // In the order of the calls, before it waits for its turn.
+  execution.signals.add(waiter)
+  try {
+    if (!execution.isOpen) await execution.pass(call)
+    return await receive(execution, call, waiter, options)
+  } finally {
+    waiter.end()
+  }
+}
+
+async function receive<T>(
+  execution: Execution,
+  call: Call,
+  waiter: Waiter,
+  options: WaitForOptions<T>,
+): Promise<ReceivedSignal<T>> {
+  if (options.signal?.aborted) return withdraw(execution, call, options.signal)
   const fireAt = await timeLimit(execution, call, options.timeoutMs)
   for (let isMailRead = false; ; ) {
-    const letter = execution.mailbox.takeSignal(name)
-    if (letter !== undefined) {
-      const { value: result, ...rest } = (letter.payload === null ? {} : execution.codec.decode(letter.payload)) as { value?: T }
-      const data = { ...rest, ...(result !== undefined && { result }), sentAt: letter.at }
-      await execution.commitResult([execution.event('signal_received', call, { data })], { reads: [letter.id] })
-      return checked(execution, result as T, call, options)
-    }
+    const letter = execution.signals.take(waiter)
+    if (letter !== undefined) return checked(execution, call, await record<T>(execution, call, waiter, letter), options)
+    if (options.signal?.aborted) return withdraw(execution, call, options.signal)
     // One that came in time counts, also where word of it has not reached this process yet.
     if (fireAt <= execution.now() && !isMailRead) {
       await execution.working(execution.checkMail())
       isMailRead = true
       if (!execution.isOpen) await execution.pass(call)
     } else if (fireAt <= execution.now()) {
-      const error = new HoldfastError(
-        'timeout',
-        `Run "${execution.runId}" waited for signal "${name}" for ${options.timeoutMs} ms, and none came. Send one with hf.signal, or catch this.`,
-        { details: { runId: execution.runId, signal: name } },
-      )
-      const event = execution.event('timer_fired', call, { data: { for: 'signal', error } })
-      await execution.commitResult([event], { failureOf: call.key })
-      throw blame(error, [call.key])
+      return timeOut(execution, call, waiter, options.timeoutMs)
     } else {
-      await execution.park({ dueAt: Number.isFinite(fireAt) ? fireAt : null, reason: 'signal', wakesOnMail: true })
+      await waiter.wait(Number.isFinite(fireAt) ? fireAt : null)
       if (!execution.isOpen) await execution.pass(call)
     }
   }
 }
 
+async function record<T>(execution: Execution, call: Call, waiter: Waiter, letter: Letter): Promise<ReceivedSignal<T>> {
+  const { value: result, ...rest } = (letter.payload === null ? {} : execution.codec.decode(letter.payload)) as { value?: T }
+  const name = letter.name as string
+  const data = {
+    ...rest,
+    ...(waiter.names.length > 1 && { name }),
+    ...(result !== undefined && { result }),
+    sentAt: letter.at,
+  }
+  await execution.commitResult([execution.event('signal_received', call, { data })], { reads: [letter.id] })
+  return { name, value: result as T }
+}
+
+async function timeOut(execution: Execution, call: Call, waiter: Waiter, timeoutMs: number | undefined): Promise<never> {
+  waiter.end()
+  const shown = waiter.names.map((name) => `"${name}"`).join(' or ')
+  const error = new HoldfastError(
+    'timeout',
+    `Run "${execution.runId}" waited for signal ${shown} for ${timeoutMs} ms, and none came. Send one with hf.signal, or catch this.`,
+    { details: { runId: execution.runId, signal: waiter.names.length === 1 ? waiter.names[0] : waiter.names } },
+  )
+  const event = execution.event('timer_fired', call, { data: { for: 'signal', error } })
+  await execution.commitResult([event], { failureOf: call.key })
+  throw blame(error, [call.key])
+}
+
 /** The value as the schema has it. It is recorded as it was sent, so a schema that was repaired can take it after all. */
-async function checked<T>(execution: Execution, value: T, call: Call, { schema }: WaitForOptions<T>): Promise<T> {
-  return schema === undefined ? value : execution.validate<T>(schema, value, `The value of signal "${call.path}"`)
+async function checked<T>(
+  execution: Execution,
+  call: Call,
+  received: ReceivedSignal<T>,
+  { schema }: WaitForOptions<T>,
+): Promise<ReceivedSignal<T>> {
+  if (schema === undefined) return received
+  return { ...received, value: await execution.validate<T>(schema, received.value, `The value of signal "${call.path}"`) }
+}
+
+class Waiter implements SignalWaiter {
+  readonly names: readonly string[]
+  readonly #execution: Execution
+  readonly #call: Call
+  readonly #signal: AbortSignal | undefined
+  readonly #onAbort = () => this.#execution.signals.remove(this)
+  #wait: Wait | undefined
+
+  constructor(execution: Execution, call: Call, names: readonly string[], signal: AbortSignal | undefined) {
+    this.#execution = execution
+    this.#call = call
+    this.names = names
+    this.#signal = signal
+    // At once, so that what comes next goes to another.
+    signal?.addEventListener('abort', this.#onAbort, { once: true })
+  }
+
+  get isOver(): boolean {
+    return this.#call.within?.isOver === true || this.#signal?.aborted === true
+  }
+
+  async wait(dueAt: number | null): Promise<void> {
+    this.#wait = { dueAt, reason: 'signal' }
+    await parkUnlessAborted(this.#execution, this.#wait, this.#signal)
+  }
+
+  wake(): void {
+    if (this.#wait !== undefined) this.#execution.wake(this.#wait)
+  }
+
+  end(): void {
+    this.#signal?.removeEventListener('abort', this.#onAbort)
+    this.#execution.signals.remove(this)
+  }
 }

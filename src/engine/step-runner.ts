@@ -80,6 +80,7 @@ export async function refuseDeadly(execution: Execution, call: Call): Promise<vo
 export function resultOf<T>(execution: Execution, call: Call, outcome: Outcome): T {
   const data = outcome.payload === null ? {} : (execution.codec.decode(outcome.payload) as { result?: T; error?: Error })
   if (!outcome.isFailure) return data.result as T
+  if (outcome.isWithdrawn === true) throw reviveError(data.error as Error)
   throw blame(reviveError(data.error as Error), [call.key])
 }
 

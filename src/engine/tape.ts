@@ -126,6 +126,8 @@ export interface Outcome {
   readonly isSkip?: boolean
   /** Nobody asks for it: here the function was shown edits by hand. */
   readonly isShowing?: boolean
+  /** A wait that the function withdrew: it throws, and is no failure. */
+  readonly isWithdrawn?: boolean
 }
 
 export interface CallHistory {
@@ -241,10 +243,16 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const history = call(kind, record)
     history.isRunning = false
     const isSkip = record.type === 'step_skipped' || record.type === 'effect_skipped'
+    const isWithdrawn = record.type === 'wait_withdrawn'
     const { seq, at, payload } = record
     const patch = patchOf(record)
     const isShowing = record.type === 'state_updated'
-    const made = { ...(isSkip && { isSkip }), ...(isShowing && { isShowing }), ...(patch !== undefined && { patch }) }
+    const made = {
+      ...(isSkip && { isSkip }),
+      ...(isWithdrawn && { isWithdrawn }),
+      ...(isShowing && { isShowing }),
+      ...(patch !== undefined && { patch }),
+    }
     history.outcome = { key, seq, at, payload, isFailure, patchCount: patches.length, ...made }
     outcomes.delete(key)
     outcomes.set(key, history.outcome)
@@ -552,6 +560,9 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         settle(kind, record, error !== undefined)
         break
       }
+      case 'wait_withdrawn':
+        settle(data<TimerData>(record).for ?? 'timer', record, true)
+        break
       case 'signal_received':
         settle('signal', record)
         break

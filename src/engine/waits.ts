@@ -11,15 +11,16 @@ export interface Wait {
   readonly reason: WaitReason
   /** The operation that it waits for. */
   readonly waitKey?: string
-  /** It is over when a letter comes, too. */
-  readonly wakesOnMail?: boolean
+  /** It is over when a message of one of these keys comes, too. */
+  readonly mail?: readonly string[]
 }
 
 /** The calls of one execution that wait for time to pass or for somebody else. */
 export class Waits {
   readonly #now: () => number
   readonly #inMemoryMs: number
-  readonly #waiting = new Set<Waiting>()
+  readonly #waiting = new Map<Wait, Waiting>()
+  #byMail: Map<string, Set<Wait>> | undefined
 
   constructor(now: () => number, inMemoryMs = longWaitMs) {
     this.#now = now
@@ -30,67 +31,90 @@ export class Waits {
     return this.#waiting.size
   }
 
-  /** Resolves when the wait is due. */
+  /** Resolves when the wait is due. Each wait is an object of its own. */
   add(wait: Wait): Promise<void> {
     return new Promise((resolve, reject) => {
-      const waiting: Waiting = { ...wait, of: wait, resolve, reject }
-      this.#waiting.add(waiting)
-      if (wait.dueAt !== null) this.#setTimer(waiting, wait.dueAt)
+      const waiting: Waiting = { resolve, reject }
+      this.#waiting.set(wait, waiting)
+      for (const key of wait.mail ?? []) this.#waitersFor(key).add(wait)
+      if (wait.dueAt !== null) this.#setTimer(wait, waiting, wait.dueAt)
     })
   }
 
-  /** What it waited for is of no interest any more. */
+  /** What it waited for is of no interest any more: it never ends. */
   withdraw(wait: Wait): void {
-    for (const waiting of this.#waiting) {
-      if (waiting.of !== wait) continue
-      clearTimeout(waiting.timer)
-      this.#waiting.delete(waiting)
-    }
+    this.#take(wait)
+  }
+
+  /** It is over now. */
+  wake(wait: Wait): void {
+    this.#take(wait)?.resolve()
+  }
+
+  /** Whether one of them is over so soon that the run stays in memory. */
+  get isAnyDueSoon(): boolean {
+    const soon = this.#now() + this.#inMemoryMs
+    for (const wait of this.#waiting.keys()) if (dueAsRow(wait) <= soon) return true
+    return false
   }
 
   /** How the run would wait as a row: until when, for what, for which operations. Null while something is due soon. */
   asRow(): { readonly dueAt: number; readonly reason: WaitReason; readonly waitKeys: readonly string[] } | null {
-    const waits = [...this.#waiting]
+    if (this.isAnyDueSoon) return null
+    const waits = [...this.#waiting.keys()]
     const dueAt = waits.reduce((soonest, wait) => Math.min(soonest, dueAsRow(wait)), Number.POSITIVE_INFINITY)
     const first = waits.find((wait) => dueAsRow(wait) === dueAt)
-    if (first === undefined || dueAt - this.#now() <= this.#inMemoryMs) return null
+    if (first === undefined) return null
     // A person who is waited for should find the run, whatever else it waits for.
     const reason = waits.some((wait) => wait.reason === 'person') ? 'person' : first.reason
     return { dueAt, reason, waitKeys: [...new Set(waits.flatMap((wait) => wait.waitKey ?? []))] }
   }
 
-  /** Letters have come: who waits for one looks again. */
-  wakeForMail(): void {
-    for (const waiting of this.#waiting) {
-      if (waiting.wakesOnMail !== true) continue
-      clearTimeout(waiting.timer)
-      this.#wake(waiting)
-    }
+  /** Messages of these keys have come: who waits for one looks again. */
+  wakeForMail(keys: Iterable<string>): void {
+    for (const key of keys) for (const wait of [...(this.#byMail?.get(key) ?? [])]) this.wake(wait)
   }
 
   /** The execution ends: waits stay as they are, for ever. */
   freeze(): void {
-    for (const waiting of this.#waiting) clearTimeout(waiting.timer)
+    for (const { timer } of this.#waiting.values()) clearTimeout(timer)
   }
 
   throw(error: Error): void {
     this.freeze()
-    for (const waiting of this.#waiting) waiting.reject(error)
+    for (const { reject } of this.#waiting.values()) reject(error)
     this.#waiting.clear()
+    this.#byMail = undefined
   }
 
-  #setTimer(waiting: Waiting, dueAt: number): void {
+  #setTimer(wait: Wait, waiting: Waiting, dueAt: number): void {
     const delayMs = Math.max(0, dueAt - this.#now())
     // Longer than setTimeout can count: looked at again. As a rule the run is a row long before.
     waiting.timer = setTimeout(
-      () => (dueAt > this.#now() ? this.#setTimer(waiting, dueAt) : this.#wake(waiting)),
+      () => (dueAt > this.#now() ? this.#setTimer(wait, waiting, dueAt) : this.wake(wait)),
       Math.min(delayMs, 60_000),
     )
   }
 
-  #wake(waiting: Waiting): void {
-    this.#waiting.delete(waiting)
-    waiting.resolve()
+  #take(wait: Wait): Waiting | undefined {
+    const waiting = this.#waiting.get(wait)
+    clearTimeout(waiting?.timer)
+    this.#waiting.delete(wait)
+    for (const key of wait.mail ?? []) {
+      const others = this.#byMail?.get(key)
+      others?.delete(wait)
+      if (others?.size === 0) this.#byMail?.delete(key)
+    }
+    return waiting
+  }
+
+  #waitersFor(key: string): Set<Wait> {
+    this.#byMail ??= new Map()
+    const known = this.#byMail.get(key)
+    if (known !== undefined) return known
+    const waiters = new Set<Wait>()
+    this.#byMail.set(key, waiters)
+    return waiters
   }
 }
 
@@ -98,8 +122,7 @@ function dueAsRow(wait: Wait): number {
   return wait.rowDueAt ?? wait.dueAt ?? Number.POSITIVE_INFINITY
 }
 
-interface Waiting extends Wait {
-  readonly of: Wait
+interface Waiting {
   timer?: NodeJS.Timeout
   readonly resolve: () => void
   readonly reject: (error: Error) => void

@@ -32,6 +32,7 @@ export const eventTypes = [
   'signal_received',
   'timer_set',
   'timer_fired',
+  'wait_withdrawn',
   'child_started',
   'child_completed',
   'progress_reported',

@@ -1,0 +1,41 @@
+import { HoldfastError } from '../model/errors.ts'
+import type { Payload } from '../model/payload.ts'
+import { reviveError, toStorableError } from '../model/stored-error.ts'
+import type { Call } from './calls.ts'
+import type { Withdrawable } from './context.ts'
+import type { Execution } from './execution.ts'
+import type { Wait } from './waits.ts'
+
+/**
+ * A wait may be withdrawn through an abort signal of the function's own. It takes nothing from the moment on at which the signal is aborted, and
+ * rejects with the signal's reason. That is an outcome on the tape: a replay hands it out in its turn, whether the signal is aborted by then or not.
+ * After a crash before the record the function aborts the signal again, or did not come to it: then the call waits as before.
+ */
+
+/** Waits until the wait is over or the signal is aborted. */
+export async function parkUnlessAborted(execution: Execution, wait: Wait, signal: AbortSignal | undefined): Promise<void> {
+  if (signal === undefined) return execution.park(wait)
+  if (signal.aborted) return
+  const wake = () => execution.wake(wait)
+  signal.addEventListener('abort', wake, { once: true })
+  try {
+    await execution.park(wait)
+  } finally {
+    signal.removeEventListener('abort', wake)
+  }
+}
+
+/** Records that a call was withdrawn, and throws the reason. */
+export async function withdraw(execution: Execution, call: Call, signal: AbortSignal): Promise<never> {
+  const error = toStorableError(signal.reason)
+  const event = execution.event('wait_withdrawn', call, { data: { for: call.kind, error } })
+  // No failure of the run's: the function asked for it, and a retry has nothing to reopen.
+  await execution.commitResult([event], {})
+  throw reviveError((execution.codec.decode(event.payload as Payload) as { error: Error }).error)
+}
+
+export function checkWithdrawable(what: string, options: Withdrawable): void {
+  const { signal } = options ?? {}
+  if (signal === undefined || (typeof signal === 'object' && signal !== null && 'aborted' in signal)) return
+  throw new HoldfastError('invalid_input', `The signal of ${what} must be an AbortSignal, as an AbortController has it.`)
+}
