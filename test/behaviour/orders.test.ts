@@ -4,10 +4,10 @@ import { patience } from '../patience.ts'
 import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
-/** What of a run's log has an undo and was not undone, and what was undone more often than once. */
+/** What of the log of a busy run has an undo and was not undone, and what was undone more often than once. */
 async function leftOver(run: RunHandle, undone: readonly string[]): Promise<string[]> {
   const recorded = (await run.events())
-    .filter(({ type, data }) => (type === 'step_completed' || type === 'effect_completed') && data?.['undo'] !== undefined)
+    .filter(({ type, step }) => (type === 'step_completed' || type === 'effect_completed') && step !== 'whole/inner')
     .map(({ step }) => step as string)
   const count = (name: string) => undone.filter((one) => one === name).length
   return recorded.filter((name) => count(name) !== 1).map((name) => `${name}: undone ${count(name)} times`)
@@ -15,15 +15,16 @@ async function leftOver(run: RunHandle, undone: readonly string[]): Promise<stri
 
 /** Steps, effects and parallel items, one of which says when the moment has come. */
 function busy(undone: string[], tick: () => Promise<void>) {
-  const undo = (_: unknown, { step }: { step: string }) => void undone.push(step)
+  const undo = (name: string) => () => void undone.push(name)
   return workflow('busy', async (ctx) => {
     for (let i = 0; i < 3; i++) {
-      await ctx.step(`step${i}`, tick, { undo })
-      await ctx.step(`quick${i}`, () => void tick(), { undo })
-      await ctx.once(`effect${i}`, { run: tick, undo })
+      await ctx.step(`step${i}`, tick, { undo: undo(`step${i}`) })
+      await ctx.step(`quick${i}`, () => void tick(), { undo: undo(`quick${i}`) })
+      await ctx.once(`effect${i}`, { run: tick, undo: undo(`effect${i}`) })
     }
-    await ctx.map('item', [...Array(12).keys()], tick, { undo, concurrency: 4 })
-    await ctx.section('whole', () => ctx.step('inner', tick), { undo })
+    const items = [...Array(12).keys()]
+    await ctx.map('item', items, (item) => tick().then(() => item), { undo: (item) => undo(`item[${item}]`)(), concurrency: 4 })
+    await ctx.section('whole', () => ctx.step('inner', tick), { undo: undo('whole') })
     await ctx.waitFor('never')
   })
 }
