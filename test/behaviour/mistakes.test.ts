@@ -6,8 +6,9 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { type Context, type Holdfast, open as openHoldfast, plan, workflow } from 'holdfast'
 import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { startProgram } from './programs.ts'
 import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
-import { onEveryStore } from './stores.ts'
+import { onEverySharedStore, onEveryStore } from './stores.ts'
 
 onEveryStore('an option that there is not', ({ open }) => {
   const calls: Readonly<
@@ -390,6 +391,14 @@ onEveryStore('a worker whose event loop is blocked for longer than the lease', (
     one.release()
     expect(await run.result()).toBe('done')
     expect(bodies).toHaveLength(3)
+  })
+})
+
+onEverySharedStore('a process without a worker', (scene) => {
+  it('ends when it has nothing left to do, although it closed nothing; while it waits for a run it lives', async () => {
+    const program = startProgram('leave-open', scene.url)
+    expect(await program.said('waited')).toBe('timeout')
+    expect(await program.ended).toBe(0)
   })
 })
 

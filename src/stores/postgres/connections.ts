@@ -181,6 +181,8 @@ export class Connections {
     const client = new Client({ ...withPassword(this.#config), application_name: 'holdfast listen' })
     client.on('error', ignore)
     await client.connect()
+    // Nobody waits for a notification.
+    client.unref?.()
     return client
   }
 
@@ -266,6 +268,8 @@ const clientSettings = {
   idleTimeoutMillis: 30_000,
   keepAlive: true,
   keepAliveInitialDelayMillis: 10_000,
+  // A process may end that has nothing else to do: what is in use keeps it alive, and so does a worker.
+  allowExitOnIdle: true,
 }
 
 /** Sent with the login. A pooler may not take them. */
@@ -287,7 +291,10 @@ function openPool(driver: PgDriver, config: object): PgPoolLike {
 }
 
 function openApart(driver: Pick<PgDriver, 'Pool'>, config: object): PgPoolLike {
-  return openPool(driver as PgDriver, { ...withPassword(config), min: 1, max: 1, application_name: 'holdfast heartbeat' })
+  return openPool(driver as PgDriver, {
+    ...withPassword(config),
+    ...{ min: 1, max: 1, application_name: 'holdfast heartbeat', allowExitOnIdle: true },
+  })
 }
 
 /** How the user's pool connects, for a connection beside it; null if it does not say. */

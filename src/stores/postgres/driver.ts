@@ -21,6 +21,8 @@ export interface PgPooledClientLike extends PgConnectionLike {
 
 export interface PgOwnClientLike extends PgConnectionLike {
   connect(): Promise<unknown>
+  /** Lets the process end although it is connected. */
+  unref?(): void
 }
 
 export interface PgPoolLike {

@@ -71,11 +71,21 @@ export async function linksTo(url: string): Promise<LinkSource> {
       // Every command that fails says so itself.
       client.on('error', () => {})
       await client.connect()
+      // A process may end that has nothing else to do: a command under way keeps it alive, and so does a worker.
+      client.unref()
+      let underWay = 0
       return {
         get isReady() {
           return client.isReady
         },
-        send: (command) => client.sendCommand(command as string[], asBuffers as object) as Promise<Reply>,
+        send: async (command) => {
+          if (underWay++ === 0) client.ref()
+          try {
+            return (await client.sendCommand(command as string[], asBuffers as object)) as Reply
+          } finally {
+            if (--underWay === 0) client.unref()
+          }
+        },
         drop: () => {
           if (client.isOpen) client.destroy()
         },
@@ -137,12 +147,17 @@ interface ListeningClient {
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
   destroy?(): unknown
   disconnect?(): unknown
+  /** Lets the process end although it listens. Nobody waits for a message. */
+  unref?(): unknown
   readonly isOpen?: boolean
 }
 
 function listenWith(client: ListeningClient, channel: string, { onMessage, onGap }: Listener): () => void {
   client.on('error', () => {})
-  client.on('ready', onGap)
+  client.on('ready', () => {
+    client.unref?.()
+    onGap()
+  })
   const subscribed = client.connect().then(() => client.subscribe(channel, onMessage))
   // Without a channel polling has to do.
   subscribed.catch(() => {})
