@@ -61,10 +61,7 @@ export const oldRuns: readonly OldRun[] = [
   { id: 'line-1', at: 'waiting/signal', act: signal(), output: 'went', did: ['after'] },
   { id: 'line-2', at: 'pending', output: 'noted', did: ['note'], notes: ['before', 'after', 'note'] },
   { id: 'racing', at: 'waiting/timer', act: signal('stop', 'stopped'), output: 'stopped', did: [] },
-  {
-    ...{ id: 'losing', at: 'waiting/signal', output: 'second', did: [], notes: ['before'] },
-    act: (hf, run) => signal('b', 'second')(hf, run).then(() => signal('b', 'second')(hf, run)),
-  },
+  { id: 'losing', at: 'waiting/signal', act: signal('b', 'second'), output: 'second', did: [], notes: ['before'] },
   { id: 'transacting', at: 'waiting/signal', act: signal(), output: 'went', did: [] },
   { id: 'valued', at: 'waiting/signal', act: signal(), output: true, did: [] },
   { id: 'versioned', at: 'waiting/signal', act: signal(), output: 'went in 1', did: ['after in 1'] },
