@@ -101,6 +101,9 @@ async function finish(hf: Holdfast, folder: string): Promise<void> {
 
   const [late, soon] = [oldRuns.filter(({ isLate }) => isLate), oldRuns.filter(({ isLate }) => !isLate)]
   await Promise.all(soon.map((row) => bringToItsEnd(hf, row)))
+  // With the hours that pass now every lease ends: nothing may be at work.
+  const isAtRest = ({ status }: { readonly status: string }) => status === 'completed' || status === 'waiting'
+  await vi.waitUntil(async () => (await listRuns(hf, deliveries)).every(isAtRest))
   setClock(folder, clockIn(folder)() + 3 * hourMs)
   await Promise.all(late.map((row) => bringToItsEnd(hf, row)))
 

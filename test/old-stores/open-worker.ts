@@ -1,6 +1,7 @@
 import { appendFileSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Holdfast, open } from 'holdfast'
+import { patience } from '../patience.ts'
 import { makeWorkflows } from './workflows.ts'
 
 /** Opens an old store with a worker. What its bodies do, and which messages arrive, becomes lines of the journal. */
@@ -13,7 +14,7 @@ export function openWorker(url: string, folder: string): Promise<Holdfast> {
   return open(url, {
     workflows: makeWorkflows({ act, edition: 2 }),
     clock: clockIn(folder),
-    worker: { pollMs: 50, quietMs: 20 },
+    worker: { pollMs: 50, quietMs: 20, leaseMs: patience(10_000) },
     logger: false,
     notify: { name: 'ops', deliver: ({ id }) => write(`delivered: ${id}`) },
   })
