@@ -7,16 +7,21 @@ import { brokenInDump } from './rules.ts'
 import { until, WorkerProcess } from './worker-process.ts'
 import { raiseZombie, raiseZombies, zombiePointsOn } from './zombies.ts'
 
+const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
+
 // failure-model 2.4: holders that were stopped past their lease, and wake up.
 
 onEveryDurableStore((on) => {
   test('nothing of a stopped holder gets in after its lease, on any way of writing, and its other runs go on', {
     timeout: patience(120_000),
   }, async () => {
-    const { cycles, broken } = await raiseZombies(on.stage, { points: zombiePointsOn(on.kind) })
+    // On servers every other point, by turns from run to run; torture and the mutants take all of them.
+    const every = on.kind === 'sqlite' || process.env['HOLDFAST_BOUNDARIES'] === 'all' ? 1 : 2
+    const points = zombiePointsOn(on.kind).filter((_, index) => index % every === seed % every)
+    const { cycles, broken } = await raiseZombies(on.stage, { points })
     console.log(`zombies on ${on.kind}: ${cycles} cycles of SIGSTOP, takeover, SIGCONT`)
-    expect(broken).toEqual([])
-    expect(cycles).toBeGreaterThanOrEqual(10)
+    expect(broken, `seed ${seed}`).toEqual([])
+    expect(cycles).toBeGreaterThanOrEqual(6)
   })
 
   test('a holder whose event loop was blocked for several leases is fenced like a stopped one', async () => {
