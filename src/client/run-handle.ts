@@ -85,7 +85,7 @@ export class RunHandle<Output = unknown> {
         const run = await this.#read()
         if (isTerminal(run.status)) return await this.#output(run)
         if (run.status === 'paused') await this.#refuseStopped(run)
-        if (leftMs <= 0) throw stillRunning(run, options.timeoutMs)
+        if (leftMs <= 0) throw await stillRunning(this.#core, run, options.timeoutMs)
       } catch (error) {
         // A store out of reach says nothing about the run: it is waited for like the run itself.
         if (!isOutage(error) || leftMs <= 0) throw error
@@ -306,9 +306,30 @@ async function readUsage(core: Core, run: Run, steps: number): Promise<UsageTota
   )
 }
 
-function stillRunning(run: Run, timeoutMs: number | undefined): HoldfastError {
-  const { is, help } = standingOf(run)
+async function stillRunning(core: Core, run: Run, timeoutMs: number | undefined): Promise<HoldfastError> {
+  const { is, help } = standingOf((await waitsForPerson(core, run)) ? { status: 'waiting', reason: 'person' } : run)
   const details = { runId: run.id, status: run.status, ...(run.reason !== null && { reason: run.reason }) }
   const message = `Run "${run.id}" was still ${is} after ${timeoutMs} ms. ${help}`
   return new HoldfastError('timeout', message, { retryable: true, details })
+}
+
+/** A run whose function waits is held for a while before it is persisted as waiting; what it waits for is on record before. */
+async function waitsForPerson(core: Core, run: Run): Promise<boolean> {
+  if (run.status !== 'running') return false
+  const { owner, threadId, id: runId, inputSeq } = run
+  const types = [
+    'effect_unsure',
+    'effect_resolved',
+    'effect_completed',
+    'effect_failed',
+    'question_asked',
+    'question_answered',
+  ] as const
+  const records = await core.store.readLog({ owner, threadId, runId, afterSeq: inputSeq - 1, types, bare: true })
+  const open = new Set<string>()
+  for (const { type, step, count } of records) {
+    if (type === 'effect_unsure' || type === 'question_asked') open.add(`${step}#${count}`)
+    else open.delete(`${step}#${count}`)
+  }
+  return open.size > 0
 }

@@ -153,16 +153,16 @@ onEveryStore('result()', ({ open }) => {
     )
 
   it('of a run that no longer matches its log rejects with nondeterminism, also for who waits already', async () => {
-    let name = 'a'
+    let input = 'a'
     const work = workflow('work', async (ctx) => {
-      await ctx.step(name, () => 1)
+      await ctx.step('load', () => 1, { input })
       await ctx.waitFor('go')
     })
     const hf = await open()
     const run = await hf.start(work, undefined, { id: 'r' })
     await becomes(run, 'waiting')
     const waiting = stop(run)
-    name = 'b'
+    input = 'b'
     await hf.signal('r', 'go')
     const error = await waiting
     expect(error).toMatchObject({
@@ -173,7 +173,7 @@ onEveryStore('result()', ({ open }) => {
     })
     expect(await stop(run)).toMatchObject({ code: 'nondeterminism' })
     // Repaired, it continues and has a result again.
-    name = 'a'
+    input = 'a'
     await run.resume()
     await run.result()
   })
@@ -197,6 +197,32 @@ onEveryStore('result()', ({ open }) => {
       expect(error).toMatchObject({ code: 'timeout', details: { status: is, reason } })
       expect((error as Error).message).toContain(`was still ${status} after 1 ms. `)
       expect((error as Error).message).toContain(helps[reason])
+    }
+  })
+})
+
+onEveryStore('the time-out of result()', ({ open }) => {
+  it('says that a person is waited for also while the run is held, before it is persisted as waiting', async () => {
+    const hf = await open({ worker: { quietMs: 60_000 } })
+    const unsure = workflow('unsure', (ctx) =>
+      ctx.once('send', {
+        run: () => {
+          throw new Error('connection reset')
+        },
+      }),
+    )
+    const asks = workflow('asks', (ctx) => ctx.ask('name', { question: 'Who?' }))
+    for (const [work, type] of [
+      [unsure, 'effect_unsure'],
+      [asks, 'question_asked'],
+    ] as const) {
+      const run = await hf.start(work)
+      await logged(run, type)
+      const error = await run.result({ timeoutMs: 1 }).catch((caught: Error) => caught)
+      expect(error).toMatchObject({
+        code: 'timeout',
+        message: expect.stringContaining('was still waiting (person) after 1 ms. hf.inbox()'),
+      })
     }
   })
 })
