@@ -26,6 +26,8 @@ import { Worker, type WorkerOptions } from './worker/worker.ts'
 
 /** How long a run that is cancelled waits for a child before it is handed back: a little longer than a run has to unwind. */
 const childWaitMs = 6_000
+/** One that no worker takes may need the place of the run that waits for it. */
+const childPendingMs = 500
 
 export interface OpenOptions {
   /** Workflows that this process can execute. Those given to `start` join them. */
@@ -267,7 +269,7 @@ function assemble(
   if (workerOptions !== false) {
     registry.add(scheduleWorkflow)
     const steering: Steering = {
-      cancel: (key, { undo }) => cancelRun(core, key, { undo, waitMs: childWaitMs }),
+      cancel: (key, { undo }) => cancelRun(core, key, { undo, waitMs: childWaitMs, pendingWaitMs: childPendingMs }),
       retry: (key) => retryRun(core, key),
       resume: (key, { budget }) => resumeRun(core, key, { budget }),
     }

@@ -18,6 +18,8 @@ export interface CancelOptions {
   /** False: nothing is undone. Default true. */
   readonly undo?: boolean
   readonly waitMs?: number
+  /** How long it may take until a worker takes the run up. Default `waitMs`. */
+  readonly pendingWaitMs?: number
 }
 
 /**
@@ -27,14 +29,17 @@ export interface CancelOptions {
  */
 export async function cancelRun(core: Core, key: RunKey, options: CancelOptions = {}): Promise<void> {
   const { by, undo = true } = options
-  const until = performance.now() + (options.waitMs ?? waitMs)
+  const since = performance.now()
+  const until = since + (options.waitMs ?? waitMs)
+  const untilTaken = since + (options.pendingWaitMs ?? options.waitMs ?? waitMs)
   const order: Order = { kind: 'cancel', by, ...(!undo && { undo }) }
   let isHeld = false
   await control(core, key, async (run, asked) => {
     if (run.status === 'cancelled') return 'done'
     if (isTerminal(run.status)) throw hasEnded(run, 'cancelled')
     // Unless somebody resumed it meanwhile: then its holder is waited for like any other.
-    const wait = isHeld && run.status === 'paused' ? null : patience(run, asked, 'cancel', until)
+    const wait =
+      isHeld && run.status === 'paused' ? null : patience(run, asked, 'cancel', run.status === 'pending' ? untilTaken : until)
     if (wait !== null) return wait
     if (run.status === 'running') return { kind: 'cancel', by, undo }
     const past = await pastOf(core, run)

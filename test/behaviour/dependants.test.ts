@@ -139,6 +139,61 @@ onEveryStore('what a run waits for ends with it', ({ open, openWrapped }) => {
     expect(await statusOf(hf, 'o/listening#1')).toBe('cancelled')
   })
 
+  it('also children that have something to undo, in a worker with a single place; they undo first', async () => {
+    const undone: string[] = []
+    const inner = workflow('inner', async (ctx) => {
+      await ctx.step('b', () => 1, { undo: () => void undone.push('inner') })
+      await ctx.waitFor('never')
+    })
+    const outer = workflow('outer', async (ctx) => {
+      await ctx.step('a', () => 1, { undo: () => void undone.push('outer') })
+      await ctx.call(inner, undefined)
+    })
+    const hf = await open({ workflows: [inner, outer], worker: { concurrency: 1 } })
+    const run = await hf.start(outer, undefined, { id: 'o' })
+    await becomes(run, 'waiting')
+    await becomes(await hf.runs.get('o/inner#1'), 'waiting')
+    await run.cancel()
+    expect(await statusOf(hf, 'o/inner#1')).toBe('cancelled')
+    expect(undone).toEqual(['inner', 'outer'])
+  })
+
+  it('one whose undo fails holds its parent up, which says so; resumed, both come to their end', async () => {
+    const undone: string[] = []
+    let isDown = true
+    const inner = workflow('inner', async (ctx) => {
+      const undo = () => {
+        if (isDown) throw Object.assign(new Error('provider down'), { retryable: false })
+        undone.push('inner')
+      }
+      await ctx.step('b', () => 1, { undo })
+      await ctx.waitFor('never')
+    })
+    const outer = workflow('outer', async (ctx) => {
+      await ctx.step('a', () => 1, { undo: () => void undone.push('outer') })
+      await ctx.call(inner, undefined)
+    })
+    const hf = await open({ workflows: [inner, outer] })
+    const run = await hf.start(outer, undefined, { id: 'o' })
+    const child = await hf.runs.get('o/inner#1').catch(async () => {
+      await logged(run, 'child_started')
+      return hf.runs.get('o/inner#1')
+    })
+    await becomes(child, 'waiting')
+    await becomes(run, 'waiting')
+    const refusal = await run.cancel().catch((error: Error) => error)
+    expect(String(refusal)).toMatch(/"o\/inner#1".*provider down/)
+    expect(await run.info()).toMatchObject({ status: 'paused', reason: 'undo' })
+    expect(await child.info()).toMatchObject({ status: 'paused', reason: 'undo' })
+    expect(undone).toEqual([])
+    isDown = false
+    await child.resume()
+    await becomes(child, 'cancelled')
+    await run.resume()
+    await becomes(run, 'cancelled')
+    expect(undone).toEqual(['inner', 'outer'])
+  })
+
   it('a child that is started before the checkpoint of a rollback lives on', async () => {
     const isStarted = gate()
     const work = workflow('work', async (ctx) => {
