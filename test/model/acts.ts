@@ -36,6 +36,8 @@ export type Fault =
   | { readonly kind: 'lost_reply'; readonly write: number }
   /** The store refuses it. */
   | { readonly kind: 'outage'; readonly write: number }
+  /** A real process ends by SIGKILL. */
+  | { readonly kind: 'kill'; readonly write: number; readonly when: 'before' | 'after' }
   /** It stands still until its lease is over and another process has the run. */
   | { readonly kind: 'lost_lease'; readonly write: number }
 

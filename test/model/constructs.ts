@@ -111,5 +111,5 @@ export function nameOfAct(act: Act): string {
 }
 
 export function nameOfFault(fault: Fault): string {
-  return fault.kind === 'crash' ? `crash ${fault.when}` : fault.kind
+  return fault.kind === 'crash' ? `crash ${fault.when}` : fault.kind === 'kill' ? 'SIGKILL' : fault.kind
 }

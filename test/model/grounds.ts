@@ -13,7 +13,7 @@ export interface Ground {
 
 export const hasSql: Record<StoreName, boolean> = { memory: false, sqlite: true, postgres: true, redis: false }
 
-/** A store in this process that all clients of a case share. */
+/** A store in this process that all clients of a case share; with a URL, one that other processes share as well. For SQLite it is a file. */
 export async function openGround(name: StoreName, clockOffsetMs: () => number, url?: string): Promise<Ground> {
   if (name === 'postgres' || name === 'redis') {
     const opened: Store[] = []
@@ -24,6 +24,6 @@ export async function openGround(name: StoreName, clockOffsetMs: () => number, u
     }
     return { openStore, close: async () => void (await Promise.all(opened.map((store) => store.close()))) }
   }
-  const store = name === 'memory' ? createMemoryStore({ clockOffsetMs }) : await openSqliteStore(':memory:', clockOffsetMs)
+  const store = name === 'memory' ? createMemoryStore({ clockOffsetMs }) : await openSqliteStore(url ?? ':memory:', clockOffsetMs)
   return { openStore: async () => store, close: () => store.close() }
 }

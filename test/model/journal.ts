@@ -1,4 +1,4 @@
-import { appendFileSync } from 'node:fs'
+import { appendFileSync, closeSync, openSync, readSync, statSync } from 'node:fs'
 import type { Act, Fault } from './acts.ts'
 
 /**
@@ -39,16 +39,43 @@ export class Journal {
   readonly notes: Note[] = []
   readonly #file: string | undefined
   readonly #listeners = new Set<() => void>()
+  #read = 0
 
-  /** With a file, notes outlive the process: they are with the kernel when `write` returns. */
-  constructor(file?: string, earlier: readonly Note[] = []) {
+  /**
+   * With a file, several processes write it, and notes outlive them: they are with the kernel when `write` returns. Their order is that of
+   * the file.
+   */
+  constructor(file?: string) {
     this.#file = file
-    this.notes.push(...earlier)
+    if (file !== undefined) closeSync(openSync(file, 'a'))
+    this.pull()
   }
 
   write(note: Note): void {
+    if (this.#file === undefined) this.#take(note)
+    else {
+      appendFileSync(this.#file, `${JSON.stringify(note)}\n`)
+      this.pull()
+    }
+  }
+
+  /** Takes in what other processes have written. */
+  pull(): void {
+    if (this.#file === undefined) return
+    const { size } = statSync(this.#file)
+    if (size === this.#read) return
+    const bytes = Buffer.alloc(size - this.#read)
+    const descriptor = openSync(this.#file, 'r')
+    readSync(descriptor, bytes, 0, bytes.length, this.#read)
+    closeSync(descriptor)
+    const end = bytes.lastIndexOf(10) + 1
+    this.#read += end
+    const lines = bytes.subarray(0, end).toString('utf8').split('\n')
+    for (const line of lines) if (line !== '') this.#take(JSON.parse(line) as Note)
+  }
+
+  #take(note: Note): void {
     this.notes.push(note)
-    if (this.#file !== undefined) appendFileSync(this.#file, `${JSON.stringify(note)}\n`)
     for (const listener of this.#listeners) listener()
   }
 

@@ -113,6 +113,9 @@ function judgeCalls(view: View, { info, events, program }: ObservedRun): Violati
 
 /** What came to its end while the run was cancelled is waited for and undone. */
 function droppedResults(view: View, run: string, events: readonly RunEvent[]): string[] {
+  // What was under way when a tape or the run came to its end was left behind then.
+  const left = ['run_completed', 'run_failed', 'run_rolled_back']
+  if (events.some(({ type }) => left.includes(type)) || events.filter(({ type }) => type === 'run_started').length > 1) return []
   const results = new Map<number, number>()
   for (const note of view.journal.notes) {
     if (note.of !== 'result' || note.run !== run) continue

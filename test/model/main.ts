@@ -1,12 +1,13 @@
 // node --conditions=holdfast-source test/model/main.ts [--store NAME] [--programs N] [--seed N] [--lanes N] [--show]
-//   [--rules RULE,…] [--shrink N] [--coverage] [--json]
+//   [--rules RULE,…] [--shrink N] [--coverage] [--json] [--kill] [--url URL]
 //
 // Plays the cases of so many seeds and prints what was wrong in them, the first N of each rule made small. --show prints all that happened in
-// each. HOLDFAST_MODEL_ON=FOLDER tries the Holdfast of another checkout.
+// each. --kill has processes of their own execute the runs, which are killed. HOLDFAST_MODEL_ON=FOLDER tries the Holdfast of another checkout.
 
 import { parseArgs } from 'node:util'
 import { Coverage } from './coverage.ts'
 import type { StoreName } from './grounds.ts'
+import { type KillManyOptions, killMany } from './kill-many.ts'
 import type { Violation } from './oracle.ts'
 import { printCase } from './print.ts'
 import type { Observation } from './run-case.ts'
@@ -24,6 +25,7 @@ const { values } = parseArgs({
     rules: { type: 'string', default: '' },
     shrink: { type: 'string', default: '0' },
     coverage: { type: 'boolean', default: false },
+    kill: { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
   },
 })
@@ -35,16 +37,18 @@ process.on('unhandledRejection', (reason) => {
   unhandled.push(String((reason as Error)?.stack ?? reason))
 })
 let played = 0
-const findings = await runMany({
+const options = {
   ...{ store: values.store as StoreName, programs: Number(values.programs), seed: Number(values.seed) },
-  lanes: Number(values.lanes),
   ...(values.url !== undefined && { url: values.url }),
-  onCase: (given, seen, violations) => {
+  onCase: (given: Finding['given'], seen: Observation | undefined, violations: readonly Violation[]) => {
     played++
     if (seen !== undefined) coverage.add(given, seen.journal)
     if (values.show) show(given, seen, violations)
   },
-})
+}
+const findings = values.kill
+  ? await killMany(options as KillManyOptions)
+  : await runMany({ ...options, lanes: Number(values.lanes) })
 const isMeant = ({ rule }: Violation) => rules === null || rules.includes(rule)
 if (values.json) {
   const found = findings.map(({ given, violations }) => ({ seed: given.seed, store: given.store, violations }))

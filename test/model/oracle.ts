@@ -2,6 +2,7 @@ import type { Act } from './acts.ts'
 import type { Case } from './case.ts'
 import { judgeBodies } from './judge-bodies.ts'
 import { judgeEffects } from './judge-effects.ts'
+import { judgeNotifications } from './judge-notifications.ts'
 import { judgeState } from './judge-state.ts'
 import { judgeUndos } from './judge-undos.ts'
 import { matchOutput } from './match-output.ts'
@@ -32,7 +33,7 @@ export function judge(given: Case, seen: Observation): Violation[] {
     violations.push(...judgeUndos(view, run), ...judgeState(view, run))
   }
   violations.push(...judgeBodies(view), ...judgeEffects(view))
-  if (!isCut) violations.push(...judgeLeftovers(view))
+  if (!isCut) violations.push(...judgeLeftovers(view), ...judgeNotifications(view))
   return violations
 }
 

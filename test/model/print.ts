@@ -238,6 +238,8 @@ function printFault(fault: Fault): string {
   switch (fault.kind) {
     case 'crash':
       return `the process ends right ${fault.when} ${at}, and another takes over`
+    case 'kill':
+      return `the process is killed right ${fault.when} ${at}, and another takes over`
     case 'lost_reply':
       return `the reply to ${at} is lost`
     case 'outage':

@@ -43,22 +43,18 @@ const stuckRounds = 12
 
 export interface RunCaseOptions {
   readonly url?: string
-  readonly owner?: string
   /** Says what is being done, for a case that does not come to its end. */
   readonly progress?: { phase: string }
 }
 
-export async function runCase(
-  given: Case,
-  { url, owner = `case-${given.seed}`, progress = { phase: '' } }: RunCaseOptions = {},
-): Promise<Observation> {
+export async function runCase(given: Case, { url, progress = { phase: '' } }: RunCaseOptions = {}): Promise<Observation> {
   const features = await findFeatures()
   let offsetMs = 0
   const ground = await openGround(given.store, () => offsetMs, url)
   const advance = (ms: number) => {
     offsetMs += ms
   }
-  const table = new Table(given, ground, features, owner, { advance }, progress)
+  const table = new Table({ given, ground, features, advance, progress })
   try {
     return await table.play()
   } finally {
@@ -70,24 +66,41 @@ export async function runCase(
 
 let tables = 0
 
+export interface TableOptions {
+  readonly given: Case
+  readonly ground: Ground
+  readonly features: Features
+  /** Moves the clock of the store. */
+  readonly advance: (ms: number) => void
+  readonly progress: { phase: string }
+  /** Given: other processes execute the runs, and write to it as well. */
+  readonly journal?: Journal
+  /** Makes names unique in the store. */
+  readonly suffix?: string
+}
+
 /** The table at which a case is played: its clients, its clock, its journal. */
-class Table {
+export class Table {
   readonly #case: Case
   readonly #ground: Ground
   readonly #features: Features
-  readonly #owner: string
-  readonly #clock: { advance(ms: number): void }
-  readonly #journal = new Journal()
+  readonly owner: string
+  readonly #advance: (ms: number) => void
+  readonly #journal: Journal
+  /** Another process executes the runs. */
+  readonly #isRemote: boolean
   readonly #seen: string[] = []
   readonly #processes: SimulatedProcess[] = []
   readonly #clients: SimulatedProcess[] = []
   readonly #programs = new Map<string, Program>()
+  /** Workflows of children that their parent waits for. */
+  readonly #attached = new Set<string>()
   readonly #pending: PlannedAct[]
   readonly #doing = new Set<Promise<void>>()
   readonly #sent = new Map<string, number>()
   readonly #phase: { phase: string }
   #writes = 0
-  readonly #suffix = `-${++tables}`
+  readonly #suffix: string
   #acts = 0
   #counted = 0
   readonly #progress = new Set<string | number>()
@@ -99,27 +112,28 @@ class Table {
   /** Faults come while it is. */
   #isPlaying = false
 
-  constructor(
-    given: Case,
-    ground: Ground,
-    features: Features,
-    owner: string,
-    clock: { advance(ms: number): void },
-    progress: { phase: string },
-  ) {
-    this.#phase = progress
+  constructor(options: TableOptions) {
+    const { given, ground, features, advance, progress, journal, suffix } = options
+    this.#suffix = suffix ?? `-${process.pid}-${++tables}`
+    this.owner = `case-${given.seed}${this.#suffix}`
     this.#case = given
     this.#ground = ground
     this.#features = features
-    this.#owner = owner
-    this.#clock = clock
+    this.#advance = advance
+    this.#phase = progress
+    this.#journal = journal ?? new Journal()
+    this.#isRemote = journal !== undefined
     this.#pending = [...given.acts].sort((a, b) => a.afterNotes - b.afterNotes)
     this.#retriesLeft = given.retries
-    for (const program of withChildren(given.program)) this.#programs.set(`${program.name}${this.#suffix}`, program)
+    for (const program of withChildren(given.program)) {
+      this.#programs.set(`${program.name}${this.#suffix}`, program)
+      for (const { node } of walk(program))
+        if (node.kind === 'call' && !node.isDetached) this.#attached.add(`${node.child.name}${this.#suffix}`)
+    }
   }
 
   async play(): Promise<Observation> {
-    await this.#startClient(0)
+    if (!this.#isRemote) await this.#startClient(0)
     await this.#startClient(1)
     await this.#readRows()
     this.#isPlaying = true
@@ -141,18 +155,23 @@ class Table {
 
   /** That of the second client, to which no faults happen. */
   get #hf() {
-    return (this.#clients[1] as SimulatedProcess).hf
+    return this.#client(1).hf
+  }
+
+  /** The first one may be a process of its own. */
+  #client(index: number): SimulatedProcess {
+    return this.#clients[index] ?? (this.#clients[1] as SimulatedProcess)
   }
 
   async #start(client: number): Promise<void> {
-    const { hf } = this.#clients[client] as SimulatedProcess
+    const { hf } = this.#client(client)
     await hf.start(`${this.#case.program.name}${this.#suffix}`, firstInput(this.#case.program), { id: rootId })
   }
 
   async #startClient(index: number): Promise<void> {
     const process = await SimulatedProcess.start({
-      ...{ nth: this.#processes.length, store: await this.#ground.openStore(), owner: this.#owner },
-      hasWorker: index === 0 || this.#case.hasSecondWorker,
+      ...{ nth: this.#processes.length, store: await this.#ground.openStore(), owner: this.owner },
+      hasWorker: index === 0 || (this.#case.hasSecondWorker && !this.#isRemote),
       workflows: (of) => {
         const interpreter = new Interpreter(this.#journal, of, this.#features, this.#suffix)
         const workflows = [reader, ...[...this.#programs.values()].map((program) => interpreter.workflow(program))]
@@ -169,6 +188,11 @@ class Table {
     this.#clients[index] = process
   }
 
+  /** The process that executes the runs was killed. */
+  noteKill(fault: Fault): void {
+    this.#journal.write({ of: 'fault', fault })
+  }
+
   // ── faults ───────────────────────────────────────────────────────────────
 
   #faultAtWrite(): Fault | undefined {
@@ -182,10 +206,10 @@ class Table {
     if (fault.kind === 'crash') {
       process.die()
       // Another process begins where this one ended, once its leases are over.
-      this.#clock.advance(leaseMs + 1)
+      this.#advance(leaseMs + 1)
       this.#replacing = this.#startClient(0)
     } else if (fault.kind === 'lost_lease') {
-      this.#clock.advance(leaseMs + 1)
+      this.#advance(leaseMs + 1)
       await delay(25)
     }
   }
@@ -209,7 +233,7 @@ class Table {
   #heedMoments(): void {
     while (this.#pending[0] !== undefined && this.#pending[0].afterNotes <= this.#journal.notes.length) {
       const next = this.#pending.shift() as PlannedAct
-      if (next.isWedged && this.#wedged === undefined) this.#wedged = next
+      if (next.isWedged && this.#wedged === undefined && !this.#isRemote) this.#wedged = next
       else void this.#do(next)
     }
   }
@@ -218,7 +242,7 @@ class Table {
     const nth = ++this.#acts
     const done = (async () => {
       this.#journal.write({ of: 'act', nth, act, client, stage: 'begins' })
-      const process = this.#clients[client] as SimulatedProcess
+      const process = this.#client(client)
       let outcome: { code?: string; detail?: string } = {}
       try {
         await Promise.race([this.#perform(act, client, nth), process.died])
@@ -236,7 +260,7 @@ class Table {
   }
 
   async #perform(act: Act, client: number, nth: number): Promise<void> {
-    const { hf } = this.#clients[client] as SimulatedProcess
+    const { hf } = this.#client(client)
     const run = async () => hf.runs.get(rootId)
     switch (act.kind) {
       case 'signal':
@@ -270,7 +294,7 @@ class Table {
         await hf.thread(rootId).delete()
         return this.#start(client)
       case 'advance':
-        this.#clock.advance(act.ms)
+        this.#advance(act.ms)
     }
   }
 
@@ -332,6 +356,10 @@ class Table {
         this.#retriesLeft--
         await this.#do({ act: { kind: 'retry' }, client: 1, isWedged: false, afterNotes: 0 })
         continue
+      }
+      if (root?.status === 'cancelled' && unmoved === 2) {
+        for (const { id, workflow, status } of unfinished)
+          if (this.#attached.has(workflow)) this.#seen.push(`child_left: the parent is cancelled, and child "${id}" is ${status}`)
       }
       if (unfinished.length === 0) {
         if (this.#doing.size === 0) return
@@ -396,13 +424,14 @@ class Table {
         await this.#hf.signal(id, name, `driven${count}`).catch(() => {})
       }
     }
-    if (unmoved > 1) this.#clock.advance(61_000)
+    if (unmoved > 1) this.#advance(61_000)
     return true
   }
 
   /** Until nothing was noted or written for a while. */
   async #quiet(ms: number): Promise<void> {
     for (let last = -1, times = 0; times < 50; times++) {
+      this.#journal.pull()
       const now = this.#journal.notes.length + this.#writes
       if (now === last) return
       last = now
@@ -436,10 +465,23 @@ class Table {
         headSeq: head?.seq ?? 0,
       })
     }
+    await this.#untilTold(runs)
     return {
       ...{ journal: this.#journal, runs, inbox: await this.#hf.inbox(), seen: this.#seen, features: this.#features },
       rows: await this.#readRows(),
     }
+  }
+
+  /** Messages come after what they are about. They are waited for, not for ever. */
+  async #untilTold(runs: readonly ObservedRun[]): Promise<void> {
+    if (!this.#case.notifies || this.#seen.length > 0) return
+    const ends = runs.filter(({ info }) => !this.#attached.has(info.workflow)).flatMap(({ events }) => events)
+    const due = ends.filter(({ type }) => type === 'run_completed' || type === 'run_failed').length
+    const told = () =>
+      new Set(this.#journal.notes.flatMap((note) => (note.of === 'told' && note.kind !== 'waiting_for_person' ? [note.id] : [])))
+        .size
+    for (let tries = 0; tries < 100 && told() < due; tries++) await delay(20)
+    await delay(20)
   }
 
   async #readRows(): Promise<{ run: string; node: string }[]> {
@@ -452,7 +494,7 @@ class Table {
 }
 
 /** Reads the user's own table, as a user would; the first time it makes it. */
-const reader = holdfast.workflow<undefined, { run: string; node: string }[]>('reader', (ctx) =>
+export const reader = holdfast.workflow<undefined, { run: string; node: string }[]>('reader', (ctx) =>
   ctx.transaction('read', async (tx) => {
     await tx.query('CREATE TABLE IF NOT EXISTS model_rows (owner TEXT, run TEXT, node TEXT)')
     return tx.query<{ run: string; node: string }>(`SELECT run, node FROM model_rows WHERE owner = '${ctx.owner}'`)

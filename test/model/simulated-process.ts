@@ -121,7 +121,7 @@ function gone(): Error {
   return new holdfast.HoldfastError('closed', 'This process is dead.')
 }
 
-const silent = { debug() {}, info() {}, warn() {}, error() {} }
+export const silent = { debug() {}, info() {}, warn() {}, error() {} }
 
 export async function soon(promise: Promise<unknown>, ms: number): Promise<void> {
   await Promise.race([promise, delay(ms)])
