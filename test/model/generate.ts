@@ -196,7 +196,7 @@ class Generator {
       case 'begin':
         return random.chance(0.15)
           ? { kind, id, isFailing: true, inner: { kind: 'seq', id: this.#id(), nodes: [] } }
-          : { kind, id, isFailing: false, inner: this.#seq(3, 'inside', random.integer(0, 2)) }
+          : { kind, id, isFailing: false, inner: this.#shortSeq() }
       case 'all':
       case 'any':
       case 'settled':
@@ -229,6 +229,16 @@ class Generator {
       case 'loop':
         return { kind, id, times: random.integer(2, 3), body: this.#seq(depth + 1, 'inside', random.integer(1, 2)) }
     }
+  }
+
+  /** Between the two halves of a step its run is at work, and timers go by real time: nothing that takes long. */
+  #shortSeq(): Seq {
+    const kinds = ['step', 'effect', 'update', 'signal', 'ask', 'value', 'foreign'] as const
+    const nodes = Array.from({ length: this.#random.integer(0, 2) }, () => {
+      const node = this.#node(3, this.#random.pick(kinds))
+      return 'timeoutMs' in node && node.kind !== 'step' ? (({ timeoutMs: _, ...rest }) => rest as Node)(node) : node
+    })
+    return { kind: 'seq', id: this.#id(), nodes }
   }
 
   #step(id = this.#id()): Step {

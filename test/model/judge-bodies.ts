@@ -14,6 +14,8 @@ export function judgeBodies(view: View): Violation[] {
   for (const [index, note] of notes.entries()) {
     if (note.of !== 'body' && note.of !== 'given' && note.of !== 'entered') continue
     const { run, at } = note
+    // Two lives of a thread have runs of one id, and the first may still be under way when the second begins.
+    if (view.isDeleted) continue
     const place = `${run} ${at}`
     const node = view.nodeAt(at)?.node
     const before = given.get(place) ?? (at.includes('[') ? given.get(`${run} ${at.slice(0, at.indexOf('['))}`) : undefined)

@@ -105,6 +105,7 @@ export class Table {
   #counted = 0
   readonly #progress = new Set<string | number>()
   #resumes = 0
+  #pauses = 0
   #wedged: PlannedAct | undefined
   #onWrite: (() => void) | undefined
   #retriesLeft: number
@@ -404,6 +405,13 @@ export class Table {
         this.#seen.push(`${reason}: run "${id}" is paused: ${error?.message}`)
         return false
       }
+      if (reason === 'retries' && ++this.#pauses > 10) {
+        // It fails whenever it is tried: somebody gives it up.
+        const cancelled = await this.#hf.runs.get(id)
+        if (id === rootId) await this.#do({ act: { kind: 'cancel', undo: true }, client: 1, isWedged: false, afterNotes: 0 })
+        else await cancelled.cancel().catch(() => {})
+        continue
+      }
       if (++this.#resumes > 30) {
         this.#seen.push(`endless: run "${id}" was resumed 30 times and is paused again (${reason})`)
         return false
@@ -415,7 +423,7 @@ export class Table {
     await this.#resolve(this.#hf).catch(() => {})
     if (unmoved === 0) return true
     for (const { id, status, workflow } of unfinished) {
-      if (status !== 'waiting') continue
+      if (status === 'paused') continue
       for (const name of signalsOf(this.#programs.get(workflow) as Program)) {
         const key = `${id} ${name}`
         const count = this.#sent.get(key) ?? 0

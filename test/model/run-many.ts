@@ -18,7 +18,8 @@ export interface RunManyOptions {
   readonly lanes: number
   readonly url?: string
   readonly onCase?: (given: Case, seen: Observation | undefined, violations: readonly Violation[]) => void
-  readonly isEnough?: () => boolean
+  /** Ends early when so many cases went wrong. */
+  readonly isEnough?: (found: number) => boolean
 }
 
 /** Plays the cases of so many seeds, and returns those in which something was wrong. */
@@ -26,7 +27,7 @@ export async function runMany(options: RunManyOptions): Promise<Finding[]> {
   const findings: Finding[] = []
   let next = 0
   const lane = async () => {
-    while (next < options.programs && options.isEnough?.() !== true) {
+    while (next < options.programs && options.isEnough?.(findings.length) !== true) {
       const given = generateCase(options.seed + next++, { store: options.store })
       const { violations, seen } = await tryCase(given, options.url)
       options.onCase?.(given, seen, violations)

@@ -1,9 +1,10 @@
 // npm run torture -- [--stores STORE[,STORE…]] [--kills N] [--zombies N] [--operations N] [--minutes N] [--opens N] [--seed N]
-//   [--lanes N] [--only PART[,PART…]]
+//   [--lanes N] [--only PART[,PART…]] [--programs N] [--on FOLDER]
 //
 // The same as the crash tests, for longer: kills processes until there were so many kills on each store, raises zombies, makes
-// stores fail, restarts servers under load, opens empty stores, compares stores, plants mutants. Prints what it does and a
-// summary; ends with 1 when a rule was broken.
+// stores fail, restarts servers under load, opens empty stores, compares stores, plants mutants, plays random programs against random acts
+// and faults (`model`; of these N in memory and a ninth of it on other stores, `--on` tries the Holdfast of another checkout). Prints what
+// it does and a summary; ends with 1 when a rule was broken.
 
 import { parseArgs } from 'node:util'
 import { CrashHarness, type CrashResult } from '../crash/harness.ts'
@@ -14,17 +15,20 @@ import { killAtSystemCalls } from '../crash/syscalls.ts'
 import { killAtTicks } from '../crash/ticks.ts'
 import { walkWindows, windowClasses } from '../crash/windows.ts'
 import { raiseZombies, type ZombiePoint, zombiePointsOn } from '../crash/zombies.ts'
+import { Coverage } from '../model/coverage.ts'
+import { type StoreName, storeNames } from '../model/grounds.ts'
 import { runMutants } from '../mutants/run-mutants.ts'
 import { compareManyActs } from './compare-many-acts.ts'
 import { emptyStores } from './empty-stores.ts'
 import { openAtOnce } from './open-at-once.ts'
 import { sufferOutages } from './outages.ts'
+import { playModel } from './play-model.ts'
 
-const parts = ['crash', 'zombies', 'recoverers', 'faults', 'outages', 'opens', 'stores', 'mutants'] as const
+const parts = ['crash', 'zombies', 'recoverers', 'faults', 'outages', 'opens', 'stores', 'mutants', 'model'] as const
 
 const { values } = parseArgs({
   options: {
-    stores: { type: 'string', default: durableStores.join(',') },
+    stores: { type: 'string' },
     kills: { type: 'string', default: '3000' },
     zombies: { type: 'string', default: '200' },
     operations: { type: 'string', default: '200000' },
@@ -32,13 +36,16 @@ const { values } = parseArgs({
     opens: { type: 'string', default: '50' },
     seed: { type: 'string', default: String(Date.now() % 1_000_000) },
     lanes: { type: 'string', default: '2' },
+    programs: { type: 'string', default: '90000' },
+    on: { type: 'string' },
     only: { type: 'string', default: parts.join(',') },
   },
 })
 const seed = Number(values.seed)
 const laneCount = Number(values.lanes)
 const chosen = chooseFrom(parts, values.only, 'part')
-const stores = chooseFrom(durableStores, values.stores, 'store')
+const modelStores = chooseFrom(storeNames, values.stores ?? storeNames.join(','), 'store')
+const stores = durableStores.filter((kind) => modelStores.includes(kind))
 const servers = stores.filter((kind) => kind !== 'sqlite')
 
 const summary: string[] = []
@@ -57,6 +64,7 @@ for (const kind of servers) {
 }
 if (chosen.includes('stores')) await tortureByComparing(Number(values.operations))
 if (chosen.includes('mutants')) await tortureByMutants()
+if (chosen.includes('model')) await tortureByPrograms(Number(values.programs), Math.min(600, Number(values.kills)))
 
 console.log('')
 for (const line of summary) console.log(line)
@@ -205,6 +213,33 @@ async function tortureByMutants(): Promise<void> {
   const problems = await runMutants([], { say })
   broken.push(...problems)
   summary.push(`mutants: ${problems.length === 0 ? 'all caught' : `${problems.length} problems`}`)
+}
+
+/** So many random programs in memory, a ninth of that on the other stores, and on each of them as many as `kills` with real kills. */
+async function tortureByPrograms(programs: number, kills: number): Promise<void> {
+  const coverage = new Coverage()
+  const play = async (store: StoreName, count: number, isKilled: boolean) => {
+    const on = values.on === undefined ? {} : { on: values.on }
+    const result = await playModel({ ...{ store, programs: count, seed, processes: laneCount, kills: isKilled, say }, ...on })
+    coverage.merge(result.coverage.toJSON())
+    for (const sentence of result.broken) {
+      broken.push(sentence)
+      console.error(`BROKEN ${sentence}`)
+    }
+    summary.push(
+      `${store}, ${result.played} programs${isKilled ? ' with SIGKILL' : ''}: ${result.broken.length} broke the contract`,
+    )
+  }
+  if (modelStores.includes('memory')) await play('memory', programs, false)
+  for (const store of stores) {
+    await play(store, Math.ceil(programs / 9 / durableStores.length), false)
+    await play(store, kills, true)
+  }
+  console.log(coverage.print(kills > 0 && stores.length > 0 ? ['SIGKILL'] : []))
+  const missing = coverage.missing()
+  summary.push(
+    `model: ${missing.length === 0 ? 'each construct met each act, fault and store' : `never met: ${missing.join(', ')}`}`,
+  )
 }
 
 /** Said at once, too: it may be hours to the summary. */
