@@ -14,7 +14,7 @@ import { Queues } from './queues.ts'
 import { type Resolution, resolveEffect } from './resolve-effect.ts'
 import { RunHandle, type RunInfo, runInfo } from './run-handle.ts'
 import { Schedules } from './schedules.ts'
-import { signalRun } from './signal-run.ts'
+import { type SignalOptions, signalRun } from './signal-run.ts'
 import { type StartRequest, startMany } from './start-many.ts'
 import { type StartOptions, startRun } from './start-run.ts'
 import { findStuckRuns, type StuckRun } from './stuck-runs.ts'
@@ -131,9 +131,12 @@ export class Holdfast {
     await resolveEffect(this.#core, this.#owner, effectKey, resolution)
   }
 
-  /** Sends a signal to a run, for `ctx.waitFor(name)`. Kept until the run asks for it; refused with `conflict` once it has ended. */
-  async signal(runId: string, name: string, value?: unknown): Promise<void> {
-    await signalRun(this.#core, { owner: this.#owner, runId: checkId('run id', runId) }, name, value)
+  /**
+   * Sends a signal to a run, for `ctx.waitFor(name)`. Kept until the run asks for it; refused with `conflict` once it has ended. With an `id`
+   * it is delivered once, however often it is sent.
+   */
+  async signal(runId: string, name: string, value?: unknown, options: SignalOptions = {}): Promise<void> {
+    await signalRun(this.#core, { owner: this.#owner, runId: checkId('run id', runId) }, name, value, options)
   }
 
   /** Answers a question of `ctx.ask(name)`. The first answer counts; a second one is `already_answered`. */

@@ -84,7 +84,14 @@ function readRun(fields: Fields, { owner, threadId, chunks }: RunPlace): RunImag
   const lengths = new Map<string, number>()
   for (const { runId, stream, offset, size } of chunks) if (runId === id) lengths.set(stream, offset + size)
   const streams = [...lengths].map(([stream, length]) => ({ stream, length }))
-  return { run, waitKey: fields.textOrNull('waitKey'), inbox, streams }
+  return { run, waitKey: fields.textOrNull('waitKey'), inbox, deliveredIds: readDeliveredIds(fields), streams }
+}
+
+/** Bundles of runs that got no such message do not have them, nor do those of version 0.1. */
+function readDeliveredIds(fields: Fields): string[] {
+  const ids = fields.value('deliveredIds') ?? []
+  if (!Array.isArray(ids)) throw fields.refused('deliveredIds', 'a list of ids')
+  return ids.map((id) => checkId('signal id', id))
 }
 
 function readOperation(fields: Fields, { owner, threadId }: { owner: string; threadId: string }): Operation {

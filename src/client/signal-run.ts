@@ -1,14 +1,33 @@
 import { HoldfastError } from '../model/errors.ts'
-import { checkStepName } from '../model/ids.ts'
+import { checkId, checkStepName } from '../model/ids.ts'
+import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
 import type { RunKey } from '../store/store.ts'
 import { readRun } from './control-run.ts'
 import type { Core } from './core.ts'
 
+export interface SignalOptions {
+  /** Of the signals to a run with the same id the first is delivered, however often it is sent: for a sender that may try again. */
+  readonly id?: string
+}
+
+const signalOptionNames: OptionNames<SignalOptions> = { id: true }
+
 /** Sends a signal to a run. It is kept until the run asks for it. */
-export async function signalRun(core: Core, key: RunKey, name: string, value: unknown): Promise<void> {
+export async function signalRun(
+  core: Core,
+  key: RunKey,
+  name: string,
+  value: unknown,
+  options: SignalOptions = {},
+): Promise<void> {
   checkStepName(name)
+  refuseUnknownOptions('hf.signal', options, signalOptionNames)
+  const dedupeId = options.id === undefined ? undefined : checkId('signal id', options.id)
   const payload = value === undefined ? null : core.codec.encode({ value })
-  const answer = await core.store.deliver({ ...key, kind: 'signal', name, payload })
+  const answer = await core.store.deliver({
+    ...{ ...key, kind: 'signal', name, payload },
+    ...(dedupeId !== undefined && { dedupeId }),
+  })
   if (answer.ok) return core.wakeWorker()
   // Says that there is no such run, where there is none.
   const run = await readRun(core, key)

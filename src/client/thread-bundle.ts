@@ -70,13 +70,14 @@ function toContent(whole: WholeThread): BundleContent {
   return {
     thread: { threadId, headSeq, stateVersion, incarnation, baseSeq, createdAt, deletedAt },
     epochFloor: whole.epochFloor,
-    runs: atRest(whole).runs.map(({ run, waitKey, inbox }) => ({
+    runs: atRest(whole).runs.map(({ run, waitKey, inbox, deliveredIds }) => ({
       ...{ id: run.id, workflow: run.workflow, version: run.version, status: run.status, reason: run.reason },
       ...{ queue: run.queue, priority: run.priority, fingerprint: run.fingerprint, epoch: run.epoch, dueAt: run.dueAt },
       ...{ claimsWithoutProgress: run.claimsWithoutProgress, currentStep: run.currentStep, inputSeq: run.inputSeq },
       ...{ tapeSeq: run.tapeSeq, endSeq: run.endSeq, createdAt: run.createdAt, startedAt: run.startedAt },
       ...{ finishedAt: run.finishedAt, waitKey },
       inbox: inbox.map(({ kind, name, payload, at }) => ({ kind, name, payload: packed(payload), at })),
+      ...(deliveredIds.length > 0 && { deliveredIds }),
     })),
     operations: whole.operations.map(
       ({ key, kind, name, runId, status, result, evidence, resolvedBy, intendedAt, closedAt }) => ({

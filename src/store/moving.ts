@@ -23,6 +23,8 @@ export interface RunImage {
   readonly waitKey: string | null
   /** Unread messages, oldest first. They get new ids where they are restored. */
   readonly inbox: readonly Message[]
+  /** `dedupeId`s of messages that were delivered to it, in bytewise order. */
+  readonly deliveredIds: readonly string[]
   /** How far its streams have come, in order of their names. */
   readonly streams: readonly { readonly stream: string; readonly length: number }[]
 }

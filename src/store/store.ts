@@ -73,10 +73,11 @@ export interface Store {
 
   /**
    * Puts a message into a run's inbox, once, and makes the run due if it is waiting. The holder learns of it at its
-   * next commit, renewal or notification. Refused with `run_not_found`; a finished run takes no message (`conflict`).
+   * next commit, renewal or notification. Refused with `run_not_found`; a finished run takes no message (`conflict`). With a
+   * `dedupeId` that a message to this run had before, read since or not, nothing is put there, and it is answered as the first was.
    */
   deliver(
-    message: NewMessage,
+    message: Delivery,
   ): Promise<{ readonly ok: true } | { readonly ok: false; readonly refusal: 'run_not_found' | 'conflict' }>
 
   /** A run's unread messages, oldest first. */
@@ -229,6 +230,12 @@ export interface NewMessage extends RunKey {
   readonly kind: string
   readonly name: string | null
   readonly payload: Payload | null
+}
+
+/** A message that is put into the inbox by itself. */
+export interface Delivery extends NewMessage {
+  /** Of the messages to a run with the same one, the first is delivered. Kept as long as the run. */
+  readonly dedupeId?: string
 }
 
 export interface Message extends NewMessage {

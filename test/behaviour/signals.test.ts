@@ -365,3 +365,49 @@ onEveryStore('a wait that is withdrawn', ({ open, openMortal, advance }) => {
     expect(await run.result()).toBe('no longer needed')
   })
 })
+
+onEveryStore('a signal with an id', ({ open, openMortal, advance }) => {
+  const collect = workflow('collect', async (ctx) => {
+    const seen: unknown[] = []
+    for (;;) {
+      const { name, value } = await ctx.waitFor(['add', 'end'])
+      if (name === 'end') return seen
+      seen.push(value)
+    }
+  })
+
+  it('is delivered once, however often and by whomever it is sent, also after the run has taken it', async () => {
+    const hf = await open()
+    const other = await open({ worker: false })
+    const run = await hf.start(collect)
+    await Promise.all([hf, other, hf, other].map((client) => client.signal(run.id, 'add', 1, { id: 'payment-1' })))
+    await vi.waitUntil(async () => (await eventTypes(run, 'signal')).length === 1)
+    await other.signal(run.id, 'add', 1, { id: 'payment-1' })
+    await hf.signal(run.id, 'add', 2, { id: 'payment-2' })
+    await hf.signal(run.id, 'add', 2)
+    await hf.signal(run.id, 'end', undefined, { id: 'end' })
+    expect(await run.result()).toEqual([1, 2, 2])
+    await hf.signal(run.id, 'end', undefined, { id: 'end' })
+    expect(await codeOfRejection(hf.signal(run.id, 'end', undefined, { id: 'another' }))).toBe('conflict')
+  })
+
+  it('is delivered once also over a crash', async () => {
+    const mortal = await openMortal({ workflows: [collect] }, { after: 'signal_received' })
+    const run = await mortal.hf.start(collect)
+    const client = await open({ worker: false })
+    await client.signal(run.id, 'add', 1, { id: 'a' })
+    await mortal.dead
+    await client.signal(run.id, 'add', 1, { id: 'a' })
+    await client.signal(run.id, 'end')
+    advance(11_000)
+    const heir = await open({ workflows: [collect] })
+    expect(await (await heir.runs.get(run.id)).result()).toEqual([1])
+  })
+
+  it('is an id like any other, and an unknown option is refused', async () => {
+    const hf = await open({ worker: false })
+    const run = await hf.start(collect)
+    expect(await codeOfRejection(hf.signal(run.id, 'add', 1, { id: '' }))).toBe('invalid_id')
+    expect(await codeOfRejection(hf.signal(run.id, 'add', 1, { ids: 'a' } as never))).toBe('invalid_input')
+  })
+})

@@ -269,7 +269,15 @@ function createRun(tables: Tables, create: NewRun, now: number) {
     ...{ claimsWithoutProgress: 0, currentStep: null, inputSeq: seq, tapeSeq: null, endSeq: null },
     ...{ createdAt: now, startedAt: null, finishedAt: null },
   }
-  const row: RunRow = { number: ++tables.lastNumber, run, waitKey: null, inbox: [], streams: new Map(), openedKeys: new Set() }
+  const row: RunRow = {
+    number: ++tables.lastNumber,
+    run,
+    waitKey: null,
+    inbox: [],
+    deliveredIds: new Set(),
+    streams: new Map(),
+    openedKeys: new Set(),
+  }
   tables.runs.set(keyOf(owner, id), row)
   thread.runs.push(row)
   placeInLine(tables, thread, row)

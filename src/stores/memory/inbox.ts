@@ -1,13 +1,15 @@
 import { isTerminal } from '../../model/run.ts'
-import type { Message, NewMessage, RunKey } from '../../store/store.ts'
+import type { Delivery, Message, RunKey } from '../../store/store.ts'
 import { dueBy } from './operations.ts'
 import { copyPayload, findRun, type Tables, tellListeners } from './tables.ts'
 
-export function deliver(tables: Tables, message: NewMessage, now: number) {
+export function deliver(tables: Tables, message: Delivery, now: number) {
   const { owner, runId, kind, name } = message
   const row = findRun(tables, owner, runId)
   if (row === undefined) return { ok: false, refusal: 'run_not_found' } as const
+  if (message.dedupeId !== undefined && row.deliveredIds.has(message.dedupeId)) return { ok: true } as const
   if (isTerminal(row.run.status)) return { ok: false, refusal: 'conflict' } as const
+  if (message.dedupeId !== undefined) row.deliveredIds.add(message.dedupeId)
   row.inbox.push({ id: ++tables.lastNumber, owner, runId, kind, name, payload: copyPayload(message.payload), at: now })
   const isClaimable = row.run.status === 'waiting'
   if (isClaimable) row.run.dueAt = dueBy(row.run.dueAt, now)

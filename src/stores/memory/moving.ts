@@ -28,6 +28,7 @@ export function readThreadImage(tables: Tables, { owner, threadId }: ThreadKey):
       run: { ...one.run },
       waitKey: one.waitKey,
       inbox: readInbox(tables, { owner, runId: one.run.id }),
+      deliveredIds: [...one.deliveredIds].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b))),
       streams: streamsOf(one),
     })),
     operations: operations.map(copyOperation).sort((a, b) => Buffer.compare(Buffer.from(a.key), Buffer.from(b.key))),
@@ -63,9 +64,17 @@ function isTaken(tables: Tables, { thread, runs, operations }: WholeThread): boo
   return operations.some(({ key }) => tables.operations.has(keyOf(owner, key)))
 }
 
-function restoreRun(tables: Tables, thread: ThreadRow, { run, waitKey, inbox }: RunImage): void {
+function restoreRun(tables: Tables, thread: ThreadRow, { run, waitKey, inbox, deliveredIds }: RunImage): void {
   const number = ++tables.lastNumber
-  const row: RunRow = { number, run: { ...run }, waitKey: null, inbox: [], streams: new Map(), openedKeys: new Set() }
+  const row: RunRow = {
+    number,
+    run: { ...run },
+    waitKey: null,
+    inbox: [],
+    deliveredIds: new Set(deliveredIds),
+    streams: new Map(),
+    openedKeys: new Set(),
+  }
   row.inbox = inbox.map((message) => ({ ...message, id: ++tables.lastNumber, payload: copyPayload(message.payload) }))
   tables.runs.set(keyOf(run.owner, run.id), row)
   thread.runs.push(row)

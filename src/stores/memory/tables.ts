@@ -49,6 +49,8 @@ export interface RunRow {
   /** The operation that the run waits for, while it is waiting. */
   waitKey: string | null
   inbox: Message[]
+  /** Ids of messages that are delivered once. */
+  readonly deliveredIds: Set<string>
   /** Its streams by name. */
   readonly streams: Map<string, ChunkRecord[]>
   /** Keys of operations that it opened. */

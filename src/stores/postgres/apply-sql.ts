@@ -262,7 +262,7 @@ BEGIN
   -- Messages, to this run perhaps; one to a run that is gone or has ended is dropped.
   IF c.delivers IS NOT NULL THEN
     FOR m IN SELECT * FROM jsonb_to_recordset(c.delivers) AS x(owner text, run text, kind text, name text, crc bigint, payload int) LOOP
-      PERFORM holdfast.fn_put_message(v_now, m.owner, m.run, m.kind, m.name, m.crc, x_text[m.payload], x_bytes[m.payload]);
+      PERFORM holdfast.fn_put_message(v_now, m.owner, m.run, m.kind, m.name, m.crc, x_text[m.payload], x_bytes[m.payload], NULL);
     END LOOP;
     IF r.id IS NOT NULL THEN SELECT x.last_message INTO v_last FROM holdfast.runs x WHERE x.id = r.id; END IF;
   END IF;

@@ -15,6 +15,7 @@ BEGIN
   UPDATE holdfast.threads t SET state_version = 0, epoch_floor = greatest(t.epoch_floor, v_epoch), deleted_at = p_at WHERE t.id = v_thread;
   ${settleOpenSql({ left: 'x.run = ANY (v_runs)', now: 'p_at' })};
   DELETE FROM holdfast.inbox m WHERE m.run = ANY (v_runs);
+  DELETE FROM holdfast.delivered d WHERE d.run = ANY (v_runs);
   DELETE FROM holdfast.chunks c WHERE c.run = ANY (v_runs);
   DELETE FROM holdfast.runs r WHERE r.thread = v_thread;
   DELETE FROM holdfast.log l WHERE l.thread = v_thread;

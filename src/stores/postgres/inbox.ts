@@ -1,4 +1,4 @@
-import type { NewMessage } from '../../store/store.ts'
+import type { Delivery } from '../../store/store.ts'
 import { bytesOf, newMessageChecksum, textOf } from './rows.ts'
 import { durableSql, endedSql, nowSql, planSql } from './sql.ts'
 
@@ -8,7 +8,7 @@ import { durableSql, endedSql, nowSql, planSql } from './sql.ts'
  */
 const putMessageFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_put_message(
-  p_now bigint, p_owner text, p_run text, p_kind text, p_name text, p_crc bigint, p_text text, p_bytes bytea,
+  p_now bigint, p_owner text, p_run text, p_kind text, p_name text, p_crc bigint, p_text text, p_bytes bytea, p_dedupe text,
   OUT refusal text, OUT thread_id text, OUT is_waiting boolean
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
@@ -18,9 +18,12 @@ BEGIN
   SELECT * INTO r FROM holdfast.runs x WHERE x.owner = p_owner AND x.run_id = p_run;
   SELECT t.thread_id INTO thread_id FROM holdfast.threads t WHERE t.id = r.thread FOR NO KEY UPDATE;
   SELECT * INTO r FROM holdfast.runs x WHERE x.id = r.id FOR NO KEY UPDATE;
+  is_waiting := false;
+  IF p_dedupe IS NOT NULL AND EXISTS (SELECT FROM holdfast.delivered d WHERE d.run = r.id AND d.id = p_dedupe) THEN RETURN; END IF;
   refusal := CASE WHEN r.id IS NULL THEN 'run_not_found' WHEN r.status IN ${endedSql} THEN 'conflict' END;
   IF refusal IS NOT NULL THEN RETURN; END IF;
   is_waiting := r.status = 'waiting';
+  IF p_dedupe IS NOT NULL THEN INSERT INTO holdfast.delivered (run, id) VALUES (r.id, p_dedupe); END IF;
   INSERT INTO holdfast.inbox (run, at, checksum, kind, name, payload, payload_bytes)
     VALUES (r.id, p_now, (p_crc + p_now) & 4294967295, p_kind, p_name, p_text, p_bytes) RETURNING id INTO v_id;
   UPDATE holdfast.runs x SET last_message = v_id,
@@ -32,14 +35,14 @@ END $$;
 
 const deliverFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_deliver(
-  p_writer bigint, p_batch bigint, p_offset bigint, p_sync boolean, p_owner text, p_run text, p_kind text, p_name text, p_crc bigint, p_text text, p_bytes bytea
+  p_writer bigint, p_batch bigint, p_offset bigint, p_sync boolean, p_owner text, p_run text, p_kind text, p_name text, p_crc bigint, p_text text, p_bytes bytea, p_dedupe text
 ) RETURNS text LANGUAGE plpgsql VOLATILE ${planSql} AS $$
 DECLARE
   v_now bigint := ${nowSql};
   m record; v_answer text;
 BEGIN
   ${durableSql}
-  m := holdfast.fn_put_message(v_now, p_owner, p_run, p_kind, p_name, p_crc, p_text, p_bytes);
+  m := holdfast.fn_put_message(v_now, p_owner, p_run, p_kind, p_name, p_crc, p_text, p_bytes, p_dedupe);
   IF m.refusal IS NOT NULL THEN RETURN jsonb_build_object('refusal', m.refusal); END IF;
   v_answer := jsonb_build_object('thread', m.thread_id, 'claimable', m.is_waiting);
   PERFORM holdfast.fn_record(p_writer, p_batch, v_answer);
@@ -47,11 +50,11 @@ BEGIN
 END $$;
 `
 export const deliverFunctions = [putMessageFunction, deliverFunction]
-export const deliverSql = 'SELECT holdfast.fn_deliver($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)'
+export const deliverSql = 'SELECT holdfast.fn_deliver($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)'
 
 /** Parameters of fn_deliver after those of the writer. */
 export function deliverValues(
-  message: NewMessage,
+  message: Delivery,
   { offset, isDurable }: { readonly offset: number; readonly isDurable: boolean },
 ): unknown[] {
   const { owner, runId, kind, name, payload } = message
@@ -66,6 +69,7 @@ export function deliverValues(
     newMessageChecksum(message),
     textOf(payload),
     bytes === null ? null : Buffer.from(bytes),
+    message.dedupeId ?? null,
   ]
 }
 

@@ -39,13 +39,14 @@ export function prepareImages(connections: Connections, prepare: (sql: string) =
     async readThreadImage({ owner, threadId }: ThreadKey): Promise<ThreadImage | null> {
       const [row] = await connections.read(image, [owner, threadId])
       if (row === undefined) return null
-      const [epochFloor, runs, messages, operations, lengths] = row.slice(8) as string[]
+      const [epochFloor, runs, messages, operations, delivered, lengths] = row.slice(8) as string[]
       const streams = JSON.parse(lengths as string) as [number, string, number][]
       const inbox = JSON.parse(messages as string) as (string | number | null)[][]
+      const deliveredIds = JSON.parse(delivered as string) as [number, string][]
       return {
         thread: toThread(row),
         epochFloor: Number(epochFloor),
-        runs: (JSON.parse(runs as string) as Json[]).map((run) => toRunImage(run, { threadId, inbox, streams })),
+        runs: (JSON.parse(runs as string) as Json[]).map((run) => toRunImage(run, { threadId, inbox, deliveredIds, streams })),
         operations: (JSON.parse(operations as string) as Record<string, string | number | null>[]).map(toOperation),
       }
     },
@@ -57,16 +58,18 @@ const imageSql = `
     (SELECT coalesce(json_agg(r ORDER BY r.id), '[]') FROM holdfast.runs r WHERE r.thread = t.id),
     (SELECT coalesce(json_agg(json_build_array(m.run, m.id, m.at, m.checksum, m.kind, m.name, m.payload, m.payload_bytes) ORDER BY m.id), '[]')
        FROM holdfast.runs r JOIN holdfast.inbox m ON m.run = r.id WHERE r.thread = t.id),
-    (SELECT coalesce(json_agg(o ORDER BY o.key), '[]') FROM holdfast.operations o WHERE o.owner = t.owner AND o.thread_id = t.thread_id),${streamsOfThreadSql}
+    (SELECT coalesce(json_agg(o ORDER BY o.key), '[]') FROM holdfast.operations o WHERE o.owner = t.owner AND o.thread_id = t.thread_id),
+    (SELECT coalesce(json_agg(json_build_array(d.run, d.id) ORDER BY d.id), '[]') FROM holdfast.runs r JOIN holdfast.delivered d ON d.run = r.id WHERE r.thread = t.id),${streamsOfThreadSql}
   FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2`
 
 interface ImageParts {
   readonly threadId: string
   readonly inbox: readonly (string | number | null)[][]
+  readonly deliveredIds: readonly [run: number, id: string][]
   readonly streams: readonly [run: number, stream: string, length: number][]
 }
 
-function toRunImage(json: Json, { threadId, inbox, streams }: ImageParts): RunImage {
+function toRunImage(json: Json, { threadId, inbox, deliveredIds, streams }: ImageParts): RunImage {
   const run = runOfJson({ ...json, thread_id: threadId })
   const messages = inbox.filter(([number]) => number === json['id'])
   return {
@@ -78,6 +81,7 @@ function toRunImage(json: Json, { threadId, inbox, streams }: ImageParts): RunIm
         { owner: run.owner, runId: run.id },
       ),
     ),
+    deliveredIds: deliveredIds.filter(([number]) => number === json['id']).map(([, id]) => id),
     streams: streams.filter(([number]) => number === json['id']).map(([, stream, length]) => ({ stream, length })),
   }
 }
@@ -252,6 +256,9 @@ const insertRestSql = `
     ORDER BY x.number RETURNING run, id
   ), last_messages AS (
     UPDATE holdfast.runs r SET last_message = m.id FROM (SELECT run, max(id) AS id FROM messages GROUP BY run) m WHERE r.id = m.run
+  ), delivered AS (
+    INSERT INTO holdfast.delivered (run, id) SELECT r.id, x.id FROM json_to_recordset($6::json) AS x (run_id text, id text)
+      JOIN holdfast.runs r ON r.thread = $1 AND r.run_id = x.run_id
   ), labels AS (
     INSERT INTO holdfast.labels (thread, seq, label) SELECT $1, seq, label FROM json_to_recordset($3::json) AS x (seq bigint, label text)
   ), snapshots AS (
@@ -284,6 +291,7 @@ function restValues({ thread, runs, checkpoints, snapshots, operations }: WholeT
       evidence_checksum: operationChecksum(operation, 'evidence', operation.evidence),
       ...{ intended_at: operation.intendedAt, closed_at: operation.closedAt },
     })),
+    runs.flatMap(({ run, deliveredIds }) => deliveredIds.map((id) => ({ run_id: run.id, id }))),
   ]
   return rows.map((list) => JSON.stringify(list))
 }

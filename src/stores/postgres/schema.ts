@@ -207,6 +207,14 @@ const migrations: readonly string[] = [
   DROP INDEX holdfast.operations_intended;
   CREATE INDEX operations_intended ON holdfast.operations (run) WHERE status = 'intended' OR (kind = 'question' AND status = 'unsure');
   `,
+  // Messages that are delivered once, however often they are sent.
+  `
+  CREATE TABLE holdfast.delivered (
+    run bigint NOT NULL,                   -- runs.id
+    id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (run, id)
+  );
+  `,
 ]
 
 /** Version of the tables that this library writes. */

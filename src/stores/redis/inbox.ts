@@ -1,4 +1,4 @@
-import type { Message, NewMessage, RunKey } from '../../store/store.ts'
+import type { Delivery, Message, RunKey } from '../../store/store.ts'
 import type { Connection } from './connection.ts'
 import { pairOf, splitPair } from './keys.ts'
 import { messageChecksum, packMessage, toMessage } from './rows.ts'
@@ -11,11 +11,12 @@ export type Delivered =
 
 export async function deliver(
   connection: Connection,
-  message: NewMessage,
+  message: Delivery,
   { offsetMs, publication }: { readonly offsetMs: number; readonly publication: string },
 ): Promise<Delivered> {
   const run = pairOf(message.owner, message.runId)
-  const args = [publication, run, String(messageChecksum(message)), packMessage(message)]
+  const once = message.dedupeId === undefined ? [] : [message.dedupeId]
+  const args = [publication, run, String(messageChecksum(message)), packMessage(message), ...once]
   const answer = (await connection.once(deliverScript, offsetMs, args)) as Buffer | readonly [Buffer, number]
   if (answer instanceof Buffer) return { ok: false, refusal: String(answer) as 'run_not_found' | 'conflict' }
   return { ok: true, threadId: splitPair(String(answer[0])).id, isClaimable: answer[1] === 1 }

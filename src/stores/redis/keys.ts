@@ -16,6 +16,7 @@ import { HoldfastError } from '../../model/errors.ts'
  *   labels:<thread>         hash    `L<label>` → position and `S<position>` → label
  *   run:<run>               hash    its row (rows.ts)
  *   inbox:<run>             hash    message id → message
+ *   delivered:<run>         set     ids of messages that are delivered once
  *   streams:<run>           hash    stream → its length
  *   chunks:<stream>         zset    records by their first offset (chunks.ts); a stream is `<bytes of run>:<run><name>`
  *   voids:<stream>          zset    those among them that say that others are void

@@ -190,13 +190,14 @@ function packThreadRow(packer: Packer, { thread, epochFloor }: WholeThread): voi
 }
 
 function packRun(packer: Packer, image: RunImage, { thread, isIntending }: RunPlace): void {
-  const { run, inbox } = image
+  const { run, inbox, deliveredIds } = image
   const wait = image.waitKey === null ? '' : pairOf(run.owner, image.waitKey)
   packFields(packer, [
     ['run', () => packer.text(pairOf(run.owner, run.id))],
     ['wait', () => packer.text(wait)],
     ['is_open', () => packer.boolean(!isTerminal(run.status))],
     ['inbox', () => packEach(packer, inbox, (message) => packer.bytes(messageEntryOf(message)))],
+    ['delivered', () => packEach(packer, deliveredIds, (id) => packer.text(id))],
     // Its number, only the script knows.
     [
       'row',
@@ -254,13 +255,14 @@ function packOperation(packer: Packer, operation: Operation, isIntent: boolean):
   ])
 }
 
-function readRunImage([pair, row, wait, inbox, streams]: readonly Reply[]): RunImage {
+function readRunImage([pair, row, wait, inbox, streams, delivered]: readonly Reply[]): RunImage {
   const { run } = toRun(String(pair), readRow(row as Reply) as Row)
   const waitKey = String(wait)
   return {
     run,
     waitKey: waitKey === '' ? null : splitPair(waitKey).id,
     inbox: toMessages(inbox as readonly Buffer[], { owner: run.owner, runId: run.id }),
+    deliveredIds: (delivered as readonly Reply[]).map(String).sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b))),
     streams: toStreams(streams as Reply),
   }
 }

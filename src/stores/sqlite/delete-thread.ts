@@ -19,6 +19,10 @@ export function prepareDeleteThread(db: Database, operations: Operations) {
   )
   const runIds = prepare(db, 'SELECT run_id FROM holdfast_runs WHERE thread = ?').pluck()
   const deleteInbox = prepare(db, 'DELETE FROM holdfast_inbox WHERE run IN (SELECT id FROM holdfast_runs WHERE thread = ?)')
+  const deleteDelivered = prepare(
+    db,
+    'DELETE FROM holdfast_delivered WHERE run IN (SELECT id FROM holdfast_runs WHERE thread = ?)',
+  )
   const deleteChunks = prepare(db, 'DELETE FROM holdfast_chunks WHERE run IN (SELECT id FROM holdfast_runs WHERE thread = ?)')
   const deleteRest = ['holdfast_runs', 'holdfast_snapshots', 'holdfast_labels'].map((table) =>
     prepare(db, `DELETE FROM ${table} WHERE thread = ?`),
@@ -34,6 +38,7 @@ export function prepareDeleteThread(db: Database, operations: Operations) {
     bury.run((highestEpoch.get(thread.id) as number | null) ?? 0, at, thread.id)
     deleteLog.run(thread.head_id, thread.id)
     deleteInbox.run(thread.id)
+    deleteDelivered.run(thread.id)
     deleteChunks.run(thread.id)
     for (const runId of runIds.all(thread.id) as string[]) operations.settleWhatIsOpen(owner, runId, at)
     for (const statement of deleteRest) statement.run(thread.id)

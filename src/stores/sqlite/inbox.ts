@@ -1,5 +1,5 @@
 import { isTerminal } from '../../model/run.ts'
-import type { Hint, Message, NewMessage, RunKey } from '../../store/store.ts'
+import type { Delivery, Hint, Message, RunKey } from '../../store/store.ts'
 import { type Database, prepare } from './connection.ts'
 import type { Line } from './line.ts'
 import { dueBy } from './operations.ts'
@@ -12,14 +12,18 @@ export function prepareDeliver(db: Database, line: Line) {
     'SELECT r.*, t.thread_id FROM holdfast_runs r JOIN holdfast_threads t ON t.id = r.thread WHERE r.owner = ? AND r.run_id = ?',
   )
   const insert = prepareInsertMessage(db)
+  const isDelivered = prepare(db, 'SELECT 1 FROM holdfast_delivered WHERE run = ? AND id = ?')
+  const noteDelivered = prepareNoteDelivered(db)
   const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET last_message = ? WHERE id = ?')
   const makeDue = prepare(db, 'UPDATE holdfast_runs SET due_at = ?, claim_at = ? WHERE id = ?')
 
-  return function deliver(message: NewMessage, now: number, hints: Hint[]) {
-    const { owner, runId, kind, name, payload } = message
+  return function deliver(message: Delivery, now: number, hints: Hint[]) {
+    const { owner, runId, kind, name, payload, dedupeId } = message
     const run = find.get(owner, runId) as (RunRow & { readonly thread_id: string }) | undefined
     if (run === undefined) return { ok: false, refusal: 'run_not_found' } as const
+    if (dedupeId !== undefined && isDelivered.get(run.id, dedupeId) !== undefined) return { ok: true } as const
     if (isTerminal(run.status)) return { ok: false, refusal: 'conflict' } as const
+    if (dedupeId !== undefined) noteDelivered.run(run.id, dedupeId)
     setLastMessage.run(insert(run.id, { owner, runId, kind, name, payload, at: now }), run.id)
     const isClaimable = run.status === 'waiting'
     if (isClaimable) {
@@ -36,6 +40,10 @@ export function prepareInsertMessage(db: Database) {
   /** Returns the message's id. */
   return (run: number, message: Omit<Message, 'id'>): number =>
     Number(insert.run(run, message.kind, message.name, message.payload, message.at, messageChecksum(message)).lastInsertRowid)
+}
+
+export function prepareNoteDelivered(db: Database) {
+  return prepare(db, 'INSERT INTO holdfast_delivered (run, id) VALUES (?, ?)')
 }
 
 export function prepareReadInbox(db: Database) {

@@ -4,7 +4,7 @@ import type { Hint, ScanQuery, Thread, ThreadKey } from '../../store/store.ts'
 import { prepareReadChunks } from './chunks.ts'
 import type { Commit } from './commit.ts'
 import { type Database, prepare } from './connection.ts'
-import { prepareInsertMessage, prepareReadInbox } from './inbox.ts'
+import { prepareInsertMessage, prepareNoteDelivered, prepareReadInbox } from './inbox.ts'
 import { page, readCursor } from './reads.ts'
 import { type NamedRunRow, type OperationRow, selectRun, type ThreadRow, toOperation, toRun, toThread } from './rows.ts'
 
@@ -15,6 +15,7 @@ export function prepareImages(db: Database) {
   const runsOf = prepare(db, `${selectRun} WHERE r.thread = ? ORDER BY r.id`)
   const operationsOf = prepare(db, 'SELECT * FROM holdfast_operations WHERE owner = ? AND thread_id = ? ORDER BY key')
   const readInbox = prepareReadInbox(db)
+  const deliveredTo = prepare(db, 'SELECT id FROM holdfast_delivered WHERE run = ? ORDER BY id').pluck()
   const { streamsOf } = prepareReadChunks(db)
 
   return {
@@ -32,6 +33,7 @@ export function prepareImages(db: Database) {
           run: toRun(row),
           waitKey: row.wait_key,
           inbox: readInbox({ owner, runId: row.run_id }),
+          deliveredIds: deliveredTo.all(row.id) as string[],
           streams: streamsOf(row.id),
         })),
         operations: (operationsOf.all(owner, threadId) as OperationRow[]).map(toOperation),
@@ -48,6 +50,7 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *`,
   )
   const insertMessage = prepareInsertMessage(db)
+  const noteDelivered = prepareNoteDelivered(db)
   const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET last_message = ? WHERE id = ?')
   const setHead = prepare(db, 'UPDATE holdfast_threads SET head_id = ? WHERE id = ?')
 
@@ -67,7 +70,7 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
     // Records get consecutive ids, so a position says which.
     const idOf = (seq: number, next = log.nextId()) => next + seq - baseSeq - 1
     const numbers = new Map<string, number>()
-    for (const { run, waitKey, inbox: messages } of whole.runs) {
+    for (const { run, waitKey, inbox: messages, deliveredIds } of whole.runs) {
       const number = runs.insert({
         ...{ id: 0, owner, run_id: run.id, thread: thread.id, workflow: run.workflow, version: run.version, status: run.status },
         ...{ reason: run.reason, queue: run.queue, priority: run.priority, fingerprint: run.fingerprint, epoch: run.epoch },
@@ -78,6 +81,7 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
         ...{ started_at: run.startedAt, finished_at: run.finishedAt, last_message: 0 },
       })
       numbers.set(run.id, number)
+      for (const id of deliveredIds) noteDelivered.run(number, id)
       for (const message of messages) setLastMessage.run(insertMessage(number, message), number)
     }
     const bytes = new Map(whole.checkpoints.map((checkpoint) => [checkpoint.seq, checkpoint.bytes]))

@@ -189,6 +189,14 @@ const migrations: readonly string[] = [
   CREATE INDEX holdfast_operations_intended ON holdfast_operations (owner, run_id)
     WHERE status = 'intended' OR (kind = 'question' AND status = 'unsure');
   `,
+  // Messages that are delivered once, however often they are sent.
+  `
+  CREATE TABLE holdfast_delivered (
+    run INTEGER NOT NULL,            -- holdfast_runs.id
+    id TEXT NOT NULL,
+    PRIMARY KEY (run, id)
+  ) WITHOUT ROWID;
+  `,
 ]
 
 /** What the end of a run settles, as the index of it says. */

@@ -28,6 +28,48 @@ async function lastMessageOf(scene: Scene, runId: string): Promise<number> {
 const later = { inMs: 99_000_000_000 }
 
 export function testInbox(test: StoreTest): void {
+  test('of the messages to a run with one dedupe id the first is delivered, read since or not, also after the run has ended', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.create({ id: 'other', owner: 'ann' })
+    const send = (fields: { payload: string; dedupeId: string; runId?: string; owner?: string }) =>
+      scene.deliver({ runId: 'r', ...fields })
+    expect(await send({ dedupeId: 'a', payload: '1' })).toEqual({ ok: true })
+    expect(await send({ dedupeId: 'a', payload: '2' })).toEqual({ ok: true })
+    await send({ dedupeId: 'b', payload: '3' })
+    await send({ dedupeId: 'A', payload: '4' })
+    await send({ owner: 'ann', runId: 'other', dedupeId: 'a', payload: '5' })
+    expect(await inboxOf(scene, 'r')).toEqual(['text:1', 'text:3', 'text:4'])
+    expect(await inboxOf(scene, 'other', 'ann')).toEqual(['text:5'])
+    const read = (await scene.store.readInbox({ owner: '', runId: 'r' })).map(({ id }) => id)
+    await scene.write(claim, { events: [stepCompleted('s')], readMessages: read })
+    if (scene.canReopen) await scene.reopen()
+    expect(await send({ dedupeId: 'a', payload: '6' })).toEqual({ ok: true })
+    expect(await inboxOf(scene, 'r')).toEqual([])
+    await scene.leave(claim, 'completed')
+    expect(await send({ dedupeId: 'a', payload: '7' })).toEqual({ ok: true })
+    expect(await send({ dedupeId: 'c', payload: '8' })).toEqual({ ok: false, refusal: 'conflict' })
+    expect(await send({ runId: 'nobody', dedupeId: 'a', payload: '9' })).toEqual({ ok: false, refusal: 'run_not_found' })
+  })
+
+  test('a message that is not delivered again does not make its run due, and a new life of the thread gets it anew', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.deliver({ runId: 'r', dedupeId: 'a' })
+    const read = (await scene.store.readInbox({ owner: '', runId: 'r' })).map(({ id }) => id)
+    await scene.write(claim, { readMessages: read, run: { status: 'waiting', due: 'never' } })
+    await scene.deliver({ runId: 'r', dedupeId: 'a' })
+    expect(await scene.claim()).toEqual([])
+    await scene.store.deleteThread({ owner: '', threadId: 'r', at: await scene.store.now() })
+    await scene.create({ id: 'r' })
+    await scene.deliver({ runId: 'r', dedupeId: 'a', payload: '"again"' })
+    expect(await inboxOf(scene, 'r')).toEqual(['text:"again"'])
+  })
+
+  test('twenty senders of one dedupe id at once deliver one message', async (scene) => {
+    await scene.create({ id: 'r' })
+    await Promise.all(Array.from({ length: 20 }, () => scene.deliver({ runId: 'r', dedupeId: 'a', payload: '1' })))
+    expect(await inboxOf(scene, 'r')).toEqual(['text:1'])
+  })
+
   test('messages are kept in order, each once', async (scene) => {
     await scene.create({ id: 'r' })
     const before = await scene.store.now()

@@ -38,7 +38,8 @@ async function furnish(scene: Scene, threadId: string): Promise<void> {
   await scene.write(waiting, { events: [event('question_asked')], operation: { kind: 'ask', key: id('q'), name: 'approve' } })
   await scene.leave(waiting, 'waiting', { reason: 'effect', due: 'never', waitKey: id('k2'), currentStep: 'charge' })
   await scene.create({ id: id('next'), threadId, workflow: 'other' })
-  await scene.deliver({ runId: id('next'), kind: 'signal', name: 'go', payload: '"now"' })
+  await scene.deliver({ runId: id('next'), kind: 'signal', name: 'go', payload: '"now"', dedupeId: 'é' })
+  for (const dedupeId of ['\u{1f600}', 'a', '\u{ffff}']) await scene.deliver({ runId: id('next'), name: 'go', dedupeId })
   await scene.deliver({ runId: id('next'), kind: 'pause', payload: new Uint8Array([7]) })
 }
 
@@ -109,9 +110,12 @@ export function testMoving(test: StoreTest): void {
       thread: await scene.thread('t'),
       epochFloor: 0,
       runs: [
-        { run: await scene.run('t/done'), waitKey: null, inbox: [] },
-        { run: await scene.run('t/waiting'), waitKey: 't/k2', inbox: [] },
-        { run: await scene.run('t/next'), waitKey: null, inbox: await scene.store.readInbox({ owner: '', runId: 't/next' }) },
+        { run: await scene.run('t/done'), waitKey: null, inbox: [], deliveredIds: [] },
+        { run: await scene.run('t/waiting'), waitKey: 't/k2', inbox: [], deliveredIds: [] },
+        {
+          ...{ run: await scene.run('t/next'), waitKey: null, deliveredIds: ['a', 'é', '\u{ffff}', '\u{1f600}'] },
+          inbox: await scene.store.readInbox({ owner: '', runId: 't/next' }),
+        },
       ],
       operations: [await scene.operation('t/k1'), await scene.operation('t/k2'), await scene.operation('t/q')],
     })

@@ -6,7 +6,7 @@ import type { Payload } from '../../model/payload.ts'
 import type { Run, RunStatus } from '../../model/run.ts'
 import type { NewChunks } from '../../model/stream.ts'
 import type { Change, Committed, Guard, NewRun, Refusal, RunChange } from '../../store/change.ts'
-import type { Claim, ClaimRequest, NewMessage, Store, Thread } from '../../store/store.ts'
+import type { Claim, ClaimRequest, Delivery, Store, Thread } from '../../store/store.ts'
 import { plainPayload, readContents } from '../store-contents.ts'
 
 export interface TestStoreOptions {
@@ -150,7 +150,7 @@ export class Scene {
     return taken
   }
 
-  async deliver(message: Partial<NewMessage> & { readonly runId: string }) {
+  async deliver(message: Partial<Delivery> & { readonly runId: string }) {
     return this.store.deliver(newMessage(message))
   }
 
@@ -214,7 +214,7 @@ export function newRun(fields: Partial<NewRun> & { readonly id: string }): NewRu
   }
 }
 
-export function newMessage(fields: Partial<NewMessage> & { readonly runId: string }): NewMessage {
+export function newMessage(fields: Partial<Delivery> & { readonly runId: string }): Delivery {
   return { owner: '', kind: 'signal', name: null, payload: null, ...fields }
 }
 

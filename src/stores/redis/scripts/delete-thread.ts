@@ -33,7 +33,7 @@ for _, run in ipairs(runs_of(thread)) do
   if (r[3] or '') ~= '' then settle_open(run, ARGV[8]) end
   count_run(r[5], run, r[4], nil)
   call('ZREM', P .. 'owner-runs:' .. owner, run)
-  call('UNLINK', P .. 'run:' .. run, P .. 'inbox:' .. run)
+  call('UNLINK', P .. 'run:' .. run, P .. 'inbox:' .. run, P .. 'delivered:' .. run)
   delete_streams(run)
 end
 local log = P .. 'log:' .. thread

@@ -4,7 +4,7 @@ import { counts, defineScript, lines, once, places, publish, quoted, rowOf } fro
 
 /**
  * What belongs to a thread, its log, snapshots and chunks aside. ARGV: 1 life, 2 thread. Answers nothing where there never was such a thread, or
- * { row, length of its log, epoch floor, { { run, row, operation it waits for, inbox, streams } … }, { { operation, row } … } }.
+ * { row, length of its log, epoch floor, { { run, row, operation it waits for, inbox, streams, ids delivered } … }, { { operation, row } … } }.
  */
 export const readThreadImageScript = defineScript(
   'read',
@@ -20,7 +20,7 @@ local runs, operations = {}, {}
 for i, run in ipairs(runs_of(thread)) do
   local run_row, r = row_of(run)
   runs[i] = { run, cjson.encode(run_row), r.wait or '', call('HGETALL', P .. 'inbox:' .. run),
-    call('HGETALL', P .. 'streams:' .. run) }
+    call('HGETALL', P .. 'streams:' .. run), call('SMEMBERS', P .. 'delivered:' .. run) }
 end
 for i, operation in ipairs(call('SMEMBERS', P .. 'operations:' .. thread)) do
   operations[i] = { operation, call('HMGET', P .. 'operation:' .. operation, ${quoted(operationFields)}) }
@@ -111,6 +111,7 @@ for _, r in ipairs(whole.runs) do
     call('HSET', P .. 'inbox:' .. r.run, id, message)
     call('HSET', key, 'mail', id)
   end
+  for _, id in ipairs(r.delivered) do call('SADD', P .. 'delivered:' .. r.run, id) end
   if r.wait ~= '' then call('SADD', P .. 'waiting:' .. r.wait, r.run) end
   call('ZADD', P .. 'owner-runs:' .. owner, run_number, r.run)
   if #whole.runs > 1 then

@@ -314,14 +314,16 @@ end
  * The checksum is sealed with the time of arrival.
  */
 export const putMessage = `
--- Returns why not, or { thread, 1 where the run is waiting }.
-local function put_message(run, checksum, entry)
+-- Returns why not, or { thread, 1 where the run is waiting }. With an id that was delivered before, nothing is put there.
+local function put_message(run, checksum, entry, id)
   local r = call('HMGET', P .. 'run:' .. run, 'status', 'thread')
   if not r[1] then return 'run_not_found' end
+  if id and call('SISMEMBER', P .. 'delivered:' .. run, id) == 1 then return { r[2], 0 } end
   if r[1] == 'completed' or r[1] == 'failed' or r[1] == 'cancelled' then return 'conflict' end
-  local id = call('INCR', P .. 'number')
-  call('HSET', P .. 'inbox:' .. run, id, (checksum + now) % 4294967296 .. ' ' .. now .. ' ' .. entry)
-  call('HSET', P .. 'run:' .. run, 'mail', id)
+  if id then call('SADD', P .. 'delivered:' .. run, id) end
+  local number = call('INCR', P .. 'number')
+  call('HSET', P .. 'inbox:' .. run, number, (checksum + now) % 4294967296 .. ' ' .. now .. ' ' .. entry)
+  call('HSET', P .. 'run:' .. run, 'mail', number)
   return { r[2], wake_run(run) and 1 or 0 }
 end
 `
