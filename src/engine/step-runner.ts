@@ -107,16 +107,14 @@ async function runAttempt<T>(
       execution.throwIfEnded()
     }
     const made = runBody(execution, call, body, options, attempt, recipes)
-    const how = () => ({ attempt, durationMs: Math.round(performance.now() - started), recipes, options })
-    if (options.undo !== undefined) {
-      const record = async (value: T) => recordResult(execution, call, await checked(call, options, value), how())
-      return { ok: true, value: await toEnd(execution, made, record) }
-    }
+    if (options.undo !== undefined)
+      return { ok: true, value: await recordToEnd(execution, call, made, { attempt, started, recipes, options }) }
     let value = await untilCancelled(execution, made)
     if (options.schema !== undefined) value = await checked(call, options, value)
     // A cancelled or fenced run takes no result; nobody waits for it any more.
     execution.throwIfEnded()
-    return { ok: true, value: await recordResult(execution, call, value, how()) }
+    const durationMs = Math.round(performance.now() - started)
+    return { ok: true, value: await recordResult(execution, call, value, { attempt, durationMs, recipes, options }) }
   } catch (error) {
     execution.streams.abort(call, attempt)
     return { ok: false, error, durationMs: Math.round(performance.now() - started) }
@@ -188,6 +186,21 @@ class Handle implements StepHandle<never> {
 /** A cancelled run does not wait for a body that ignores its signal. Only promises that are still open need watching. */
 function untilCancelled<T>(execution: Execution, result: Promise<T> | T): Promise<T> | T {
   return result instanceof Promise ? execution.orThrow(result) : result
+}
+
+/** In a function of its own, so that a step without an undo pays nothing for it. */
+function recordToEnd<T>(
+  execution: Execution,
+  call: Call,
+  made: Promise<T> | T,
+  how: { attempt: number; started: number; recipes: readonly Recipe[]; options: StepOptions<T> },
+): Promise<T> {
+  const { attempt, started, recipes, options } = how
+  return toEnd(execution, made, async (value) => {
+    const result = await checked(call, options, value)
+    const durationMs = Math.round(performance.now() - started)
+    return recordResult(execution, call, result, { attempt, durationMs, recipes, options })
+  })
 }
 
 /** What a step with an undo did is recorded although the run was cancelled meanwhile: only so can it be undone. */
