@@ -86,6 +86,22 @@ onEveryStore('a thread that is exported', (scene) => {
     await other.close()
   })
 
+  it('with questions open is answered there, each by its id', async () => {
+    const ask = workflow('ask', (ctx) => Promise.all(['a', 'b'].map((question) => ctx.ask('approve', { question }))))
+    const hf = await scene.open({ workflows: [ask] })
+    await becomes(await hf.start(ask, undefined, { id: 'r' }), 'waiting')
+    const bundle = await hf.debug.export('r')
+
+    const other = await open('memory:', { workflows: [ask] })
+    await other.debug.import(throughFile(bundle))
+    const items = await other.inbox()
+    expect(items).toEqual(await hf.inbox())
+    for (const item of items) if (item.kind === 'question') await other.answer('r', item.name, item.question, { id: item.id })
+    expect(await (await other.runs.get('r')).result()).toEqual(['a', 'b'])
+    expect(await other.inbox()).toEqual([])
+    await other.close()
+  })
+
   it('can be imported with its runs paused, to look at it first', async () => {
     const other = await open('memory:', { worker: false })
     const { trip, letGo, done } = makeTrip()

@@ -1,6 +1,6 @@
 import { type Context, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
-import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
+import { becomes, eventTypes, failureOf, gate, logged, noting } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 type Draft = { n?: number }
@@ -193,7 +193,7 @@ onEveryStore('a sleep', ({ open, openMortal, advance }) => {
   })
 })
 
-onEveryStore('the key of an effect', ({ open, openMortal, advance }) => {
+onEveryStore('the key of an effect', ({ open, openMortal, openWrapped, advance }) => {
   it('that differs after a crash is a mismatch, and nothing is sent under the other one', async () => {
     const sent: string[] = []
     const keys = ['first', 'second']
@@ -262,6 +262,37 @@ onEveryStore('the key of an effect', ({ open, openMortal, advance }) => {
     await hf.resolve('r/pay#1', { happened: true, result: 'paid' })
     expect(await run.result()).toBe('paid')
     expect(sent).toEqual(['r/pay#1'])
+  })
+
+  it('that a rollback went over after a crash is not sent under another: check decides what became of it', async () => {
+    const sent: string[] = []
+    const checked: string[] = []
+    const pay = workflow('pay', async (ctx) => {
+      await ctx.checkpoint('start')
+      await ctx.once('pay', {
+        run: (key) => void sent.push(key),
+        check: (key) => {
+          checked.push(key)
+          return { happened: true }
+        },
+      })
+    })
+    const mortal = await openMortal({ workflows: [pay] }, { before: 'effect_completed' })
+    const { id } = await mortal.hf.start(pay, undefined, { id: 'r' })
+    await mortal.dead
+    const told = gate()
+    const client = await openWrapped(noting('deliver', told.open), { worker: false })
+    const run = await client.runs.get(id)
+    const rolledBack = run.rollback('start')
+    await told.promise
+    advance(11_000)
+    await open({ workflows: [pay] })
+    await rolledBack
+    expect(checked).toEqual([])
+    await run.resume()
+    await run.result()
+    expect(sent).toEqual(['r/pay#1'])
+    expect(checked).toEqual(['r/pay#1'])
   })
 
   it('of a step is the same at every attempt and after a crash, also in a later life', async () => {
