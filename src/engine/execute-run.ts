@@ -304,7 +304,7 @@ async function callFunction(execution: Execution, input: unknown, wrongInput: Er
     if (wrongInput !== undefined) throw wrongInput
     let output = await execution.calls.inFunction(() => workflow.fn(new RunContext(execution), input))
     if (execution.hasEnded) return void execution.cameTooLate()
-    execution.unawaited.report(execution)
+    if (execution.unawaited.hasAny) await execution.unawaited.report(execution)
     if ((await execution.obey()) || !(await execution.playback.finish())) return
     if (workflow.options.output !== undefined) {
       output = await execution.validate(workflow.options.output, output, `The output of workflow "${workflow.name}"`)

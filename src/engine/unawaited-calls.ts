@@ -1,4 +1,5 @@
 import type { Logger } from '../model/logger.ts'
+import type { Run } from '../model/run.ts'
 import type { Claim } from '../store/store.ts'
 
 /**
@@ -6,56 +7,86 @@ import type { Claim } from '../store/store.ts'
  * promise: one whose constructor was never read is one that nobody listens to.
  */
 export class UnawaitedCalls {
-  /** Calls under way, and calls that failed before anybody listened. */
-  readonly #calls = new Map<Promise<unknown>, { readonly name: string; failure?: { readonly error: unknown } }>()
+  /** What nobody has listened to so far, with its name. */
+  readonly #unheard = new Map<Promise<unknown>, string>()
 
   /** The promise as the function gets it. Its failure brings no process down: it is in the log. */
   watch<T>(promise: Promise<T>, name: string): Promise<T> {
-    const call: { name: string; failure?: { error: unknown } } = { name }
-    promise.then(
-      () => this.#calls.delete(promise),
-      (error: unknown) => {
-        if (unheard.has(promise)) call.failure = { error }
-        else this.#calls.delete(promise)
-      },
-    )
+    promise.catch(ignore)
     Object.setPrototypeOf(promise, listening)
-    unheard.add(promise)
-    this.#calls.set(promise, call)
+    this.#unheard.set(promise, name)
+    new Marked(promise, this.#unheard)
     return promise
   }
 
-  /** The function has returned: tells the logger of calls that it forgot to await. */
-  report({ claim: { run }, log }: { readonly claim: Claim; readonly log: Logger }): void {
-    for (const [promise, { name, failure }] of this.#calls) {
-      if (!unheard.has(promise)) continue
-      const about = { runId: run.id, threadId: run.threadId, workflow: run.workflow, step: name }
+  get hasAny(): boolean {
+    return this.#unheard.size > 0
+  }
+
+  /** The function has returned: tells the logger of calls that it forgot to await, unless they have succeeded. */
+  async report({ claim: { run }, log }: { readonly claim: Claim; readonly log: Logger }): Promise<void> {
+    for (const [promise, name] of [...this.#unheard]) {
+      const fate = await fateOf(promise)
       const where = `run "${run.id}" of workflow "${run.workflow}"`
-      if (failure === undefined)
+      if (fate === 'pending')
         log.warn(
           `The function of ${where} returned while "${name}" was still under way, and nothing awaits it: its result is not recorded. Await it before the function returns.`,
-          { ...about, reason: 'not_awaited' },
+          aboutCall(run, name),
         )
-      else
+      else if (fate !== 'fulfilled')
         log.warn(
-          `"${name}" of ${where} failed, and nothing awaits it: ${messageOf(failure.error)}. The run has not failed by it; await it, or catch its error.`,
-          { ...about, reason: 'not_awaited', error: failure.error },
+          `"${name}" of ${where} failed, and nothing awaits it: ${messageOf(fate.error)}. The run has not failed by it; await it, or catch its error.`,
+          { ...aboutCall(run, name), error: fate.error },
         )
     }
   }
 }
 
-const unheard = new WeakSet<object>()
-
 /** What promises of calls inherit from. On a prototype, since an own `constructor` makes V8 slow for every promise there is. */
 const listening: object = Object.create(Promise.prototype, {
   constructor: {
-    get(this: object) {
-      unheard.delete(this)
+    get(this: Promise<unknown>) {
+      Marked.hear(this)
       return Promise
     },
   },
 })
+
+/** A constructor that returns what it gets: its heirs put their private fields on that. */
+const Given = function (this: unknown, given: object) {
+  return given
+} as unknown as new (
+  given: object,
+) => object
+
+/** A promise that knows where it is to be taken from once somebody listens. In a private field: a WeakMap costs several times that. */
+class Marked extends Given {
+  #unheard: Map<Promise<unknown>, string>
+
+  constructor(promise: Promise<unknown>, unheard: Map<Promise<unknown>, string>) {
+    super(promise)
+    this.#unheard = unheard
+  }
+
+  static hear(promise: Promise<unknown>): void {
+    if (#unheard in promise) promise.#unheard.delete(promise)
+  }
+}
+
+function ignore(): void {}
+
+async function fateOf(promise: Promise<unknown>): Promise<'pending' | 'fulfilled' | { readonly error: unknown }> {
+  const settled = promise.then(
+    () => 'fulfilled' as const,
+    (error: unknown) => ({ error }),
+  )
+  // One that is settled comes first: it needs one turn of the microtask queue, the other two.
+  return Promise.race([settled, Promise.resolve().then(() => 'pending' as const)])
+}
+
+function aboutCall({ id: runId, threadId, workflow }: Run, step: string): Readonly<Record<string, unknown>> {
+  return { runId, threadId, workflow, step, reason: 'not_awaited' }
+}
 
 function messageOf(error: unknown): string {
   return (error instanceof Error ? error.message : String(error)).replace(/\.$/, '')
