@@ -336,6 +336,17 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     for (const [area, since] of areas) if (isEntered(area)) reopenUpdates(area, since)
   }
 
+  /**
+   * What a section did is taken back with it: its steps run again. Effects and children that were not undone themselves stand, as after a
+   * rollback.
+   */
+  const stepsInside = (key: CallKey): CallKey[] => {
+    const scope = calls.get(key)?.scope
+    if (scope === undefined) return []
+    const isOfIt = (path: string) => isInside(path, scope) || isInside(path, fallbackPath(scope))
+    return [...outcomes.keys()].filter((inner) => inner.startsWith('step:') && isOfIt(pathOf(inner)))
+  }
+
   /** What it did was taken back without a rollback: the next one is another, under another name. */
   const forgetChild = (key: CallKey): void => {
     const history = calls.get(key)
@@ -408,7 +419,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
           // What was undone is to be done again, and the scopes around it entered again.
           ...[...outcomes]
             .filter(([, { seq }]) => undone.has(seq))
-            .flatMap(([key]) => [key, ...around(pathOf(key), keysOfScopes)]),
+            .flatMap(([key]) => [key, ...stepsInside(key), ...around(pathOf(key), keysOfScopes)]),
         ])
         break
       case 'run_resumed':

@@ -341,6 +341,45 @@ onEveryStore('another attempt and the state', (scene) => {
     expect(await run.result()).toEqual({ list: ['kept', 'taken', 'after'], n: 10 })
   })
 
+  it('a plan step that was undone as a whole is done again as a whole, except for effects that stand', async () => {
+    const hf = await open()
+    const done: string[] = []
+    let isDown = true
+    const trip = plan('trip', { state: listed, undoOnFailure: true })
+      .step(
+        'book',
+        async (_, ctx) => {
+          ctx.update((draft) => void draft.list.push('begun'))
+          await ctx.step('reserve', (step) => {
+            done.push('reserve')
+            step.update((draft: { list: string[] }) => void draft.list.push('reserved'))
+          })
+          ctx.update((draft) => void draft.list.push('noted'))
+          await ctx.section('inner', async () => {
+            await ctx.step('seat', () => void done.push('seat'))
+            ctx.update((draft) => void draft.list.push('seated'))
+          })
+          await ctx.once('mail', { idempotent: true, run: () => void done.push('mail') })
+          return { n: 1 }
+        },
+        { undo: () => void done.push('undo of book') },
+      )
+      .step(
+        'bad',
+        () => {
+          if (isDown) throw new Error('down')
+        },
+        { retry: once },
+      )
+    const run = await hf.start(trip, {}, { id: 'r' })
+    await failureOf(run)
+    expect(done).toEqual(['reserve', 'seat', 'mail', 'undo of book'])
+    isDown = false
+    await run.retry()
+    expect(await run.result()).toEqual({ list: ['begun', 'reserved', 'noted', 'seated'], n: 1 })
+    expect(done).toEqual(['reserve', 'seat', 'mail', 'undo of book', 'reserve', 'seat'])
+  })
+
   const retryOf = async (hf: Holdfast, name: string, end: (failure: Error) => void) => {
     let isDown = true
     let tries = 0
