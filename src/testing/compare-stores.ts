@@ -11,7 +11,7 @@ export interface CompareOptions {
   readonly seed: number
   /** How many acts to perform. */
   readonly operations: number
-  /** The clock that all stores were opened with; moved by at least a second at every act. */
+  /** The clock that all stores were opened with; moved by at least ten seconds at every act. */
   readonly clock: TestClock
   /** Acts after which everything readable is compared. Default 100. */
   readonly checkEvery?: number
@@ -53,7 +53,7 @@ export async function compareStores(
   }
 
   for (let number = 1; number <= operations; number++) {
-    clock.advance(random.chance(0.03) ? 40_000 : random.integer(1, 2) * 1_000)
+    clock.advance(random.chance(0.03) ? 400_000 : random.integer(1, 2) * 10_000)
     const act = await world.nextAct()
     trace.push(act)
     // At once, so that their clocks say nearly the same.

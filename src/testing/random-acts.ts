@@ -553,7 +553,7 @@ export class World {
       ...maybe(random.chance(0.5), { concurrency: random.pick([null, 1, 2, 5]) }),
       ...maybe(random.chance(0.3), { maxQueued: random.pick([null, 0, 3, 10]) }),
       ...maybe(random.chance(0.3), {
-        rateLimit: random.pick([null, { count: random.integer(1, 4), perMs: random.integer(2, 60) * 1_000 + 500 }]),
+        rateLimit: random.pick([null, { count: random.integer(1, 4), perMs: random.integer(2, 60) * 10_000 + 5_000 }]),
       }),
       ...maybe(random.chance(0.3), { isPaused: random.chance(0.5) }),
     }
@@ -636,12 +636,12 @@ export class World {
   }
 
   /**
-   * Instants end in other digits than those of the clock, and no two are within 100 ms: what the stores' clocks differ by, also on a
+   * Instants end in other digits than those of the clock, and no two are within a second: what the stores' clocks differ by, also on a
    * busy machine, must not decide what is due, or who is first.
    */
-  private durationMs(minSeconds: number, maxSeconds: number, from = this.clock.now()): number {
+  private durationMs(min: number, max: number, from = this.clock.now()): number {
     for (;;) {
-      const durationMs = this.random.integer(minSeconds, maxSeconds) * 1_000 + 200 + this.random.integer(0, 5) * 100
+      const durationMs = this.random.integer(min, max) * 10_000 + 2_000 + this.random.integer(0, 5) * 1_000
       if (this.instants.has(from + durationMs)) continue
       this.instants.add(from + durationMs)
       return durationMs
@@ -652,7 +652,7 @@ export class World {
     const { random } = this
     if (random.chance(0.4)) return { inMs: 0 }
     if (random.chance(0.5)) return { inMs: this.durationMs(0, 40) }
-    const from = this.clock.now() - 60_000
+    const from = this.clock.now() - 600_000
     return { at: from + this.durationMs(0, 90, from) }
   }
 

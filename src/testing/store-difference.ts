@@ -7,7 +7,7 @@ import { isTerminal, type Run } from '../model/run.ts'
  *   message ids      counted as the store likes; a message is known by its place in the inbox
  *   cursors          opaque; both lists are followed to their end
  *   lease holders    a store adds what tells whether the holder's process lives
- *   times            within 200 ms: a store reads its clock once, the test clock a moment later
+ *   times            within 2 s: a store reads its clock once, the test clock a moment later
  *   leaseUntil       after a commit that asks for about as long as is left: a store may spare itself the write
  *   dueAt            of a run that neither is pending nor waits: nothing asks for it
  *   reason           of a running run: it says why the run stopped before
@@ -15,7 +15,7 @@ import { isTerminal, type Run } from '../model/run.ts'
  *   stateVersion     of a deleted thread: there is no state
  *   hasMail          of a lease that is not held: the answer is for the holder
  */
-export const timeToleranceMs = 200
+export const timeToleranceMs = 2_000
 
 const timeFields = new Set([
   'at',

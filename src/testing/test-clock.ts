@@ -6,7 +6,7 @@ export interface TestClock {
   now(): number
 }
 
-export function createTestClock(startAt = 1_800_000_000_500): TestClock {
+export function createTestClock(startAt = 1_800_000_005_000): TestClock {
   let now = startAt
   return {
     clockOffsetMs: () => now - Date.now(),
