@@ -31,7 +31,7 @@ onEveryStore('an option that there is not', ({ open }) => {
       code: 'invalid_input',
       details: { option: wrong, ...(near !== undefined && { nearest: near }) },
     })
-    expect(error.message).toContain(near === undefined ? 'It has question, ' : `Did you mean "${near}"?`)
+    expect(error.message).toContain(near === undefined ? 'schema, timeoutMs' : `Did you mean "${near}"?`)
   })
 
   it('is refused by start, run, startMany and threads, and nothing is started', async () => {
