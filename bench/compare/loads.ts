@@ -51,13 +51,16 @@ export const loads: readonly Load[] = [
     unit: 'step',
     size: 20_000,
     measure: async ({ open, workflow }, url, size) => {
+      const ended = new Countdown()
       const many = workflow('many', async (ctx) => {
         for (let n = 0; n < stepsARun; n++) await ctx.step('s', () => n)
+        ended.count()
       })
       const hf = await open(url, { logger, workflows: [many], worker: { concurrency: 500 } })
       const run = async (count: number) => {
+        ended.set(count)
         await hf.startMany(Array.from({ length: count }, () => ({ workflow: many })))
-        await finished(hf)
+        await finished(hf, ended)
       }
       await run(Math.ceil(size / stepsARun / 2))
       const measured = await measuring(size, () => run(Math.ceil(size / stepsARun)))
@@ -70,11 +73,13 @@ export const loads: readonly Load[] = [
     unit: 'run',
     size: 10_000,
     measure: async ({ open, workflow }, url, size) => {
-      const noop = workflow('noop', () => {})
+      const ended = new Countdown()
+      const noop = workflow('noop', () => ended.count())
       const hf = await open(url, { logger, workflows: [noop], worker: { concurrency: 500 } })
       const run = async (count: number) => {
+        ended.set(count)
         await hf.startMany(Array.from({ length: count }, () => ({ workflow: noop })))
-        await finished(hf)
+        await finished(hf, ended)
       }
       await run(Math.ceil(size / 2))
       const measured = await measuring(size, () => run(size))
@@ -100,12 +105,11 @@ export const loads: readonly Load[] = [
       await new Promise(() => {})
     },
     measure: async (api, url, size) => {
-      let taken = 0
+      const ended = new Countdown(size)
       const hf = await api.open(url, { logger, worker: { concurrency: 500 } })
       const measured = await measuring(size, async () => {
-        hf.register(interruptible(api, () => ++taken))
-        while (taken < size) await sleep(2)
-        await finished(hf)
+        hf.register(interruptible(api, () => ended.count()))
+        await finished(hf, ended)
       })
       await hf.close()
       return measured
@@ -124,11 +128,10 @@ export const loads: readonly Load[] = [
     },
     measure: async (api, url, size) => {
       const hf = await api.open(url, { logger, clock: 2 * hourMs })
-      let woken = 0
+      const ended = new Countdown(size)
       const measured = await measuring(size, async () => {
-        hf.register(sleeping(api, () => woken++))
-        while (woken < size) await sleep(2)
-        await finished(hf)
+        hf.register(sleeping(api, () => ended.count()))
+        await finished(hf, ended)
       })
       await hf.close()
       return measured
@@ -143,7 +146,7 @@ export const loads: readonly Load[] = [
       const hf = await api.open(url, { logger, workflows: [sleeper] })
       const measured = await measuring(size, async () => {
         await hf.startMany(Array.from({ length: size }, () => ({ workflow: sleeper })))
-        while ((await hf.queues.count('default')).waiting < size) await sleep(20)
+        while ((await hf.queues.count('default')).waiting < size) await sleep(200)
       })
       await hf.close()
       return measured
@@ -168,11 +171,34 @@ function sleeping({ workflow }: Api, wake: () => void = () => {}) {
   })
 }
 
-async function finished(hf: holdfast.Holdfast): Promise<void> {
+/** Looks into the store only when all functions have ended: what looking costs would otherwise grow with the time by the clock. */
+async function finished(hf: holdfast.Holdfast, ended: Countdown): Promise<void> {
+  await ended.isOver
   for (let left = 1; left > 0; ) {
     const { pending, running } = await hf.queues.count('default')
     left = pending + running
-    if (left > 0) await sleep(5)
+    if (left > 0) await sleep(10)
+  }
+}
+
+class Countdown {
+  isOver: Promise<void> = Promise.resolve()
+  #left = 0
+  #end = () => {}
+
+  constructor(count = 0) {
+    this.set(count)
+  }
+
+  set(count: number): void {
+    this.#left = count
+    this.isOver = new Promise((resolve) => {
+      this.#end = resolve
+    })
+  }
+
+  count(): void {
+    if (--this.#left === 0) this.#end()
   }
 }
 
