@@ -288,7 +288,13 @@ function assemble(
   }
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {
-    closing ??= closeAll(worker, committer, waiters, closeStore).finally(() => stderr?.flush())
+    if (closing !== undefined) return closing
+    // Idle connections keep no process alive, and whoever closes waits for them to end.
+    const alive = setInterval(() => {}, 1_000)
+    closing = closeAll(worker, committer, waiters, closeStore).finally(() => {
+      clearInterval(alive)
+      stderr?.flush()
+    })
     return closing
   }
   worker?.start()
