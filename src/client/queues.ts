@@ -1,3 +1,4 @@
+import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { internalQueue } from '../model/internal.ts'
@@ -66,8 +67,7 @@ export class Queues {
    * what is left. Starts nothing and stops nobody from starting more.
    */
   async drain(name: string, { timeoutMs = Number.POSITIVE_INFINITY, onProgress }: DrainOptions = {}): Promise<void> {
-    if (!(timeoutMs >= 0))
-      throw new HoldfastError('invalid_input', `timeoutMs is ${String(timeoutMs)}; it must be a number from 0.`)
+    checkMs('timeoutMs of drain()', timeoutMs)
     const deadline = performance.now() + timeoutMs
     let seen = ''
     for (let lookMs = firstLookMs; ; lookMs = Math.min(slowestLookMs, lookMs * 2)) {

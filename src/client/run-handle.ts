@@ -1,4 +1,5 @@
 import { isOutage } from '../engine/committer.ts'
+import { checkMs } from '../model/duration.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
@@ -75,6 +76,7 @@ export class RunHandle<Output = unknown> {
    * waited for: paused as mismatch it is `nondeterminism`, as poisoned `worker_died`. Waits through outages of the store.
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Output> {
+    checkMs('timeoutMs of result()', options.timeoutMs)
     const deadline = options.timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + options.timeoutMs
     for (;;) {
       options.signal?.throwIfAborted()

@@ -138,7 +138,7 @@ function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed, tx 
   const refuse = (what: string, must: string): never => {
     throw new HoldfastError('invalid_input', `${what}; it must be ${must}. Nothing was started.`)
   }
-  if (delayMs !== undefined && !(delayMs >= 0 && delayMs <= maxTime)) {
+  if (delayMs !== undefined && !(typeof delayMs === 'number' && delayMs >= 0 && delayMs <= maxTime)) {
     refuse(`delayMs is ${String(delayMs)}`, 'a number of milliseconds from 0')
   }
   if (runAt !== undefined && !(runAt instanceof Date && Number.isFinite(runAt.getTime())))

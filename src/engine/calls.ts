@@ -124,9 +124,16 @@ export class Calls {
     return this.#runId
   }
 
-  /** Runs a step's body: recording calls on ctx are refused inside. */
+  /** Runs a step's body: recording calls on ctx are refused inside. What it leaves behind, an emitter or a timer, calls from where the step stood. */
   inBody<T>(path: string, fn: () => T): T {
-    return frames.run({ calls: this, scope: '', body: path, attempt: this.attempt }, fn)
+    const frame: Frame = { calls: this, scope: '', body: path, attempt: this.attempt, around: this.#frame() }
+    const over = () => {
+      frame.isOver = true
+    }
+    const result = frames.run(frame, fn)
+    if (result instanceof Promise) result.then(over, over)
+    else over()
+    return result
   }
 
   /** The attempt of a recorded scope in which this is called. */
@@ -194,8 +201,10 @@ export class Calls {
 
   /** A frame of another run is none of ours: a body may start runs that are executed in its own async context. */
   #frame(): Frame | undefined {
-    const frame = frames.getStore()
-    return frame?.calls === this ? frame : undefined
+    let frame = frames.getStore()
+    if (frame?.calls !== this) return undefined
+    while (frame?.isOver === true) frame = frame.around
+    return frame
   }
 
   #nestedCall(kind: CallKind, name: string, body: string, shown = name): HoldfastError {
@@ -224,6 +233,10 @@ interface Frame {
   /** Path of the step whose body this is. */
   readonly body: string | null
   readonly attempt: ScopeAttempt | undefined
+  /** Of a body: where its step was called. */
+  readonly around?: Frame | undefined
+  /** The body has come to its end. */
+  isOver?: boolean
 }
 
 const frames = new AsyncLocalStorage<Frame>()

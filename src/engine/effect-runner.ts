@@ -1,3 +1,4 @@
+import { checkMs } from '../model/duration.ts'
 import { codeOf, HoldfastError, isNotHappened } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isOpen, type Operation } from '../model/operation.ts'
@@ -32,6 +33,7 @@ export async function runEffect<T>(execution: Execution, call: Call, options: Ef
   if (options.undo !== undefined) takeUndo(execution, call, options.undo)
   if (hasOtherKey(execution, call, key, options)) return pauseOnOtherKey(execution, call, key)
   if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
+  if (call.history === undefined) checkMs(`timeoutMs of effect "${call.path}"`, options.timeoutMs)
   if (call.history?.effect === 'intended') hold(execution, call, key)
   if (!execution.isOpen) await execution.pass(call)
   if (execution.account.isLimited && call.history === undefined) await execution.budget.admit(call)

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkStepName } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
@@ -235,6 +236,7 @@ export class RunContext implements Context<never> {
     return this.#enter('question', name, false, (call) => {
       checkOptions(call, `ctx.ask("${name}")`, options, askOptionNames)
       checkWithdrawable(`ctx.ask("${name}")`, options)
+      if (call.history === undefined) checkMs(`timeoutMs of "${call.path}"`, options.timeoutMs)
       return askPerson(this.#execution, call, options)
     })
   }

@@ -17,7 +17,8 @@ export function checkScopeOptions(
     throw new HoldfastError('invalid_input', `${what}: ${why}`)
   }
   if (retry !== undefined) retryPolicy(retry)
-  if (timeoutMs !== undefined && !(timeoutMs > 0)) refuse(`timeoutMs is ${String(timeoutMs)}; it must be more than 0.`)
+  if (timeoutMs !== undefined && !(typeof timeoutMs === 'number' && timeoutMs > 0))
+    refuse(`timeoutMs is ${String(timeoutMs)}; it must be more than 0.`)
   if (fallback !== undefined && typeof fallback !== 'function') refuse(`fallback must be a function, not ${typeof fallback}.`)
   if (undo !== undefined && typeof undo !== 'function' && typeof undo !== 'string')
     refuse(`undo must be a function or the name of one, not ${typeof undo}.`)

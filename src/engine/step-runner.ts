@@ -1,4 +1,5 @@
 import { fingerprint } from '../model/codec.ts'
+import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import type { Payload } from '../model/payload.ts'
 import { defaultRetryPolicy, type RetryPolicy, retryPolicy } from '../model/retry.ts'
@@ -25,6 +26,7 @@ export async function runStep<T>(execution: Execution, call: Call, body: Body<T>
   if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
   const policy = policyOf(execution, options)
   // Refused before it waits for its turn: nothing of it is on the tape.
+  if (options.timeoutMs !== undefined) checkMs(`timeoutMs of step "${call.path}"`, options.timeoutMs)
   if (options.input !== undefined) execution.budget.noticeRepeat(call, fingerprint(options.input))
   let failures = call.history?.failures ?? 0
   const reopened = call.history?.reopenedFailures ?? 0

@@ -1,3 +1,4 @@
+import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import type { Call } from './calls.ts'
 import type { Execution } from './execution.ts'
@@ -6,7 +7,8 @@ import type { Execution } from './execution.ts'
 export async function timeLimit(execution: Execution, call: Call, timeoutMs: number | undefined): Promise<number> {
   if (call.history?.fireAt !== undefined) return call.history.fireAt
   if (timeoutMs === undefined) return Number.POSITIVE_INFINITY
-  if (!(timeoutMs >= 0 && timeoutMs <= 8.64e15)) {
+  checkMs(`timeoutMs of "${call.path}"`, timeoutMs)
+  if (!(timeoutMs <= 8.64e15)) {
     throw new HoldfastError(
       'invalid_input',
       `timeoutMs of "${call.path}" is ${String(timeoutMs)}; it must be a number of milliseconds from 0.`,

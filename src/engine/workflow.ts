@@ -1,4 +1,5 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { internalPrefix, isInternal } from '../model/internal.ts'
@@ -97,6 +98,7 @@ export function makeWorkflow<Input, Output, State>(
   if (typeof fn !== 'function') {
     throw new HoldfastError('invalid_input', `Workflow "${name}" needs a function (ctx, input) => output`)
   }
+  checkMs(`timeoutMs of workflow "${name}"`, options.timeoutMs)
   if (options.budget !== undefined) checkBudget(options.budget, `workflow "${name}"`)
   for (const [undo, run] of Object.entries(options.undos ?? {})) {
     if (typeof run === 'function') continue

@@ -54,7 +54,7 @@ export function retryPolicy(...layers: readonly (RetryOptions | undefined)[]): R
     throw new HoldfastError('invalid_input', `retry.attempts is ${policy.attempts}; it must be a whole number of at least 1`)
   }
   for (const name of ['minMs', 'maxMs', 'factor'] as const) {
-    if (!(policy[name] >= 0))
+    if (!(typeof policy[name] === 'number' && policy[name] >= 0))
       throw new HoldfastError('invalid_input', `retry.${name} is ${policy[name]}; it must be a number from 0`)
   }
   return policy

@@ -1,6 +1,8 @@
 import { type Engine, executeRun } from '../engine/execute-run.ts'
 import type { Execution } from '../engine/execution.ts'
 import type { Registry } from '../engine/workflow.ts'
+import { checkMs } from '../model/duration.ts'
+import { HoldfastError } from '../model/errors.ts'
 import { suspicionLimit } from '../model/run.ts'
 import type { Claim, ClaimRequest } from '../store/store.ts'
 import { LastOwners } from './last-owners.ts'
@@ -87,6 +89,7 @@ export class Worker {
     this.#engine = options.engine
     this.#registry = options.registry
     this.#workerId = options.workerId
+    checkWorkerOptions(options.worker)
     this.#concurrency = options.worker.concurrency ?? 100
     this.#pollMs = options.worker.pollMs ?? 200
     this.#closeGraceMs = options.worker.closeGraceMs ?? 5_000
@@ -300,6 +303,14 @@ export class Worker {
       await new Promise((resolve) => setImmediate(resolve))
     }
   }
+}
+
+function checkWorkerOptions({ concurrency = 1, leaseMs, pollMs, closeGraceMs }: WorkerOptions): void {
+  if (!(typeof concurrency === 'number' && concurrency >= 1))
+    throw new HoldfastError('invalid_input', `worker.concurrency is ${String(concurrency)}; it must be a number of at least 1.`)
+  checkMs('worker.leaseMs', leaseMs, 1)
+  checkMs('worker.pollMs', pollMs)
+  checkMs('worker.closeGraceMs', closeGraceMs)
 }
 
 function nextTurn(): Promise<void> {
