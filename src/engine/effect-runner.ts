@@ -72,8 +72,9 @@ function hasOtherKey({ calls }: Execution, call: Call, key: string, options: Pic
   const { history } = call
   const isFree = history?.outcome === undefined && (history?.effect === undefined || history.effect === 'not_happened')
   if (isFree || history?.key === undefined) return false
+  if (options.key !== undefined) return key !== history.key
   // A default one is what is on record, unless that was given by the function.
-  return options.key === undefined ? key !== calls.plainName(call) && key !== calls.newName(call) : key !== history.key
+  return ![calls.plainName(call), calls.newName(call), ...calls.namesBefore(call)].includes(key)
 }
 
 function pauseOnOtherKey(execution: Execution, call: Call, key: string): Promise<never> {

@@ -1,4 +1,4 @@
-import { type Context, workflow } from 'holdfast'
+import { type Context, NotHappened, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import { becomes, eventTypes, failureOf, gate, logged, noting } from './runs.ts'
 import { onEveryStore } from './stores.ts'
@@ -238,6 +238,32 @@ onEveryStore('the key of an effect', ({ open, openMortal, openWrapped, advance }
     // One that was not undone is not sent again: the new call gets the recorded result.
     expect(kept).toEqual(['r/kept#1', 'r~~2/kept#1'])
     expect(steps).toEqual(['r/note#1', 'r/note#1~1', 'r~~2/note#1'])
+  })
+
+  it('that stands after several rollbacks is on record as it is: a replay finds it again', async () => {
+    const sent: string[] = []
+    const work = workflow('work', async (ctx) => {
+      await ctx.checkpoint('start')
+      const send = (key: string) => {
+        sent.push(key)
+        if (sent.length === 1) throw new NotHappened('busy')
+        return key
+      }
+      const key = await ctx.once('send', { run: send, retry: { attempts: 1 } }).catch(() => 'none')
+      await ctx.waitFor('go')
+      return ctx.step('after', () => key)
+    })
+    const hf = await open()
+    const run = await hf.start(work, undefined, { id: 'r' })
+    for (let rollbacks = 0; rollbacks < 2; rollbacks++) {
+      await becomes(run, 'waiting')
+      await run.rollback('start')
+      await run.resume()
+    }
+    await becomes(run, 'waiting')
+    await hf.signal('r', 'go')
+    expect(await run.result()).toBe('r/send#1~1')
+    expect(sent).toEqual(['r/send#1', 'r/send#1~1'])
   })
 
   it('that a rollback went over while nobody knew its outcome is not sent under another: a person decides', async () => {
