@@ -82,7 +82,10 @@ export async function rollbackRun(core: Core, key: RunKey, to: number, by?: stri
         { details: { runId: run.id } },
       )
     }
-    if (endedAt === undefined) endedAt = run.endSeq
+    if (endedAt === undefined) {
+      endedAt = run.endSeq
+      await refuseWhereUndone(core, run, to)
+    }
     if (await isDone(run)) return 'done'
     await refuseRolledBack(core, run, to)
     const wait = patience(run, asked, 'rollback', until)
@@ -104,6 +107,21 @@ async function refuseRolledBack(core: Core, run: Run, to: number): Promise<void>
     'conflict',
     `What run "${run.id}" did up to ${threadId}@${to} was rolled back, so it can't go back there. Roll it back to ${threadId}@${there} instead, or to a checkpoint after ${threadId}@${stretches.at(-1)?.to}.`,
     { details: { runId } },
+  )
+}
+
+/** What was done up to a checkpoint and undone since is not there: nobody may continue as if it were. */
+async function refuseWhereUndone(core: Core, run: Run, to: number): Promise<void> {
+  const { owner, threadId, id: runId } = run
+  const records = await core.store.readLog({ owner, threadId, runId, afterSeq: to, types: ['step_undone'] })
+  const missing = records.filter(({ payload }) => payload !== null && (core.codec.decode(payload) as { of: number }).of <= to)
+  if (missing.length === 0) return
+  const steps = missing.map(({ step }) => `"${step}"`).join(', ')
+  throw new HoldfastError(
+    'conflict',
+    `Run "${runId}" can't go back to ${threadId}@${to}: what it did up to there was undone since (${steps}). ` +
+      `Go back to before that${run.status === 'failed' ? ', or retry() the run, which does it again' : ''}.`,
+    { details: { runId, status: run.status } },
   )
 }
 

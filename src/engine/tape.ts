@@ -394,6 +394,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     // What was written to streams is there, too.
     if (isForgotten(record) && record.type !== 'stream_opened') {
       forgetBeginning(record)
+      // What was undone stays undone, also where its result is not forgotten.
+      if (record.type === 'step_undone') undone.add(data<{ of: number }>(record).of)
       continue
     }
     switch (record.type) {
