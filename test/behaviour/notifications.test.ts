@@ -422,10 +422,11 @@ onLocalStores('a webhook', ({ open }) => {
     await hf.run(greet, 'ann')
     const delivery = await deliveries(hf)
     await delivery.result()
-    // The second answer may be late as well, on a machine that is busy: each post but the last has timed out.
+    // On a busy machine more than one answer may be late, and a post may be given up before it arrives.
     const failures = (await delivery.events()).filter(({ type }) => type === 'step_failed')
     expect(failures.length).toBeGreaterThan(0)
-    expect(received).toHaveLength(failures.length + 1)
+    expect(received.length).toBeGreaterThan(1)
+    expect(received.length).toBeLessThanOrEqual(failures.length + 1)
   })
 
   it('that does not answer holds up neither runs nor schedules, however many messages there are for it', async () => {
