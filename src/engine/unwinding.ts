@@ -28,7 +28,7 @@ export class Unwinding {
     this.#order = order
     this.#graceEndsAt = performance.now() + options.graceMs
     this.#why = options.why
-    this.#isRecorded = execution.tape.order === order
+    this.#isRecorded = isSame(execution.tape.order, order)
   }
 
   /** Returns what kept it from being carried out: an error, or that a child takes its time and this has to be tried again. */
@@ -96,6 +96,12 @@ export class Unwinding {
     await this.#execution.commit([event], { hasProgress: true })
     this.#isRecorded = true
   }
+}
+
+/** The request stays in the inbox until it is carried out, so that the next holder finds it there and in the log. */
+function isSame(recorded: Order | undefined, order: Order): boolean {
+  if (recorded?.kind === 'rollback') return order.kind === 'rollback' && recorded.to === order.to
+  return recorded !== undefined && order.kind !== 'rollback' && recorded.kind === order.kind && recorded.undo === order.undo
 }
 
 function childStopped({ runId }: Execution, cause: HoldfastError): Error {
