@@ -20,6 +20,7 @@ import { BudgetGuard } from './budget-guard.ts'
 import { type Call, Calls, type ScopeAttempt } from './calls.ts'
 import { type Committer, isOutage } from './committer.ts'
 import { Dependants, type Steering } from './dependants.ts'
+import { endError, expectRejections } from './expected-rejections.ts'
 import { Failures } from './failures.ts'
 import { giveLeaseUp } from './give-lease-up.ts'
 import { HandOut } from './hand-out.ts'
@@ -1260,6 +1261,7 @@ export class Execution {
 
   #throwEverywhere(): void {
     const error = this.#endError()
+    expectRejections()
     this.#abort?.abort(error)
     this.#waits.throw(error)
     for (const reject of [...(this.#throwers ?? [])]) reject(error)
@@ -1297,6 +1299,10 @@ export class Execution {
   }
 
   #endError(): HoldfastError {
+    return endError(this.#describeEnd())
+  }
+
+  #describeEnd(): HoldfastError {
     const details = { runId: this.runId }
     if (this.#stop?.kind === 'cancel')
       return new HoldfastError('run_cancelled', `Run "${this.runId}" was cancelled.`, { details })

@@ -373,11 +373,36 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/signal-runner.ts',
-        find: "      await execution.commitResult([execution.event('signal_received', call, { data })], { reads: [letter.id] })\n",
-        put: "      await execution.commit([], { reads: [letter.id] })\n      await execution.commitResult([execution.event('signal_received', call, { data })], {})\n",
+        find: "  await execution.commitResult([execution.event('signal_received', call, { data })], { reads: [letter.id] })\n",
+        put: "  await execution.commit([], { reads: [letter.id] })\n  await execution.commitResult([execution.event('signal_received', call, { data })], {})\n",
       },
     ],
     test: { file: 'test/behaviour/waits.test.ts', name: 'on memory > whose record is cut off by a crash' },
+  },
+  {
+    name: 'persisted-without-a-quiet-time',
+    wrong: 'a run is persisted as waiting at once, whatever its function awaits, and nobody notices that it was at work',
+    edits: [
+      { file: 'engine/execution.ts', find: '    if (!this.quiet.isOver) return this.quiet.begin()\n', put: '' },
+      {
+        file: 'engine/execution.ts',
+        find: '    if (this.#isSuspended) this.#reportWork()\n    return never()\n',
+        put: '    return never()\n',
+      },
+    ],
+    test: { file: 'test/behaviour/quiet-time.test.ts', name: 'on memory > goes on' },
+  },
+  {
+    name: 'quiet-time-not-kept-for-the-next-holder',
+    wrong: 'the longer quiet time of a run that was caught at work is forgotten',
+    edits: [{ file: 'engine/execution.ts', find: '      this.quiet.raise(this.mailbox.quietMs)\n', put: '' }],
+    test: { file: 'test/behaviour/quiet-time.test.ts', name: 'on memory > for longer than its quiet time is caught' },
+  },
+  {
+    name: 'loser-takes-the-signal',
+    wrong: 'a signal goes to the first call that waits for it',
+    edits: [{ file: 'engine/signal-waiters.ts', find: '.findLast(', put: '.find(' }],
+    test: { file: 'test/behaviour/signals.test.ts', name: 'on memory > goes to the latest of them: the loser' },
   },
   {
     name: 'undo-of-the-last-result-forgotten',

@@ -1,0 +1,14 @@
+import { expect, it } from 'vitest'
+import { startProgram } from './programs.ts'
+
+it('cancelling a run does not bring the process down through a promise that its function does not await yet', async () => {
+  const program = startProgram('cancel-beside-others')
+  expect(await program.said('ended')).toEqual(['cancelled', 'done'])
+  expect(await program.ended).toBe(0)
+})
+
+it("a rejection of somebody else's ends the process as ever", async () => {
+  const program = startProgram('cancel-beside-others', 'foreign')
+  await program.said('ended')
+  expect(await program.ended).toBe(1)
+})
