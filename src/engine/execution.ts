@@ -1102,11 +1102,16 @@ export class Execution {
 
   #settleDown(): void {
     this.#busy--
-    if (this.#busy === 0) this.#considerStopping()
+    if (this.#atWork === 0) this.#considerStopping()
+  }
+
+  /** A step that the function ends itself can't be ended while its calls are held back: a stop does not wait for it. */
+  get #atWork(): number {
+    return this.#stop === null ? this.#busy : this.#busy - this.#openSteps
   }
 
   #considerStopping(): void {
-    if (this.#busy > 0 || this.#waits.size === 0 || this.#hasEnded) return
+    if (this.#atWork > 0 || this.#waits.size === 0 || this.#hasEnded) return
     // What the last result set off runs first; only then is it known that nothing is at work.
     setImmediate(() => setImmediate(() => this.#stopIfIdleOrHandBack()))
   }
@@ -1116,10 +1121,12 @@ export class Execution {
   }
 
   async #stopIfIdle(): Promise<void> {
-    if (this.#busy > 0 || this.#waits.size === 0 || this.#hasEnded || !this.playback.isLive) return
+    if (this.#atWork > 0 || this.#waits.size === 0 || this.#hasEnded || !this.playback.isLive) return
     // The last of them may be one that sets nothing off: nobody else would look again.
     if (!this.#handOut.isEmpty) return this.#considerStopping()
     if (this.#stop !== null) {
+      // Unless the function is busy with something of its own.
+      if (this.#openSteps > 0 && !this.quiet.isOver) return this.quiet.begin()
       if (this.#stop.kind !== 'cancel' && this.#stop.kind !== 'lost') await this.#stopNow(this.#stop)
       return
     }

@@ -538,6 +538,35 @@ onEveryStore('ctx.begin', ({ open }) => {
     expect(await run.result()).toBe('up')
   })
 
+  it('does not hold up another attempt of a section beside it, whose stop holds its own calls back', async () => {
+    const work = workflow('work', async (ctx) => {
+      const section = ctx.section(
+        'section',
+        () =>
+          ctx.step(
+            'once',
+            ({ attempt }) => {
+              if (attempt === 1) throw new Error('first')
+              return attempt
+            },
+            { retry: { attempts: 1 } },
+          ),
+        { retry: { attempts: 2, minMs: 1 } },
+      )
+      const begun = (async () => {
+        const step = await ctx.begin<number>('begun')
+        await ctx.waitFor('go')
+        return step.recorded ?? (await step.complete(await ctx.step('inside', () => 3)))
+      })()
+      return await Promise.all([section, begun])
+    })
+    const hf = await open({ workflows: [work], worker: { quietMs: 20 } })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await vi.waitUntil(async () => (await run.info()).completedSteps.includes('section'))
+    await hf.signal('r', 'go')
+    expect(await run.result()).toEqual([2, 3])
+  })
+
   it('completed twice is refused with conflict', async () => {
     const work = workflow('work', async (ctx) => {
       const step = await ctx.begin<number>('call')
