@@ -234,9 +234,12 @@ class Generator {
   /** Between the two halves of a step its run is at work, and timers go by real time: nothing that takes long. */
   #shortSeq(): Seq {
     const kinds = ['step', 'effect', 'update', 'signal', 'ask', 'value', 'foreign'] as const
-    const nodes = Array.from({ length: this.#random.integer(0, 2) }, () => {
+    const nodes = Array.from({ length: this.#random.integer(0, 2) }, (): Node => {
       const node = this.#node(3, this.#random.pick(kinds))
-      return 'timeoutMs' in node && node.kind !== 'step' ? (({ timeoutMs: _, ...rest }) => rest as Node)(node) : node
+      // A begun step that nobody completes stays open: nothing in between may throw.
+      if (node.kind === 'step') return { ...this.#step(node.id), fails: 0 }
+      const { timeoutMs: _, ...patient } = node as Node & { timeoutMs?: number }
+      return patient as Node
     })
     return { kind: 'seq', id: this.#id(), nodes }
   }
@@ -268,6 +271,7 @@ class Generator {
 
   #section(depth: number, id = this.#id()): Section {
     const random = this.#random
+    if (random.chance(0.08)) return { kind: 'section', id, body: this.#raceThenFail(), attempts: random.integer(2, 3) }
     return {
       ...{ kind: 'section', id, body: this.#seq(depth, 'inside', random.integer(1, 4)), attempts: random.integer(1, 3) },
       ...(random.chance(0.25) && { onFailure: random.pick(['skip', 'pause', 'fallback'] as const) }),
@@ -280,6 +284,20 @@ class Generator {
     if (kind === 'race' && random.chance(0.35)) return this.#raceAgainstNobody(id)
     const branches = Array.from({ length: random.integer(2, 3) }, () => this.#seq(depth + 1, 'inside'))
     return { kind, id, branches, ...(kind === 'settled' && random.chance(0.5) && { isStrict: true }) }
+  }
+
+  /** A race whose loser is recorded too, somebody who uses what won, and a failure: the next attempt has to go the same way. */
+  #raceThenFail(): Seq {
+    const random = this.#random
+    const seq = (...nodes: Node[]): Seq => ({ kind: 'seq', id: this.#id(), nodes })
+    const racer = (ms: number): Seq => seq({ ...this.#step(), fails: 0, work: { ms } })
+    const branches = random.chance(0.5) ? [racer(25), racer(2)] : [racer(2), racer(15), racer(25)]
+    return seq(
+      { kind: 'race', id: this.#id(), branches },
+      { ...this.#step(), fails: 0, attempts: 1 },
+      { kind: 'foreign', id: this.#id(), of: 'timer', ms: 40 },
+      { kind: 'step', id: this.#id(), work: 'sync', fails: 1, attempts: 1 },
+    )
   }
 
   /** A loop that works and awaits things of its own, against a signal that never comes. */

@@ -24,8 +24,7 @@ export function judgeState(view: View, run: ObservedRun): Violation[] {
       say('update_foreign', `update ${update} is in the state, and the function did not come by it`)
   }
   // What was undone and done again comes after what was kept.
-  const isRedone = run.program.undoOnFailure && view.had(({ kind }) => kind === 'retry')
-  if (violations.length === 0 && !isRedone) {
+  if (violations.length === 0 && !view.isRedone(run.program)) {
     const problem = outOfOrder(trace, list)
     if (problem !== undefined) say('update_order', `${problem}: ${list.join(' ')}`)
   }

@@ -1,5 +1,5 @@
 // node --conditions=holdfast-source test/model/main.ts [--store NAME] [--programs N] [--seed N] [--lanes N] [--show]
-//   [--rules RULE,…] [--shrink N] [--coverage] [--json] [--kill] [--url URL]
+//   [--rules RULE,…] [--shrink N] [--coverage] [--json] [--kill] [--url URL] [--enough N]
 //
 // Plays the cases of so many seeds and prints what was wrong in them, the first N of each rule made small. --show prints all that happened in
 // each. --kill has processes of their own execute the runs, which are killed. HOLDFAST_MODEL_ON=FOLDER tries the Holdfast of another checkout.
@@ -26,6 +26,7 @@ const { values } = parseArgs({
     shrink: { type: 'string', default: '0' },
     coverage: { type: 'boolean', default: false },
     kill: { type: 'boolean', default: false },
+    enough: { type: 'string', default: '1000000' },
     json: { type: 'boolean', default: false },
   },
 })
@@ -48,7 +49,7 @@ const options = {
 }
 const findings = values.kill
   ? await killMany(options as KillManyOptions)
-  : await runMany({ ...options, lanes: Number(values.lanes) })
+  : await runMany({ ...options, lanes: Number(values.lanes), isEnough: (found) => found >= Number(values.enough) })
 const isMeant = ({ rule }: Violation) => rules === null || rules.includes(rule)
 if (values.json) {
   const found = findings.map(({ given, violations }) => ({ seed: given.seed, store: given.store, violations }))

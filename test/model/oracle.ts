@@ -76,6 +76,11 @@ export class View {
     return this.had(({ kind }) => kind === 'rollback')
   }
 
+  /** Failed, undone, retried: kept results bring their patches, and what was undone comes after them. */
+  isRedone(program: Program): boolean {
+    return program.undoOnFailure && this.had(({ kind }) => kind === 'retry')
+  }
+
   /** The node of a note: `12`, `12.0.1` in loops, `12[3]` in maps. */
   nodeAt(at: string) {
     return this.nodes.get(Number(/^\d+/.exec(at)?.[0]))
@@ -97,7 +102,8 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
   switch (info.status) {
     case 'completed': {
       const hasOldEffects = view.isRolledBack || view.isDeleted
-      const problem = matchOutput(program, output, { hasOldEffects })
+      const isRedone = view.isRedone(program)
+      const problem = matchOutput(program, output, { hasOldEffects, isRedone })
       return problem === undefined ? [] : [{ rule: 'output', what: `run "${info.id}" returned what it can't: ${problem}` }]
     }
     case 'failed': {

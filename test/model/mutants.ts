@@ -1,0 +1,157 @@
+// node --conditions=holdfast-source test/model/mutants.ts [--programs N] [NAME…]
+//
+// Plants faults in copies of the sources, in memory's store and in what is above the stores, and says which of them the machine sees.
+
+import { spawn } from 'node:child_process'
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import { type Mutant, mutants } from '../mutants/mutants.ts'
+import type { Violation } from './oracle.ts'
+
+type Planted = Pick<Mutant, 'name' | 'wrong' | 'edits'>
+
+/** Faults of the kinds that this machine was built to see. */
+const own: readonly Planted[] = [
+  {
+    name: 'memory-epoch-unchecked',
+    wrong: 'a step is written under a lease that was lost',
+    edits: [
+      {
+        file: 'stores/memory/commit.ts',
+        find: "row !== undefined && row.run.epoch === guard.epoch && row.run.leaseId === guard.leaseId ? null : 'lease_lost'",
+        put: "row !== undefined ? null : 'lease_lost'",
+      },
+    ],
+  },
+  {
+    name: 'undo-unregistered',
+    wrong: 'a result is durable, and its undo is forgotten where an order has come meanwhile',
+    edits: [
+      {
+        file: 'engine/execution.ts',
+        find: 'if (undoable !== undefined && answer.ok)\n',
+        put: 'if (undoable !== undefined && answer.ok && answer.hasMail !== true)\n',
+      },
+    ],
+  },
+  {
+    name: 'undo-first-in-first-out',
+    wrong: 'undos run in the order of the results',
+    edits: [
+      {
+        file: 'engine/unwinding.ts',
+        find: 'const [next] = this.#undoes ? execution.undos.due(execution, afterSeq) : []',
+        put: 'const next = this.#undoes ? execution.undos.due(execution, afterSeq).at(-1) : undefined',
+      },
+    ],
+  },
+  {
+    name: 'undo-again',
+    wrong: 'what was undone is undone again',
+    edits: [
+      {
+        file: 'engine/undos.ts',
+        find: '.filter(({ seq }) => !undone.has(seq) && !this.#done.has(seq))',
+        put: '.filter(({ seq }) => !this.#done.has(seq))',
+      },
+    ],
+  },
+  {
+    name: 'writes-swapped',
+    wrong: 'two writes of a batch change places',
+    edits: [
+      {
+        file: 'engine/committer.ts',
+        find: 'this.#store.commit(entries.map((entry) => entry.change)).then(resolve, reject)',
+        put: 'this.#store.commit(entries.map((entry) => entry.change).reverse()).then((answers) => resolve([...answers].reverse()), reject)',
+      },
+    ],
+  },
+  {
+    name: 'loose-first',
+    wrong: 'kept results are handed out in the order in which they are asked for',
+    edits: [
+      {
+        file: 'engine/playback.ts',
+        find: 'const loose = this.#takeLoose(head)',
+        put: 'const loose = this.#looseAsked.shift()',
+      },
+    ],
+  },
+]
+
+const { values, positionals } = parseArgs({
+  options: { programs: { type: 'string', default: '900' }, seed: { type: 'string', default: '1' } },
+  allowPositionals: true,
+})
+const root = join(import.meta.dirname, '../..')
+const isAbove = ({ edits }: Planted) =>
+  edits.every(({ file }) => !/^(stores\/(sqlite|postgres|redis)|notify|copy-store)/.test(file))
+const chosen = [...own, ...mutants.filter(isAbove)].filter(({ name }) => positionals.length === 0 || positionals.includes(name))
+const known = new Set(
+  (await play(root, 1_000_000)).map(({ seed, violations }) => `${seed} ${violations.map(({ rule }) => rule).join()}`),
+)
+console.log(`without a mutant: ${known.size} wrong`)
+let caught = 0
+for (const mutant of chosen) {
+  const startedAt = performance.now()
+  const verdict = await tryMutant(mutant)
+  if (verdict !== 'survived') caught++
+  console.log(`${mutant.name.padEnd(26)} ${verdict}  (${((performance.now() - startedAt) / 1000).toFixed(0)} s)`)
+}
+console.log(`${caught} of ${chosen.length} seen`)
+
+async function tryMutant({ edits }: Planted): Promise<string> {
+  const copy = mkdtempSync(join(tmpdir(), 'holdfast-mutant-'))
+  try {
+    for (const part of ['src', 'package.json', 'tsconfig.json']) cpSync(join(root, part), join(copy, part), { recursive: true })
+    symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
+    for (const { file, find, put } of edits) {
+      const path = join(copy, 'src', file)
+      const text = readFileSync(path, 'utf8')
+      if (text.split(find).length !== 2) return `stale: src/${file}`
+      writeFileSync(
+        path,
+        text.replace(find, () => put),
+      )
+    }
+    const found = await play(copy, known.size + 3)
+    const fresh = found.filter(({ seed, violations }) => !known.has(`${seed} ${violations.map(({ rule }) => rule).join()}`))
+    const rules = [...new Set(fresh.flatMap(({ violations }) => violations.map(({ rule }) => rule)))]
+    return fresh.length === 0
+      ? 'survived'
+      : `seen in ${fresh.length} programs: ${rules.join(', ')}, first with seed ${fresh[0]?.seed}`
+  } finally {
+    rmSync(copy, { recursive: true, force: true })
+  }
+}
+
+async function play(folder: string, enough: number): Promise<{ seed: number; violations: Violation[] }[]> {
+  const program = join(import.meta.dirname, 'main.ts')
+  const args = [
+    '--conditions=holdfast-source',
+    program,
+    '--programs',
+    values.programs,
+    '--seed',
+    values.seed,
+    '--json',
+    '--enough',
+    String(enough),
+  ]
+  const child = spawn(process.execPath, args, {
+    env: { ...process.env, HOLDFAST_MODEL_ON: folder },
+    stdio: ['ignore', 'pipe', 'ignore'],
+  })
+  let output = ''
+  child.stdout.on('data', (chunk) => {
+    output += chunk
+  })
+  const timer = setTimeout(() => child.kill('SIGKILL'), 240_000)
+  await new Promise((resolve, reject) => child.on('error', reject).on('close', resolve))
+  clearTimeout(timer)
+  if (output === '') return [{ seed: -1, violations: [{ rule: 'process_died', what: 'the process hung or died' }] }]
+  return (JSON.parse(output) as { findings: { seed: number; violations: Violation[] }[] }).findings
+}
