@@ -50,6 +50,8 @@ export class Undos {
   /** Operations of answers that are free to come again after a rollback. */
   #answers: { readonly seq: number; readonly operationKey: string }[] | undefined
   readonly #done = new Set<number>()
+  /** What is due, the last one at the end, and how much was known when it was gathered. */
+  #line: { readonly known: number; readonly due: Undoable[] } | undefined
 
   /** A call says how its result is taken back, now or in a replay. */
   give(call: CallKey, undo: UndoFunction, options: { readonly getsState?: boolean } = {}): void {
@@ -77,6 +79,16 @@ export class Undos {
   due(execution: Execution, afterSeq: number): Undoable[] {
     const { undone } = execution.tape
     return this.#all(execution, afterSeq).filter(({ seq }) => !undone.has(seq) && !this.#done.has(seq))
+  }
+
+  /** The last result that is to be undone. What has become durable since the last time comes first. */
+  next(execution: Execution, afterSeq: number): Undoable | undefined {
+    const known = this.#recorded.length + this.#earlier.length
+    if (this.#line === undefined || this.#line.known !== known)
+      this.#line = { known, due: this.due(execution, afterSeq).reverse() }
+    const { due } = this.#line
+    while (due.length > 0 && this.#done.has(due.at(-1)?.seq ?? 0)) due.pop()
+    return due.at(-1)
   }
 
   /** Paths of what was undone after a position, in order. */

@@ -45,7 +45,7 @@ export class Unwinding {
         return children.obstacle === undefined ? 'later' : childStopped(execution, children.obstacle)
       }
       for (const child of children.completed) if (child.undo !== undefined) await recordCompletedChild(execution, child)
-      const [next] = this.#undoes ? execution.undos.due(execution, afterSeq) : []
+      const next = this.#undoes ? execution.undos.next(execution, afterSeq) : undefined
       if (next !== undefined) {
         await this.#record()
         const failure = await execution.undos.run(execution, next, this.#why)
