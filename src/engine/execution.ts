@@ -40,7 +40,7 @@ import { openOn } from './run-past.ts'
 import { reportEnd, reportLoss } from './run-reports.ts'
 import { RunStreams } from './run-streams.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
-import { isInside } from './scope-paths.ts'
+import { isInside, pathOf } from './scope-paths.ts'
 import { readScopes } from './scopes-on-tape.ts'
 import { SignalWaiters } from './signal-waiters.ts'
 import { StateLine, type StateView } from './state-line.ts'
@@ -131,7 +131,7 @@ export class Execution {
   #updateCounts: Map<string | null, number> | undefined
   #busy = 0
   /** Of these, steps that the function began and ends itself: they do not say that it is at work. */
-  #openSteps = 0
+  readonly #openSteps = new Set<CallKey>()
   #stop: Stop | null = null
   /** What the run was told to do before its tape was played to the end. */
   #order: Order | null = null
@@ -226,7 +226,7 @@ export class Execution {
       },
       onLive: () => this.#goLive(),
       onMismatch: (recorded, asked) => this.#pauseOnMismatch(recorded, asked),
-      isAtWork: () => this.#busy > this.#openSteps,
+      isAtWork: () => this.#busy > this.#openSteps.size,
       begunAt: (key) => options.tape.calls.get(key)?.begunAt,
     })
     this.progress = new Progress({
@@ -393,13 +393,26 @@ export class Execution {
 
   /** The same for a step that the function itself ends. */
   beginOpen(call: Call): void {
-    this.#openSteps++
+    this.#openSteps.add(call.key)
     this.begin(call)
   }
 
   endOpen(call: Call): void {
-    this.#openSteps--
+    this.#openSteps.delete(call.key)
     this.end(call)
+  }
+
+  /** The function that was to end them is over: nobody waits for them any more. */
+  abandonOpenInside(scope: string): void {
+    for (const key of this.#openSteps) {
+      if (!isInside(pathOf(key), scope)) continue
+      this.#openSteps.delete(key)
+      this.#abandoned ??= new Set()
+      if (this.#abandoned.has(key)) continue
+      this.#abandoned.add(key)
+      this.#running.delete(key)
+      this.#settleDown()
+    }
   }
 
   /** Its body is over and its result on the way: it is no longer the current step, which few rows then have to be written for. */
@@ -1107,7 +1120,7 @@ export class Execution {
 
   /** A step that the function ends itself can't be ended while its calls are held back: a stop does not wait for it. */
   get #atWork(): number {
-    return this.#stop === null ? this.#busy : this.#busy - this.#openSteps
+    return this.#stop === null ? this.#busy : this.#busy - this.#openSteps.size
   }
 
   #considerStopping(): void {
@@ -1126,7 +1139,7 @@ export class Execution {
     if (!this.#handOut.isEmpty) return this.#considerStopping()
     if (this.#stop !== null) {
       // Unless the function is busy with something of its own.
-      if (this.#openSteps > 0 && !this.quiet.isOver) return this.quiet.begin()
+      if (this.#openSteps.size > 0 && !this.quiet.isOver) return this.quiet.begin()
       if (this.#stop.kind !== 'cancel' && this.#stop.kind !== 'lost') await this.#stopNow(this.#stop)
       return
     }

@@ -324,6 +324,7 @@ class Attempt implements ScopeAttempt {
       return await this.#execution.orThrow(made)
     } finally {
       this.end()
+      this.#execution.abandonOpenInside(path)
     }
   }
 

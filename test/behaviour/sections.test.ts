@@ -756,6 +756,34 @@ onEveryStore('a section', ({ open, openMortal, advance }) => {
     expect(await failureOf(await hf.start(work))).toMatchObject({ code: 'nested_call' })
   })
 
+  it('that fails, or ends, with a step of ctx.begin open inside does not wait for it', async () => {
+    const hf = await open()
+    let tries = 0
+    const work = workflow('work', async (ctx) => {
+      await ctx.section(
+        'p',
+        async () => {
+          const begun = await ctx.begin<string>('open')
+          await ctx.step(
+            's',
+            () => {
+              if (++tries < 2) throw new Error('once')
+            },
+            { retry: { attempts: 1 } },
+          )
+          if (tries > 5) await begun.complete('never')
+        },
+        { retry: { attempts: 2, minMs: 1 } },
+      )
+      await ctx.waitFor('go')
+      return tries
+    })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    await hf.signal('r', 'go')
+    expect(await run.result()).toBe(2)
+  })
+
   it('that is tried again after continueAs gets the input of the tape that it is on', async () => {
     const hf = await open()
     const seen: number[] = []
