@@ -252,9 +252,10 @@ onEveryStore('a wait that is withdrawn', ({ open, openMortal, advance }) => {
       ]
       return (await Promise.allSettled(waits)).map((one) => (one.status === 'rejected' ? one.reason.message : one.value))
     })
-    const hf = await open()
-    const run = await hf.start(work)
-    await hf.signal(run.id, 'a', 1)
+    const client = await open({ worker: false })
+    const run = await client.start(work)
+    await client.signal(run.id, 'a', 1)
+    await open({ workflows: [work] })
     expect(await run.result()).toEqual(Array(3).fill('no longer needed'))
     expect(await eventTypes(run, 'timer')).toEqual([])
   })
