@@ -358,7 +358,9 @@ export class Table {
         await this.#do({ act: { kind: 'retry' }, client: 1, isWedged: false, afterNotes: 0 })
         continue
       }
-      if (root?.status === 'cancelled' && unmoved === 2) {
+      // Those of a deleted life are nobody's any more.
+      const isDeleted = this.#journal.notes.some((note) => note.of === 'act' && note.act.kind === 'delete')
+      if (root?.status === 'cancelled' && unmoved === 2 && !isDeleted) {
         for (const { id, workflow, status } of unfinished)
           if (this.#attached.has(workflow)) this.#seen.push(`child_left: the parent is cancelled, and child "${id}" is ${status}`)
       }
@@ -369,7 +371,9 @@ export class Table {
       }
       // One that executes may wait for what it can't see the end of, within its grace.
       const isExecuting = unfinished.some(({ status }) => status === 'running' || status === 'pending')
-      if (unmoved > (isExecuting ? 3 * stuckRounds : stuckRounds)) {
+      // A timer that was set before the clock moved goes by real time, for at most a minute.
+      const isMoved = this.#journal.notes.some((note) => note.of === 'act' && note.act.kind === 'advance')
+      if (unmoved > (isExecuting ? (isMoved ? 12 : 3) * stuckRounds : stuckRounds)) {
         for (const { id, status, reason, workflow } of unfinished)
           this.#seen.push(`stuck: run "${id}" of ${workflow} is ${status}${reason === undefined ? '' : ` (${reason})`} for ever`)
         return

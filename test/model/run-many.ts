@@ -42,7 +42,7 @@ export async function runMany(options: RunManyOptions): Promise<Finding[]> {
 export async function tryCase(given: Case, url?: string): Promise<{ violations: Violation[]; seen?: Observation }> {
   const progress = { phase: '' }
   try {
-    const seen = await within(60_000, progress, runCase(given, { progress, ...(url !== undefined && { url }) }))
+    const seen = await within(120_000, progress, runCase(given, { progress, ...(url !== undefined && { url }) }))
     return { violations: judge(given, seen), seen }
   } catch (error) {
     return { violations: [{ rule: 'broken', what: String((error as Error).stack) }] }

@@ -1,5 +1,5 @@
 import type { Case } from './case.ts'
-import type { Node, Program, Seq } from './program.ts'
+import { type Node, type Program, type Seq, walk } from './program.ts'
 
 /**
  * Smaller cases that may show the same. Tries the big cuts first, and takes whatever still breaks the rule; ends when nothing smaller does, or
@@ -15,6 +15,7 @@ export async function shrink(
   for (let isSmaller = true; isSmaller && left > 0; ) {
     isSmaller = false
     for (const candidate of smaller(best)) {
+      if (!isSound(candidate.program)) continue
       if (left-- <= 0) break
       let isBroken = false
       for (let time = 0; time < times && !isBroken; time++) isBroken = await breaks(candidate)
@@ -25,6 +26,16 @@ export async function shrink(
     }
   }
   return best
+}
+
+/** A signal that never comes stands only where it may lose. */
+function isSound(program: Program): boolean {
+  for (const { node, above } of walk(program)) {
+    if (node.kind === 'call' && !isSound(node.child)) return false
+    if (node.kind !== 'signal' || !node.isNever) continue
+    if (!above.some((one) => one.kind === 'race' && one.branches.length > 1)) return false
+  }
+  return true
 }
 
 function* smaller(given: Case): Generator<Case> {
