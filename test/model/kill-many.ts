@@ -80,6 +80,8 @@ async function killBatch(cases: readonly Case[], { store, url, onCase }: KillMan
     for (const { table } of tables) table.noteKill(fault)
     advance(leaseMs + 1)
   }
+  // Between two lives nothing else may keep this process up.
+  const alive = setInterval(() => {}, 1_000)
   try {
     await lives.begin()
     const findings: Finding[] = []
@@ -92,6 +94,7 @@ async function killBatch(cases: readonly Case[], { store, url, onCase }: KillMan
     )
     return findings
   } finally {
+    clearInterval(alive)
     await lives.end()
     await ground.close()
     rmSync(folder, { recursive: true, force: true })

@@ -179,7 +179,7 @@ export class Table {
         const told = ({ id, kind, runId }: { id: string; kind: string; runId: string }) => {
           if (!of.isDead) this.#journal.write({ of: 'told', id, kind, run: runId })
         }
-        return { workflows, ...(this.#case.notifies && { notify: told }) }
+        return { workflows, ...(this.#case.notifies && { notify: { name: `ear${this.#suffix}`, deliver: told } }) }
       },
       faultAt: () => (index === 0 ? this.#faultAtWrite() : undefined),
       onFault: (fault, of) => this.#strike(fault, of),
@@ -501,7 +501,14 @@ export class Table {
       ![...withChildren(this.#case.program)].some((program) => [...walk(program)].some(({ node }) => node.kind === 'transaction'))
     )
       return []
-    return this.#hf.run(reader, undefined)
+    // Several cases may make the table at the same time; Postgres then refuses all but one.
+    for (let tries = 1; ; tries++) {
+      try {
+        return await this.#hf.run(reader, undefined)
+      } catch (error) {
+        if (tries === 5) throw error
+      }
+    }
   }
 }
 
