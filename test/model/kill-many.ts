@@ -12,7 +12,7 @@ import { Journal } from './journal.ts'
 import { judge, type Violation } from './oracle.ts'
 import { type Observation, Table } from './run-case.ts'
 import type { Finding } from './run-many.ts'
-import { leaseMs } from './simulated-process.ts'
+import { leaseMs, soon } from './simulated-process.ts'
 import type { WorkerSpec } from './worker-process.ts'
 
 export interface KillManyOptions {
@@ -42,6 +42,8 @@ export async function killMany(options: KillManyOptions): Promise<Finding[]> {
 
 async function killBatch(cases: readonly Case[], { store, url, onCase }: KillManyOptions): Promise<Finding[]> {
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-model-'))
+  // Between two lives nothing else may keep this process up.
+  const alive = setInterval(() => {}, 1_000)
   const clockFile = join(folder, 'clock')
   let offsetMs = 0
   const advance = (ms: number) => {
@@ -80,8 +82,6 @@ async function killBatch(cases: readonly Case[], { store, url, onCase }: KillMan
     for (const { table } of tables) table.noteKill(fault)
     advance(leaseMs + 1)
   }
-  // Between two lives nothing else may keep this process up.
-  const alive = setInterval(() => {}, 1_000)
   try {
     await lives.begin()
     const findings: Finding[] = []
@@ -94,9 +94,9 @@ async function killBatch(cases: readonly Case[], { store, url, onCase }: KillMan
     )
     return findings
   } finally {
-    clearInterval(alive)
     await lives.end()
-    await ground.close()
+    await soon(ground.close(), 5_000)
+    clearInterval(alive)
     rmSync(folder, { recursive: true, force: true })
   }
 }
