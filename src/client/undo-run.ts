@@ -82,6 +82,11 @@ export async function rollbackRun(core: Core, key: RunKey, to: number, by?: stri
         { details: { runId: run.id } },
       )
     }
+    // Other runs of the thread may have come after it was queued: what they did is not its to take back.
+    if (run.tapeSeq === null && run.status !== 'running') {
+      const message = `Run "${run.id}" has not begun yet: there is nothing to roll back. Cancel it, or wait until it has begun.`
+      throw new HoldfastError('conflict', message, { details: { runId: run.id, status: run.status } })
+    }
     if (endedAt === undefined) {
       endedAt = run.endSeq
       await refuseWhereUndone(core, run, to)

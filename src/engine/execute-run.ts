@@ -102,6 +102,8 @@ async function executeClaim(
       base,
       rebuilt,
       headSeq,
+      // The base of a tape that continues another one is the record with which it begins.
+      earliestSeq: isFirst ? base.seq : base.seq - 1,
       startsTape: isFirst && claim.run.tapeSeq === null,
       hasNewInput: isFirst && entry.isNew,
       origin,
@@ -360,6 +362,7 @@ async function quarantine(
     tape: emptyTape,
     base: emptyState,
     headSeq: claim.thread.headSeq,
+    earliestSeq: 0,
     startsTape: false,
     origin: {},
     written: nothingWritten,

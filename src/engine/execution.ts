@@ -148,6 +148,7 @@ export class Execution {
   #isForced = false
   readonly #mailCheck = new MailCheck({ read: () => this.#readInbox(), isOver: () => this.#hasEnded })
   #hasProgress = false
+  readonly #earliest: number
   #lastSeq: number
   #endState: StateAt | undefined
   #settle!: (end: ExecutionEnd) => void
@@ -163,6 +164,7 @@ export class Execution {
     this.origin = options.origin
     this.log = options.log
     this.leaseMs = options.leaseMs
+    this.#earliest = options.earliestSeq
     this.#committer = options.committer
     const outcomes = readScopes(options.tape)
     this.#lastSeq = options.headSeq
@@ -869,6 +871,11 @@ export class Execution {
 
   /** To do something else than to go on. What was done has to be known before it can be undone: the tape is played to its end first. */
   order(asked: Order): void {
+    // What came before its tape is not the run's to take back, or is forgotten: whoever asked is told so.
+    if (asked.kind === 'rollback' && asked.to < this.#earliest) {
+      this.mailbox.forget('rollback')
+      return
+    }
     const order = asked.kind === 'rollback' ? { ...asked, to: whereToRollBack(this.tape.rolledBack, asked.to) } : asked
     if (this.#hasEnded || this.#isUnwinding || (this.#order !== null && rank[order.kind] < rank[this.#order.kind])) return
     this.#order = order
@@ -1356,6 +1363,8 @@ export interface ExecutionOptions {
   readonly rebuilt?: RebuiltLine | undefined
   /** Where the thread's log ends. */
   readonly headSeq: number
+  /** Where a rollback can go at the most: to before the tape began. */
+  readonly earliestSeq: number
   /** The run's first commit starts a tape. */
   readonly startsTape: boolean
   /** It brings an input of its own, which is checked now. */

@@ -44,4 +44,38 @@ onEveryStore('rolling back', ({ open }) => {
     await hf.signal('a', 'done')
     expect(await run.result()).toEqual(['list', 'bread', 'milk'])
   })
+
+  it('of a run that has not begun is refused: what came before it on its thread is not its to take back', async () => {
+    const hf = await open()
+    const first = await hf.start(shop, undefined, { id: 'a', threadId: 't' })
+    await becomes(first, 'waiting')
+    const queued = await hf.start(shop, undefined, { id: 'b', threadId: 't' })
+    const checkpoint = (await hf.thread('t').checkpoints()).at(-1)?.checkpoint as string
+    await hf.signal('a', 'done')
+    await first.result()
+    const early = await hf.start(shop, undefined, { id: 'c', threadId: 't', delayMs: 60_000 })
+    expect(await codeOfRejection(early.rollback(checkpoint))).toBe('conflict')
+    expect(await codeOfRejection(queued.rollback(checkpoint))).toBe('conflict')
+    await becomes(queued, 'waiting')
+    expect(await codeOfRejection(queued.rollback(checkpoint))).toBe('conflict')
+    await hf.signal('b', 'done')
+    expect(await queued.result()).toEqual(['list', 'bread', 'milk', 'bread', 'milk'])
+  })
+
+  it('to before continueAs is refused, also when the new tape begins while it is asked for', async () => {
+    const laps = workflow({ name: 'laps', state: shopping }, async (ctx, lap: number): Promise<readonly string[]> => {
+      ctx.update((draft) => {
+        draft.items.push(`lap ${lap}`)
+      })
+      await ctx.step('note', () => lap)
+      if (lap === 2) await ctx.waitFor('done')
+      return lap === 2 ? ctx.state.items : await ctx.continueAs(lap + 1)
+    })
+    const hf = await open()
+    const run = await hf.start(laps, 1, { id: 'a' })
+    await becomes(run, 'waiting')
+    expect(await codeOfRejection(run.rollback('a@1'))).toBe('conflict')
+    await hf.signal('a', 'done')
+    expect(await run.result()).toEqual(['list', 'lap 1', 'lap 2'])
+  })
 })

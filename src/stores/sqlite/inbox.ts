@@ -23,7 +23,7 @@ export function prepareDeliver(db: Database, line: Line) {
     if (run === undefined) return { ok: false, refusal: 'run_not_found' } as const
     if (dedupeId !== undefined && isDelivered.get(run.id, dedupeId) !== undefined) return { ok: true } as const
     if (isTerminal(run.status)) return { ok: false, refusal: 'conflict' } as const
-    if (dedupeId !== undefined) noteDelivered.run(run.id, dedupeId)
+    if (dedupeId !== undefined) noteDelivered(run.id, dedupeId)
     setLastMessage.run(insert(run.id, { owner, runId, kind, name, payload, at: now }), run.id)
     const isClaimable = run.status === 'waiting'
     if (isClaimable) {
@@ -43,7 +43,8 @@ export function prepareInsertMessage(db: Database) {
 }
 
 export function prepareNoteDelivered(db: Database) {
-  return prepare(db, 'INSERT INTO holdfast_delivered (run, id) VALUES (?, ?)')
+  const note = prepare(db, 'INSERT INTO holdfast_delivered (run, id) VALUES (?, ?)')
+  return (run: number, id: string): void => void note.run(run, id)
 }
 
 export function prepareReadInbox(db: Database) {

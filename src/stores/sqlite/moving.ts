@@ -81,7 +81,7 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
         ...{ started_at: run.startedAt, finished_at: run.finishedAt, last_message: 0 },
       })
       numbers.set(run.id, number)
-      for (const id of deliveredIds) noteDelivered.run(number, id)
+      for (const id of deliveredIds) noteDelivered(number, id)
       for (const message of messages) setLastMessage.run(insertMessage(number, message), number)
     }
     const bytes = new Map(whole.checkpoints.map((checkpoint) => [checkpoint.seq, checkpoint.bytes]))
