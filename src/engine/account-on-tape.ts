@@ -7,12 +7,15 @@ export interface AccountOnTape {
   /** Steps, effects and children that were begun. */
   readonly steps: number
   /** How often each step was called with each input. */
-  readonly repeats: Map<string, number>
+  readonly repeats: Map<string, number> | undefined
   /** What children that have not ended were given. */
-  readonly grants: Map<CallKey, Budget>
+  readonly grants: Map<CallKey, Budget> | undefined
 }
 
+const nothing: AccountOnTape = { steps: 0, repeats: undefined, grants: undefined }
+
 export function readAccount({ calls }: Tape): AccountOnTape {
+  if (calls.size === 0) return nothing
   const [repeats, grants] = [new Map<string, number>(), new Map<CallKey, Budget>()]
   let steps = 0
   for (const [key, { inputFingerprint, begun, outcome }] of calls) {

@@ -96,7 +96,7 @@ export class Calls {
 
   /** Runs `fn` with inner names prefixed; in an attempt of a recorded scope if there is one, else in the one around it. */
   inScope<T>(path: string, fn: () => T, attempt: ScopeAttempt | undefined = this.attempt): T {
-    return frames.run({ calls: this, scope: path, body: null, attempt }, fn)
+    return frames.run({ calls: this, scope: path, body: null, attempt, around: undefined, isOver: false }, fn)
   }
 
   /**
@@ -117,7 +117,7 @@ export class Calls {
 
   /** Runs the workflow's function. */
   inFunction<T>(fn: () => T): T {
-    return frames.run({ calls: this, scope: '', body: null, attempt: undefined }, fn)
+    return frames.run({ calls: this, scope: '', body: null, attempt: undefined, around: undefined, isOver: false }, fn)
   }
 
   get runId(): string {
@@ -125,14 +125,25 @@ export class Calls {
   }
 
   /** Runs a step's body: recording calls on ctx are refused inside. What it leaves behind, an emitter or a timer, calls from where the step stood. */
-  inBody<T>(path: string, fn: () => T): T {
-    const frame: Frame = { calls: this, scope: '', body: path, attempt: this.attempt, around: this.#frame() }
-    const over = () => {
-      frame.isOver = true
-    }
-    const result = frames.run(frame, fn)
-    if (result instanceof Promise) result.then(over, over)
-    else over()
+  inBody<T>(path: string, fn: () => T): T
+  inBody<T, Given>(path: string, fn: (given: Given) => T, given: Given): T
+  inBody<T>(path: string, fn: (given: unknown) => T, given?: unknown): T {
+    const frame = this.openBody(path)
+    const result = this.inOpenBody(frame, fn, given)
+    if (result instanceof Promise) markWhenOver(frame, result)
+    return result
+  }
+
+  /** For whoever hears of the end of a body anyway, and says then that it is over. */
+  openBody(path: string): Frame {
+    const around = this.#frame()
+    return { calls: this, scope: '', body: path, attempt: around?.attempt, around, isOver: false }
+  }
+
+  /** Runs a body that was opened. One that returns no promise is over at once. */
+  inOpenBody<T, Given>(frame: Frame, fn: (given: Given) => T, given: Given): T {
+    const result = frames.run(frame, fn, given)
+    if (!(result instanceof Promise)) frame.isOver = true
     return result
   }
 
@@ -227,16 +238,23 @@ const methods: Partial<Record<CallKind, string>> = {
   child: 'call',
 }
 
-interface Frame {
+export interface Frame {
   readonly calls: Calls
   readonly scope: string
   /** Path of the step whose body this is. */
   readonly body: string | null
   readonly attempt: ScopeAttempt | undefined
   /** Of a body: where its step was called. */
-  readonly around?: Frame | undefined
+  readonly around: Frame | undefined
   /** The body has come to its end. */
-  isOver?: boolean
+  isOver: boolean
+}
+
+function markWhenOver(frame: Frame, body: Promise<unknown>): void {
+  const over = () => {
+    frame.isOver = true
+  }
+  body.then(over, over)
 }
 
 const frames = new AsyncLocalStorage<Frame>()

@@ -88,7 +88,10 @@ async function executeClaim(
   const loaded = await load(engine, workflow, claim).catch((error: unknown) => error)
   if (loaded instanceof Error || !isLoaded(loaded)) return quarantine(engine, workflow, claim, loaded, onExecution)
   let { tape, base, written, rebuilt } = loaded
-  const entry = await checkInput(engine.codec, workflow, loaded)
+  const isChecked = loaded.origin.unchecked !== true
+  const entry = isChecked
+    ? { input: loaded.input, origin: loaded.origin, isNew: false }
+    : await checkInput(engine.codec, workflow, loaded)
   const { origin } = entry
   let { input } = entry
   let headSeq = claim.thread.headSeq
@@ -245,7 +248,7 @@ async function executeTape(
   if (begun !== undefined && begun.silentMs > 0) await execution.lengthenLease(begun.silentMs)
   if (claim.hasMail) await execution.checkMail()
   if (execution.tape.order !== undefined) execution.order(execution.tape.order)
-  if (await execution.obeyFromLog()) return execution.ended
+  if (execution.hasOrder && (await execution.obeyFromLog())) return execution.ended
   if (execution.tape.order === undefined && begun?.misfit !== undefined) {
     await execution.pauseNow('mismatch', begun.misfit)
     return execution.ended

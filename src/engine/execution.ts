@@ -17,7 +17,7 @@ import { Account } from './account.ts'
 import { readAccount } from './account-on-tape.ts'
 import { backOff } from './back-off.ts'
 import { BudgetGuard } from './budget-guard.ts'
-import { type Call, Calls, type ScopeAttempt } from './calls.ts'
+import { type Call, Calls, type Frame, type ScopeAttempt } from './calls.ts'
 import { type Committer, isOutage } from './committer.ts'
 import { Dependants, type Steering } from './dependants.ts'
 import { endError, expectRejections } from './expected-rejections.ts'
@@ -40,6 +40,7 @@ import { openOn } from './run-past.ts'
 import { reportEnd, reportLoss } from './run-reports.ts'
 import { RunStreams } from './run-streams.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
+import { RunningCalls } from './running-calls.ts'
 import { isInside, pathOf } from './scope-paths.ts'
 import { readScopes } from './scopes-on-tape.ts'
 import { SignalWaiters } from './signal-waiters.ts'
@@ -121,9 +122,9 @@ export class Execution {
   readonly failures = new Failures()
   readonly #committer: Committer
   readonly #writer: RunWriter
-  readonly #writes = new WriteOrder()
+  readonly #writes: WriteOrder
   #abort: AbortController | undefined
-  readonly #running = new Map<CallKey, string>()
+  readonly #running = new RunningCalls()
   #abandoned: Set<CallKey> | undefined
   #throwers: Set<(error: Error) => void> | undefined
   #clockBase: { now: number; at: number }
@@ -131,7 +132,7 @@ export class Execution {
   #updateCounts: Map<string | null, number> | undefined
   #busy = 0
   /** Of these, steps that the function began and ends itself: they do not say that it is at work. */
-  readonly #openSteps = new Set<CallKey>()
+  #openSteps: Set<CallKey> | undefined
   #stop: Stop | null = null
   /** What the run was told to do before its tape was played to the end. */
   #order: Order | null = null
@@ -166,6 +167,7 @@ export class Execution {
     this.leaseMs = options.leaseMs
     this.#earliest = options.earliestSeq
     this.#committer = options.committer
+    this.#writes = new WriteOrder(options.committer)
     const outcomes = readScopes(options.tape)
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
@@ -210,7 +212,7 @@ export class Execution {
       line: this.line,
       mailbox: this.mailbox,
       now: () => this.now(),
-      currentStep: () => (this.#running.size === 0 ? null : (this.#running.values().next().value ?? null)),
+      currentStep: () => this.#running.first,
       takeChunks: () => this.#streams?.take() ?? noChunks,
     })
     if (options.hasNewInput === true) this.#writer.startNextTape()
@@ -228,7 +230,7 @@ export class Execution {
       },
       onLive: () => this.#goLive(),
       onMismatch: (recorded, asked) => this.#pauseOnMismatch(recorded, asked),
-      isAtWork: () => this.#busy > this.#openSteps.size,
+      isAtWork: () => this.#busy > this.#openCount,
       begunAt: (key) => options.tape.calls.get(key)?.begunAt,
     })
     this.progress = new Progress({
@@ -261,6 +263,11 @@ export class Execution {
       flush: () => this.commit([], {}),
     })
     if (this.#hasEnded) this.#streams.end()
+    return this.#streams
+  }
+
+  /** The streams, where there are any. */
+  get streamsSoFar(): RunStreams | undefined {
     return this.#streams
   }
 
@@ -389,26 +396,27 @@ export class Execution {
 
   /** Marks a body as running: it shows as the current step, and the run does not stop to wait under it. */
   begin(call: Call): void {
-    this.#running.set(call.key, call.path)
+    this.#running.add(call.key, call.path)
     this.#beginWork()
   }
 
   /** The same for a step that the function itself ends. */
   beginOpen(call: Call): void {
+    this.#openSteps ??= new Set()
     this.#openSteps.add(call.key)
     this.begin(call)
   }
 
   endOpen(call: Call): void {
-    this.#openSteps.delete(call.key)
+    this.#openSteps?.delete(call.key)
     this.end(call)
   }
 
   /** The function that was to end them is over: nobody waits for them any more. */
   abandonOpenInside(scope: string): void {
-    for (const key of this.#openSteps) {
+    for (const key of this.#openSteps ?? []) {
       if (!isInside(pathOf(key), scope)) continue
-      this.#openSteps.delete(key)
+      this.#openSteps?.delete(key)
       this.#abandoned ??= new Set()
       if (this.#abandoned.has(key)) continue
       this.#abandoned.add(key)
@@ -429,7 +437,7 @@ export class Execution {
 
   /** Bodies in a scope that took too long are not waited for: they may never end. What they still bring is recorded all the same. */
   abandonInside(scope: string): void {
-    for (const [key, path] of this.#running) {
+    for (const [key, path] of this.#running.all()) {
       this.#abandoned ??= new Set()
       if (!isInside(path, scope) || this.#abandoned.has(key)) continue
       this.#abandoned.add(key)
@@ -458,19 +466,23 @@ export class Execution {
     }
   }
 
-  /** The promise's outcome, or the error of a run that was cancelled or fenced meanwhile. */
-  orThrow<T>(promise: Promise<T>): Promise<T> {
+  /** The promise's outcome, or the error of a run that was cancelled or fenced meanwhile. The body that it is of is over then. */
+  orThrow<T>(promise: Promise<T>, body?: Frame): Promise<T> {
     this.#throwers ??= new Set()
     const throwers = this.#throwers
     return new Promise((resolve, reject) => {
       throwers.add(reject)
-      const settle = (settleWith: () => void) => {
-        throwers.delete(reject)
-        settleWith()
-      }
       promise.then(
-        (value) => settle(() => resolve(value)),
-        (error: unknown) => settle(() => reject(error)),
+        (value) => {
+          if (body !== undefined) body.isOver = true
+          throwers.delete(reject)
+          resolve(value)
+        },
+        (error: unknown) => {
+          if (body !== undefined) body.isOver = true
+          throwers.delete(reject)
+          reject(error)
+        },
       )
     })
   }
@@ -525,17 +537,20 @@ export class Execution {
     return answer
   }
 
-  /** Like `commit` for a result that is handed to the function: resolves in its turn, with its patch shown, to its position. */
-  async commitResult(events: readonly NewEvent[], options: ChangeOptions): Promise<number> {
+  /**
+   * Like `commit` for a result that is handed to the function: resolves in its turn, with its patch shown, to its position. The call says whose
+   * view that is; without one it is that of whoever asks.
+   */
+  async commitResult(events: readonly NewEvent[], options: ChangeOptions, call?: Call): Promise<number> {
     const { mark } = this.line
-    const { view } = this
+    const view = call === undefined ? this.view : this.#viewOf(call.within)
     this.progress.rideHeld()
     this.#resultsOnTheirWay++
     if (options.failureOf !== undefined) this.failures.unheard.add(options.failureOf)
     let seq: number
     try {
       // `commit` and `#turn` spelled out: two promises less for every step.
-      const change = this.#writer.change(events, { hasProgress: true, ...options })
+      const change = this.#writer.change(events, options, true)
       const answer = await this.#write(change, options.undoable)
       if (!answer.ok) throw this.#refused(answer.refusal)
       seq = answer.lastSeq
@@ -1050,7 +1065,7 @@ export class Execution {
     this.#beginWork()
     this.writes.begin()
     try {
-      const answer = await this.#writes.add(() => this.#committer.commit(change, true))
+      const answer = await this.#writes.add(change)
       if (answer.ok && change.run?.hasProgress === true) this.#hasProgress = true
       // From here on it belongs to what the run has done, whatever becomes of the function.
       if (undoable !== undefined && answer.ok)
@@ -1089,9 +1104,10 @@ export class Execution {
   #heed(answer: Committed): Committed {
     if (answer.ok) {
       this.#lastSeq = answer.lastSeq
-      this.keptAlive()
+      const at = performance.now()
+      this.#aliveAt = at
       // A machine that slept has a monotonic clock that stood still: the store's goes ahead.
-      if (answer.now > this.now() + clockSlackMs) this.#clockBase = { now: answer.now, at: performance.now() }
+      if (answer.now > this.#clockBase.now + at - this.#clockBase.at + clockSlackMs) this.#clockBase = { now: answer.now, at }
       if (answer.hasMail) void this.checkMail()
     } else if (answer.refusal === 'lease_lost' || answer.refusal === 'thread_deleted' || answer.refusal === 'run_not_found')
       this.lose()
@@ -1127,7 +1143,11 @@ export class Execution {
 
   /** A step that the function ends itself can't be ended while its calls are held back: a stop does not wait for it. */
   get #atWork(): number {
-    return this.#stop === null ? this.#busy : this.#busy - this.#openSteps.size
+    return this.#stop === null ? this.#busy : this.#busy - this.#openCount
+  }
+
+  get #openCount(): number {
+    return this.#openSteps?.size ?? 0
   }
 
   #considerStopping(): void {
@@ -1146,7 +1166,7 @@ export class Execution {
     if (!this.#handOut.isEmpty) return this.#considerStopping()
     if (this.#stop !== null) {
       // Unless the function is busy with something of its own.
-      if (this.#openSteps.size > 0 && !this.quiet.isOver) return this.quiet.begin()
+      if (this.#openCount > 0 && !this.quiet.isOver) return this.quiet.begin()
       if (this.#stop.kind !== 'cancel' && this.#stop.kind !== 'lost') await this.#stopNow(this.#stop)
       return
     }

@@ -9,9 +9,14 @@ import type { CallKey } from './tape.ts'
  */
 export class Failures {
   /** Recorded, or about to be, and not thrown into the function before it ended. */
-  readonly unheard = new Set<CallKey>()
+  get unheard(): Set<CallKey> {
+    this.#unheard ??= new Set()
+    return this.#unheard
+  }
+
+  #unheard: Set<CallKey> | undefined
   /** Thrown into the function, and nothing was begun because of it. */
-  readonly #open = new Set<CallKey>()
+  #open: Set<CallKey> | undefined
   #justHeard: CallKey | undefined
 
   /** Something is handed to the function: what it sets off is not because of an earlier failure. */
@@ -21,7 +26,8 @@ export class Failures {
 
   /** A failure is thrown into the function. What that sets off runs before the next turn of the event loop. */
   hear(key: CallKey): void {
-    this.unheard.delete(key)
+    this.#unheard?.delete(key)
+    this.#open ??= new Set()
     this.#open.add(key)
     this.#justHeard = key
     setImmediate(() => {
@@ -31,16 +37,16 @@ export class Failures {
 
   /** The function has begun a call. */
   callBegan(): void {
-    if (this.#justHeard !== undefined) this.#open.delete(this.#justHeard)
+    if (this.#justHeard !== undefined) this.#open?.delete(this.#justHeard)
   }
 
   /** What an error of the function's own is to be blamed on, of the failures that concern it. */
   behind(isMine: (key: CallKey) => boolean = () => true): CallKey[] {
-    return [...this.#open].filter(isMine)
+    return [...(this.#open ?? [])].filter(isMine)
   }
 
   /** They were dealt with: the section that they belong to has an outcome of its own. */
   forget(isMine: (key: CallKey) => boolean): void {
-    for (const failures of [this.unheard, this.#open]) for (const key of failures) if (isMine(key)) failures.delete(key)
+    for (const failures of [this.#unheard, this.#open]) for (const key of failures ?? []) if (isMine(key)) failures?.delete(key)
   }
 }

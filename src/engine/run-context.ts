@@ -79,15 +79,15 @@ export class RunContext implements Context<never> {
 
   step<T>(name: string, fn: (step: StepHandle<never>) => Promise<T> | T, options?: StepOptions<T>): Promise<T> {
     return this.#enter('step', name, false, (call) => {
-      requireFunction(fn, `Step "${call.path}"`)
-      checkOptions(call, `ctx.step("${name}")`, options, stepOptionNames)
+      requireFunction(fn, 'Step', call.path)
+      if (options !== undefined) checkOptions(call, `ctx.step("${name}")`, options, stepOptionNames)
       return runStep(this.#execution, call, fn, options)
     })
   }
 
   once<T>(name: string, options: EffectOptions<T>): Promise<T> {
     return this.#enter('effect', name, false, (call) => {
-      requireFunction(options?.run, `Effect "${call.path}"`)
+      requireFunction(options?.run, 'Effect', call.path)
       checkOptions(call, `ctx.once("${name}")`, options, effectOptionNames)
       return runEffect(this.#execution, call, options)
     })
@@ -95,7 +95,7 @@ export class RunContext implements Context<never> {
 
   transaction<T>(name: string, fn: (tx: SqlTransaction) => Promise<T> | T): Promise<T> {
     return this.#enter('step', name, false, (call) => {
-      requireFunction(fn, `Transaction "${call.path}"`)
+      requireFunction(fn, 'Transaction', call.path)
       return runTransaction(this.#execution, call, fn)
     })
   }
@@ -120,7 +120,7 @@ export class RunContext implements Context<never> {
       throw new HoldfastError('invalid_input', `concurrency is ${String(concurrency)}; it must be at least 1.`)
     // Names are checked once; the items carry brackets, which users' names may not.
     this.#execution.calls.checkGroup(name, 'map')
-    requireFunction(fn, `Map "${name}"`)
+    requireFunction(fn, 'Map', name)
     const list = [...items]
     const results = new Array<T>(list.length)
     const errors: Error[] = []
@@ -170,7 +170,7 @@ export class RunContext implements Context<never> {
       record: (result: T) => ({ result, recipes: [] }),
     }
     const check = () => {
-      requireFunction(fn, `Section "${name}"`)
+      requireFunction(fn, 'Section', name)
       checkScopeOptions(`Section "${name}"`, options)
     }
     const checkNew = (call: Call) => checkOptions(call, `ctx.section("${name}")`, options, sectionOptionNames)
@@ -432,8 +432,9 @@ function checkOptions(call: Call, what: string, given: unknown, known: Readonly<
   if (call.history === undefined) refuseUnknownOptions(what, given, known)
 }
 
-function requireFunction(given: unknown, what: string): void {
-  if (typeof given !== 'function') throw new HoldfastError('invalid_input', `${what} needs a function, not ${typeof given}`)
+function requireFunction(given: unknown, what: string, name: string): void {
+  if (typeof given !== 'function')
+    throw new HoldfastError('invalid_input', `${what} "${name}" needs a function, not ${typeof given}`)
 }
 
 function pauseOnOtherSleep(execution: Execution, call: Call, recordedMs: number, asked: number | Date): Promise<never> {

@@ -105,21 +105,28 @@ export class RunWriter {
   }
 
   /** The change that writes everything that rides and, after it, these events. */
-  change(events: readonly NewEvent[], options: ChangeOptions): Change {
-    const all = this.#riding.length === 0 ? events : [...this.#riding, ...events]
-    const isCheckpoint = this.#hasRidingResult || events.length > 0
-    const hasProgress = this.#hasRidingProgress || options.hasProgress === true
-    this.#riding = []
+  change(events: readonly NewEvent[], options: ChangeOptions, isProgress = options.hasProgress === true): Change {
+    const all = this.#behindRiding(events)
+    const isCheckpoint = options.isCheckpoint ?? (this.#hasRidingResult || events.length > 0)
+    const hasProgress = this.#hasRidingProgress || isProgress
     this.#hasRidingResult = false
     this.#hasRidingProgress = false
     const chunks = this.#takeChunks()
-    const change = this.#make(all, { isCheckpoint, ...options, hasProgress })
+    const change = this.#make(all, options, isCheckpoint, hasProgress)
     return chunks.length === 0 ? change : { ...change, chunks }
   }
 
   /** The change that writes these events and leaves alone what rides. */
   changeAlone(events: readonly NewEvent[], options: ChangeOptions): Change {
-    return this.#make(events, { isCheckpoint: true, ...options })
+    return this.#make(events, options, options.isCheckpoint ?? true, options.hasProgress === true)
+  }
+
+  #behindRiding(events: readonly NewEvent[]): readonly NewEvent[] {
+    const riding = this.#riding
+    if (riding.length === 0) return events
+    this.#riding = []
+    for (const event of events) riding.push(event)
+    return riding
   }
 
   /** The next change starts a new tape; its first event brings the input. */
@@ -133,10 +140,11 @@ export class RunWriter {
     this.#stateVersion = version
   }
 
-  #make(events: readonly NewEvent[], options: ChangeOptions & { readonly isCheckpoint: boolean }): Change {
+  #make(events: readonly NewEvent[], options: ChangeOptions, isCheckpoint: boolean, hasProgress: boolean): Change {
     const { owner, id, threadId } = this.#claim.run
-    const run: Mutable<RunChange> = { currentStep: this.#currentStep(), leaseMs: this.#leaseMs, ...options.run }
-    if (options.hasProgress) run.hasProgress = true
+    const run: Mutable<RunChange> = { currentStep: this.#currentStep(), leaseMs: this.#leaseMs }
+    if (options.run !== undefined) Object.assign(run, options.run)
+    if (hasProgress) run.hasProgress = true
     if (this.#startsTape && events.length > 0) {
       run.startsTape = true
       if (this.#hasNewInput) run.hasNewInput = true
@@ -149,7 +157,7 @@ export class RunWriter {
       guard: this.#guard,
       events,
       run,
-      isCheckpoint: options.isCheckpoint,
+      isCheckpoint,
     }
     if (options.operation !== undefined) change.operation = options.operation
     if (options.mustSync !== undefined) change.mustSync = options.mustSync
@@ -181,7 +189,7 @@ export interface EventFields {
   readonly count?: number
   readonly at?: number
   readonly durationMs?: number
-  readonly data?: Readonly<Record<string, unknown>>
+  readonly data?: Readonly<Record<string, unknown>> | undefined
   readonly patch?: Payload | null
 }
 

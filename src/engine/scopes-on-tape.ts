@@ -7,6 +7,7 @@ import type { CallHistory, Outcome, Tape } from './tape.ts'
  * one that is tried again, what earlier attempts recorded is there for whoever asks for it, and not missed when nobody does.
  */
 export function readScopes(tape: Tape): readonly Outcome[] {
+  if (tape.calls.size === 0) return tape.outcomes
   const areas = new Map<string, Area>()
   for (const history of tape.calls.values()) {
     if (history.scope === undefined) continue

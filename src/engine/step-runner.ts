@@ -14,6 +14,7 @@ import { type Execution, never } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
 import type { FailureData, Outcome } from './tape.ts'
 import { recordedUndo, takeUndo } from './undo-option.ts'
+import type { RecordedUndo } from './undos.ts'
 import { withTimeout } from './with-timeout.ts'
 
 type Body<T> = (step: StepHandle<never>) => Promise<T> | T
@@ -100,7 +101,7 @@ async function runAttempt<T>(
   const isDescribed = options.input !== undefined || options.kind !== undefined || options.undo !== undefined
   const described = isDescribed ? inputData(options) : undefined
   const input = execution.calls.hasPlainNames ? described : { ...described, key: execution.calls.keyOf(call) }
-  execution.ride(execution.event('step_started', call, { attempt, at: startedAt, ...(input && { data: input }) }))
+  execution.ride(execution.event('step_started', call, { attempt, at: startedAt, data: input }))
   execution.begin(call)
   const recipes: Recipe[] = []
   try {
@@ -111,7 +112,7 @@ async function runAttempt<T>(
     const made = runBody(execution, call, body, options, attempt, recipes)
     if (options.undo !== undefined)
       return { ok: true, value: await recordToEnd(execution, call, made, { attempt, started, recipes, options }) }
-    let value = await untilCancelled(execution, made)
+    let value = await made
     if (options.schema !== undefined) value = await checked(call, options, value)
     // A cancelled or fenced run takes no result; nobody waits for it any more.
     execution.throwIfEnded()
@@ -125,6 +126,7 @@ async function runAttempt<T>(
   }
 }
 
+/** The result of a step's body: with an undo as it comes, otherwise only until the run is cancelled. */
 function runBody<T>(
   execution: Execution,
   call: Call,
@@ -133,13 +135,28 @@ function runBody<T>(
   attempt: number,
   recipes: Recipe[],
 ): Promise<T> | T {
-  const limit =
-    options.timeoutMs === undefined
-      ? undefined
-      : withTimeout(options.timeoutMs, `Step "${call.path}"`, call.within?.signal ?? execution.signal)
-  const handle = new Handle(execution, call, { attempt, recipes, signal: limit?.signal ?? call.within?.signal })
-  const run = () => execution.calls.inBody(call.path, () => body(handle))
-  return limit === undefined ? run() : limit.run(async () => run())
+  const { calls } = execution
+  if (options.timeoutMs !== undefined) return runLimited(execution, call, body, options, attempt, recipes)
+  const handle = new Handle(execution, call, attempt, recipes, call.within?.signal)
+  if (options.undo !== undefined) return calls.inBody(call.path, body, handle)
+  const frame = calls.openBody(call.path)
+  const made = calls.inOpenBody(frame, body, handle)
+  // A cancelled run does not wait for a body that ignores its signal. Only promises that are still open need watching.
+  return made instanceof Promise ? execution.orThrow(made, frame) : made
+}
+
+function runLimited<T>(
+  execution: Execution,
+  call: Call,
+  body: Body<T>,
+  { timeoutMs = 0, undo }: StepOptions<T>,
+  attempt: number,
+  recipes: Recipe[],
+): Promise<T> {
+  const limit = withTimeout(timeoutMs, `Step "${call.path}"`, call.within?.signal ?? execution.signal)
+  const handle = new Handle(execution, call, attempt, recipes, limit.signal)
+  const made = limit.run(async () => execution.calls.inBody(call.path, body, handle))
+  return undo === undefined ? execution.orThrow(made) : made
 }
 
 async function checked<T>(call: Call, { schema }: StepOptions<T>, value: T): Promise<T> {
@@ -156,8 +173,7 @@ class Handle implements StepHandle<never> {
   readonly #call: Call
   readonly #signal: AbortSignal | undefined
 
-  constructor(execution: Execution, call: Call, made: { attempt: number; recipes: Recipe[]; signal: AbortSignal | undefined }) {
-    const { attempt, recipes } = made
+  constructor(execution: Execution, call: Call, attempt: number, recipes: Recipe[], signal: AbortSignal | undefined) {
     this.attempt = attempt
     // Functions of its own, so that they can be taken apart: ({ update }) => update(…).
     this.update = (recipe) => void recipes.push(recipe as Recipe)
@@ -165,7 +181,7 @@ class Handle implements StepHandle<never> {
     this.log = (message, data) => execution.log.info(message, { runId: execution.runId, step: call.path, attempt, ...data })
     this.#execution = execution
     this.#call = call
-    this.#signal = made.signal
+    this.#signal = signal
   }
 
   get stream(): StepHandle<never>['stream'] {
@@ -183,11 +199,6 @@ class Handle implements StepHandle<never> {
   get progress(): StepHandle<never>['progress'] {
     return (fraction, note) => this.#execution.progress.report(this.#call.path, fraction, note)
   }
-}
-
-/** A cancelled run does not wait for a body that ignores its signal. Only promises that are still open need watching. */
-function untilCancelled<T>(execution: Execution, result: Promise<T> | T): Promise<T> | T {
-  return result instanceof Promise ? execution.orThrow(result) : result
 }
 
 /** In a function of its own, so that a step without an undo pays nothing for it. */
@@ -218,24 +229,33 @@ async function recordResult<T>(
 ): Promise<T> {
   const { attempt, durationMs, recipes, options, via } = made
   const undo = options.undo === undefined ? undefined : recordedUndo(options.undo)
-  const isBare = value === undefined && via === undefined && undo === undefined
-  const data = isBare ? undefined : { ...(via && { via }), ...(undo && { undo }), ...(value !== undefined && { result: value }) }
+  const data = via === undefined && undo === undefined ? plainData(value) : describedData(value, via, undo)
   // Whatever it brings, nobody writes it: it must not reach the state line either.
   if (execution.isDetached) return execution.cameTooLate()
   // Encoded first: a result that can't be stored must leave nothing on the state line.
-  const completed = execution.event('step_completed', call, { attempt, durationMs, ...(data && { data }) })
+  const completed = execution.event('step_completed', call, { attempt, durationMs, data })
   const event = recipes.length === 0 ? completed : { ...completed, patch: execution.line.stage(recipes) }
   execution.leave(call)
-  execution.streams.settle(call)
+  execution.streamsSoFar?.settle(call)
   if (options.checkpoint === false && options.undo === undefined && !execution.hasResultsOnTheirWay) {
     await execution.rideResult(event)
   } else {
-    await execution.commitResult([event], undo === undefined ? {} : { undoable: { key: call.key, undo } })
+    await execution.commitResult([event], undo === undefined ? plainResult : { undoable: { key: call.key, undo } }, call)
   }
   // The caller gets what a replay would give: a copy that shares nothing with the body.
   return typeof value === 'object' && value !== null && event.payload !== null
     ? (execution.codec.decode(event.payload) as { result: T }).result
     : value
+}
+
+const plainResult = {}
+
+function plainData(value: unknown): Record<string, unknown> | undefined {
+  return value === undefined ? undefined : { result: value }
+}
+
+function describedData(value: unknown, via: 'fallback' | undefined, undo: RecordedUndo | undefined): Record<string, unknown> {
+  return { ...(via && { via }), ...(undo && { undo }), ...(value !== undefined && { result: value }) }
 }
 
 /** All attempts have failed, or another is of no use: fallback, skip, pause or throw. */
@@ -297,7 +317,7 @@ async function runFallback<T>(
       })
     const made = execution.calls.inBody(call.path, async () => fallback(cause))
     if (options.undo !== undefined) return await toEnd(execution, made, record)
-    return await record(await untilCancelled(execution, made))
+    return await record(await execution.orThrow(made))
   } catch (fallbackError) {
     execution.throwIfEnded()
     const { fallback: _, ...rest } = options

@@ -7,25 +7,35 @@ import type { Claim } from '../store/store.ts'
  * promise: one whose constructor was never read is one that nobody listens to.
  */
 export class UnawaitedCalls {
-  /** What nobody has listened to so far, with its name. */
-  readonly #unheard = new Map<Promise<unknown>, string>()
+  /** What nobody has listened to so far, with its name; without the latest promise of all. */
+  #unheard: Map<Promise<unknown>, string> | undefined
 
   /** The promise as the function gets it. Its failure brings no process down: it is in the log. */
   watch<T>(promise: Promise<T>, name: string): Promise<T> {
-    promise.catch(ignore)
+    promise.then(undefined, ignore)
     Object.setPrototypeOf(promise, listening)
-    this.#unheard.set(promise, name)
-    new Marked(promise, this.#unheard)
+    if (latest.promise !== undefined) keepLatest()
+    latest.promise = promise
+    latest.name = name
+    latest.of = this
     return promise
   }
 
+  /** Another promise is the latest now, and nobody has listened to this one. */
+  keep(promise: Promise<unknown>, name: string): void {
+    this.#unheard ??= new Map()
+    this.#unheard.set(promise, name)
+    new Marked(promise, this.#unheard)
+  }
+
   get hasAny(): boolean {
-    return this.#unheard.size > 0
+    if (latest.of === this) keepLatest()
+    return this.#unheard !== undefined && this.#unheard.size > 0
   }
 
   /** The function has returned: tells the logger of calls that it forgot to await, unless they have succeeded. */
   async report({ claim: { run }, log }: { readonly claim: Claim; readonly log: Logger }): Promise<void> {
-    for (const [promise, name] of [...this.#unheard]) {
+    for (const [promise, name] of [...(this.#unheard ?? [])]) {
       const fate = await fateOf(promise)
       const where = `run "${run.id}" of workflow "${run.workflow}"`
       if (fate === 'pending')
@@ -42,11 +52,33 @@ export class UnawaitedCalls {
   }
 }
 
+/**
+ * The latest promise, while nobody has listened to it. Most are awaited at once: they are in no Map, and know nothing of where they are to be
+ * taken from.
+ */
+const latest: { promise: Promise<unknown> | undefined; name: string; of: UnawaitedCalls | undefined } = {
+  promise: undefined,
+  name: '',
+  of: undefined,
+}
+
+function keepLatest(): void {
+  const { promise, name, of } = latest
+  forgetLatest()
+  if (promise !== undefined) of?.keep(promise, name)
+}
+
+function forgetLatest(): void {
+  latest.promise = undefined
+  latest.of = undefined
+}
+
 /** What promises of calls inherit from. On a prototype, since an own `constructor` makes V8 slow for every promise there is. */
 const listening: object = Object.create(Promise.prototype, {
   constructor: {
     get(this: Promise<unknown>) {
-      Marked.hear(this)
+      if (this === latest.promise) forgetLatest()
+      else Marked.hear(this)
       return Promise
     },
   },

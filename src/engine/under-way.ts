@@ -1,7 +1,7 @@
 /** Counts what is under way, for whoever has to wait until nothing is. */
 export class UnderWay {
   #count = 0
-  #whenIdle: (() => void)[] = []
+  #whenIdle: (() => void)[] | undefined
 
   get isIdle(): boolean {
     return this.#count === 0
@@ -12,7 +12,10 @@ export class UnderWay {
   }
 
   end(): void {
-    if (--this.#count === 0) for (const tell of this.#whenIdle.splice(0)) tell()
+    if (--this.#count > 0 || this.#whenIdle === undefined) return
+    const tells = this.#whenIdle
+    this.#whenIdle = undefined
+    for (const tell of tells) tell()
   }
 
   /** Counts a promise until it is settled. Its outcome stays the caller's. */
@@ -28,6 +31,7 @@ export class UnderWay {
     if (this.#count === 0) return
     let timer: NodeJS.Timeout | undefined
     await new Promise<void>((resolve) => {
+      this.#whenIdle ??= []
       this.#whenIdle.push(resolve)
       if (limitMs !== undefined) timer = setTimeout(resolve, Math.max(0, limitMs))
     })

@@ -49,7 +49,7 @@ export class Undos {
   #given: Map<CallKey, GivenUndo> | undefined
   /** Operations of answers that are free to come again after a rollback. */
   #answers: { readonly seq: number; readonly operationKey: string }[] | undefined
-  readonly #done = new Set<number>()
+  #done: Set<number> | undefined
   /** What is due, the last one at the end, and how much was known when it was gathered. */
   #line: { readonly known: number; readonly due: Undoable[] } | undefined
 
@@ -78,7 +78,7 @@ export class Undos {
   /** What is to be undone of what was recorded after a position, the last first. */
   due(execution: Execution, afterSeq: number): Undoable[] {
     const { undone } = execution.tape
-    return this.#all(execution, afterSeq).filter(({ seq }) => !undone.has(seq) && !this.#done.has(seq))
+    return this.#all(execution, afterSeq).filter(({ seq }) => !undone.has(seq) && this.#done?.has(seq) !== true)
   }
 
   /** The last result that is to be undone. What has become durable since the last time comes first. */
@@ -87,7 +87,7 @@ export class Undos {
     if (this.#line === undefined || this.#line.known !== known)
       this.#line = { known, due: this.due(execution, afterSeq).reverse() }
     const { due } = this.#line
-    while (due.length > 0 && this.#done.has(due.at(-1)?.seq ?? 0)) due.pop()
+    while (due.length > 0 && this.#done?.has(due.at(-1)?.seq ?? 0)) due.pop()
     return due.at(-1)
   }
 
@@ -133,6 +133,7 @@ export class Undos {
         hasProgress: true,
         ...(effectKey !== undefined && { operation: { kind: 'undo', key: effectKey } }),
       })
+      this.#done ??= new Set()
       this.#done.add(seq)
       return null
     }

@@ -1,26 +1,39 @@
+import type { Change, Committed } from '../store/change.ts'
+import type { Committer } from './committer.ts'
+
 /**
  * The order of one execution's writes. Commits are handed in as they come, and the committer keeps their order. A transaction
  * reaches the store by another way: it waits for the commits under way, and holds later ones back until it has ended.
  */
 export class WriteOrder {
+  readonly #committer: Committer
   #last: Promise<unknown> | undefined
   #isTaken = false
   /** Commits that wait for the transaction under way; undefined where there is none. */
   #held: (() => void)[] | undefined
-  readonly #turns: (() => void)[] = []
+  #turns: (() => void)[] | undefined
+
+  constructor(committer: Committer) {
+    this.#committer = committer
+  }
 
   /** Hands a commit in, now or when the transaction under way has ended. */
-  add<T>(write: () => Promise<T>): Promise<T> {
-    const held = this.#held
-    if (held !== undefined) return new Promise((resolve) => held.push(() => resolve(this.add(write))))
-    const written = write()
+  add(change: Change): Promise<Committed> {
+    if (this.#held !== undefined) return this.#hold(change, this.#held)
+    const written = this.#committer.commit(change, true)
     this.#last = written
     return written
   }
 
+  #hold(change: Change, held: (() => void)[]): Promise<Committed> {
+    return new Promise((resolve) => held.push(() => resolve(this.add(change))))
+  }
+
   /** Runs a transaction in its turn: `before` hands in what must be durable before it, and nothing else is under way. */
   async alone<T>(before: () => Promise<unknown> | null, transaction: () => Promise<T>): Promise<T> {
-    if (this.#isTaken) await new Promise<void>((resolve) => this.#turns.push(resolve))
+    this.#turns ??= []
+    const turns = this.#turns
+    if (this.#isTaken) await new Promise<void>((resolve) => turns.push(resolve))
     this.#isTaken = true
     try {
       const handedIn = before()
@@ -38,7 +51,7 @@ export class WriteOrder {
     const held = this.#held ?? []
     this.#held = undefined
     for (const go of held) go()
-    const next = this.#turns.shift()
+    const next = this.#turns?.shift()
     if (next === undefined) this.#isTaken = false
     else next()
   }
