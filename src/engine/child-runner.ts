@@ -297,8 +297,9 @@ async function giveMore(execution: Execution, call: Call, run: Run, own: Budget 
 
 async function awaitChild(execution: Execution, call: Call, child: ChildData, own: Budget | null): Promise<unknown> {
   const key = { owner: execution.owner, runId: child.runId }
-  // It failed this run once, and this run was retried: so is the child.
+  // Its failure failed this run once, and this run was retried: so is the child. When it fails again, that is another failure.
   let isReopened = call.history?.wasReopened === true
+  const isThatFailure = ({ endSeq }: Run) => call.history?.childEndSeq === undefined || call.history.childEndSeq === endSeq
   const mail = nudgeKey('child', child.runId)
   let isShort = false
   for (let mustLook = isReopened || !willHear(execution, call, child), heard = 0; ; ) {
@@ -311,7 +312,7 @@ async function awaitChild(execution: Execution, call: Call, child: ChildData, ow
     heard = execution.mailbox.nudgeCount(mail)
     const nudges = execution.mailbox.takeNudges(mail)
     const run = await patiently(execution, call, () => execution.store.readRun(key))
-    if (run !== null && run.status === 'failed' && isReopened) {
+    if (run !== null && run.status === 'failed' && isReopened && isThatFailure(run)) {
       await patiently(execution, call, () => execution.steering.retry(key))
       isReopened = false
     } else if (run === null || isTerminal(run.status)) {
@@ -392,6 +393,7 @@ async function record(
     runId: child.runId,
     ...(usage !== undefined && { usage }),
     ...(undo !== undefined && { undo }),
+    ...(failure !== null && run !== null && { endSeq: run.endSeq }),
     ...(failure !== null ? { error: toStorableError(failure) } : output !== undefined && { result: output }),
   }
   const event = execution.event('child_completed', call, { data })

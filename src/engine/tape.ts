@@ -140,6 +140,8 @@ export interface CallHistory {
   reopenedFailures: number
   /** Its failure was reopened. */
   wasReopened?: boolean
+  /** Children: where the log of the child has the failure that failed the call last. */
+  childEndSeq?: number
   /** Deaths of the worker while it was running. */
   deaths: number
   /** Its last attempt began and has not ended. */
@@ -594,7 +596,9 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
       }
       case 'child_completed': {
-        settle('child', record, data<{ error?: Error }>(record).error !== undefined)
+        const { error, endSeq } = data<{ error?: Error; endSeq?: number }>(record)
+        settle('child', record, error !== undefined)
+        if (endSeq !== undefined) call('child', record).childEndSeq = endSeq
         break
       }
       case 'usage_recorded':

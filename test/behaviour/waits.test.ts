@@ -193,6 +193,33 @@ onEveryStore('a sleep', ({ open, advance }) => {
 })
 
 onEveryStore('a child', ({ open, openMortal, openWrapped, advance }) => {
+  it('that fails again after its parent was retried fails it again: it is retried once, however often the parent is taken up', async () => {
+    let attempts = 0
+    const child = workflow({ name: 'child', retry: { attempts: 1 } }, async (ctx) => {
+      await ctx.step('try', () => {
+        attempts++
+        throw new Error('down')
+      })
+    })
+    // Its parent is persisted as waiting before it fails, and taken up again by the message of its end.
+    const slow = workflow({ name: 'slow', retry: { attempts: 1 } }, async (ctx) => {
+      await ctx.waitFor('begin')
+      await ctx.call(child, undefined, { id: 'grandchild' })
+    })
+    const parent = workflow('parent', (ctx) => ctx.call(slow, undefined, { id: 'child' }))
+    const hf = await open()
+    const run = await hf.start(parent, undefined, { id: 'parent' })
+    await becomes(run, 'waiting')
+    await hf.signal('child', 'begin')
+    await becomes(run, 'failed')
+    await run.retry()
+    await becomes(run, 'failed')
+    expect(attempts).toBe(2)
+    await run.retry()
+    await becomes(run, 'failed')
+    expect(attempts).toBe(3)
+  })
+
   const double = workflow('double', (ctx, n: number) => ctx.step('double', () => n * 2))
 
   it('runs on a thread of its own, and its output is the result of the call', async () => {
