@@ -76,9 +76,10 @@ export class QuietTime implements QuietRun {
     this.#onOver()
   }
 
-  /** The execution is over. */
+  /** The execution is over: what its function still does needs no place. */
   end(): void {
     this.#leave()
+    this.onPlace = undefined
   }
 
   #leave(): void {

@@ -222,6 +222,8 @@ export class Worker {
         this.#letGo(current)
         this.#loading.delete(claim)
         current = execution
+        // It begins with a place, whether the one before had given its own up or not.
+        if (!hasPlace) onPlace(true)
         execution.quiet.onPlace = onPlace
         this.#executions.add(execution)
         this.#keeper.began(execution, claimedAt)

@@ -287,6 +287,55 @@ onEveryStore('a run in its quiet time', ({ open, openWrapped, advance }) => {
     expect(began).toEqual(['busy', 'quiet', 'last'])
   })
 
+  it('has no place to take once it is persisted, whatever its function still does', async () => {
+    const gates = [gate(), gate()]
+    let calls = 0
+    const work = workflow('work', async (ctx, n: number) => {
+      calls++
+      const beside = gates[n]?.promise.then(() => ctx.now())
+      await Promise.all([ctx.waitFor('go'), beside])
+    })
+    const next = workflow('next', (ctx) => ctx.step('a', () => 'done'))
+    const hf = await open({ workflows: [work, next], worker: { concurrency: 2 } })
+    for (const [n, { open }] of gates.entries()) {
+      const run = await hf.start(work, n)
+      await becomes(run, 'waiting')
+      open()
+      // It is caught at work, and executed again.
+      await vi.waitUntil(() => calls === 2 * (n + 1), { timeout: 15_000 })
+      await becomes(run, 'waiting')
+    }
+    expect(await hf.run(next)).toBe('done')
+  })
+
+  it('leaves its place once: another attempt of a section, for which its tape is read anew, begins with one', async () => {
+    let tries = 0
+    const agent = workflow('agent', async (ctx) => {
+      const open = await ctx.begin('session')
+      const flaky = () => (tries++ === 0 ? Promise.reject(new Error('flaky')) : undefined)
+      await ctx.section('work', () => ctx.step('a', flaky, { retry: { attempts: 1 } }), { retry: { attempts: 2, minMs: 1 } })
+      await open.complete(undefined)
+      await ctx.waitFor('go')
+    })
+    const began: number[] = []
+    const end = gate()
+    const busy = workflow('busy', (ctx, n: number) => {
+      return ctx.step('a', () => {
+        began.push(n)
+        return end.promise
+      })
+    })
+    const hf = await open({ workflows: [agent, busy], worker: { concurrency: 1 } })
+    await becomes(await hf.start(agent), 'waiting')
+    const runs = [await hf.start(busy, 1), await hf.start(busy, 2)]
+    await vi.waitUntil(() => began.length > 0)
+    // Time for a claim that must not be.
+    await pass(300)
+    expect(began).toEqual([1])
+    end.open()
+    for (const run of runs) await run.result()
+  })
+
   it('is none in a queue with a limit: the next run has its place at once', async () => {
     const sleep = workflow('sleep', (ctx) => ctx.sleep(86_400_000))
     const hf = await open({

@@ -1,6 +1,7 @@
 import { state, workflow } from 'holdfast'
-import { expect, it } from 'vitest'
-import { becomes, codeOfRejection } from './runs.ts'
+import { wrapStore } from 'holdfast/testing'
+import { expect, it, vi } from 'vitest'
+import { becomes, codeOfRejection, eventTypes, gate } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 const shopping = state({ version: 1, initial: () => ({ items: ['list'] }) })
@@ -17,7 +18,7 @@ const shop = workflow({ name: 'shop', state: shopping }, async (ctx) => {
   return ctx.state.items
 })
 
-onEveryStore('rolling back', ({ open }) => {
+onEveryStore('rolling back', ({ open, openWrapped }) => {
   it('to before anything was written brings the initial state, not none', async () => {
     const hf = await open()
     const run = await hf.start(shop, undefined, { id: 'a' })
@@ -77,5 +78,38 @@ onEveryStore('rolling back', ({ open }) => {
     expect(await codeOfRejection(run.rollback('a@1'))).toBe('conflict')
     await hf.signal('a', 'done')
     expect(await run.result()).toEqual(['list', 'lap 1', 'lap 2'])
+  })
+
+  it('is refused, and not carried out later, where the run has begun a new tape before it heard of it', async () => {
+    const undone: number[] = []
+    const gates = { begun: gate(), asked: gate(), mail: gate() }
+    const work = workflow('work', async (ctx, tape: number) => {
+      await ctx.step('a', () => tape, { undo: (result) => void undone.push(result) })
+      await ctx.checkpoint()
+      if (tape === 1) {
+        gates.begun.open()
+        await gates.asked.promise
+        await ctx.continueAs(2)
+      }
+      const key = await ctx.step('b', (step) => step.key)
+      await ctx.waitFor('done')
+      return key
+    })
+    // Mail is read late; the first that is read is that of the second tape.
+    const before = (act: string) => (act === 'readInbox' ? gates.mail.promise : undefined)
+    const after = (act: string) => act === 'deliver' && gates.asked.open()
+    const hf = await openWrapped((store) => wrapStore(store, { before, after }))
+    const run = await hf.start(work, 1, { id: 'a' })
+    await gates.begun.promise
+    const [checkpoint] = await hf.thread('a').checkpoints()
+    const rollback = codeOfRejection(run.rollback(checkpoint?.checkpoint as string))
+    const begunTapes = async () => (await eventTypes(run)).filter((type) => type === 'run_started').length
+    await vi.waitUntil(async () => (await begunTapes()) === 2, { timeout: 15_000 })
+    gates.mail.open()
+    expect(await rollback).toBe('conflict')
+    await becomes(run, 'waiting')
+    await hf.signal('a', 'done')
+    expect(await run.result()).toBe('a~2/b#1')
+    expect(undone).toEqual([])
   })
 })
