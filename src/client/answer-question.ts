@@ -36,13 +36,14 @@ export async function answerQuestion(
       : await findById(core, run, name, { ...options, id: options.id })
   if (isTerminal(run.status)) throw alreadyAnswered(run, name, null)
   const schema = core.questions.schema(owner, id)
-  const checked = schema === undefined ? value : await validate(schema, value, `The answer to "${name}" of run "${run.id}"`)
+  // Kept as it was given: the run that takes it makes of it what the schema does, once.
+  if (schema !== undefined) await validate(schema, value, `The answer to "${name}" of run "${run.id}"`)
   const { by } = options
   const answer = await core.committer.commit({
     ...{ owner, threadId: run.threadId, runId: run.id, guard: { kind: 'none' }, events: [], isCheckpoint: false },
     operation: {
       ...{ kind: 'resolve', key: id, hasHappened: true, by: by ?? null },
-      result: core.codec.encode({ value: checked, at: await core.now(), ...(by !== undefined && { by }) }),
+      result: core.codec.encode({ value, at: await core.now(), ...(by !== undefined && { by }) }),
     },
     delivers: [{ ...key, kind: 'answer', name: id, payload: null }],
   })

@@ -67,6 +67,19 @@ onEveryStore('a question', ({ open, openMortal, openWrapped, advance }) => {
     expect(await run.result()).toBe(false)
   })
 
+  it('gives what its schema makes of the answer, whoever has checked it before', async () => {
+    const price = z.string().transform(Number)
+    const asks = workflow('asks', (ctx) => ctx.ask('price', { question: 'How much?', schema: price }))
+    const hf = await open()
+    const elsewhere = await open({ worker: false })
+    for (const client of [hf, elsewhere]) {
+      const run = await hf.start(asks)
+      await openQuestions(hf, 1)
+      await client.answer(run.id, 'price', '5')
+      expect(await run.result()).toBe(5)
+    }
+  })
+
   it('is put again, with the problem, when a process that does not know the schema gave an answer that does not fit', async () => {
     const hf = await open({ workflows: [approve] })
     const client = await open({ worker: false })
