@@ -13,12 +13,16 @@ export class Account {
   #used: UsageTotal
   #steps = 0
   #reserved = { tokens: 0, cost: 0 }
+  readonly #waitedMs: () => number
   #since = performance.now()
+  #waitedBefore = 0
   #repeats: Map<string, number> | undefined
   /** What open children were given, by their calls. */
   #grants: Map<string, Budget> | undefined
 
-  constructor(options: { limits: Budget; used: UsageTotal } & Partial<AccountOnTape>) {
+  /** `waitedMs`: how long the run has waited while it was held, which is no time in execution. */
+  constructor(options: { limits: Budget; used: UsageTotal; waitedMs: () => number } & Partial<AccountOnTape>) {
+    this.#waitedMs = options.waitedMs
     this.#limits = options.limits
     this.isLimited = Object.keys(options.limits).length > 0
     this.#used = options.used
@@ -36,7 +40,7 @@ export class Account {
 
   /** Time in execution since this one began. */
   get sliceMs(): number {
-    return Math.round(performance.now() - this.#since)
+    return Math.round(performance.now() - this.#since - (this.#waitedMs() - this.#waitedBefore))
   }
 
   /** Ms of execution until the time limit is reached. */
@@ -69,6 +73,7 @@ export class Account {
     if (this.#limits.wallMs === undefined) return
     this.#used = addUsage(this.#used, { wallMs: this.sliceMs })
     this.#since = performance.now()
+    this.#waitedBefore = this.#waitedMs()
   }
 
   add(used: Usage | Partial<UsageTotal>): void {

@@ -3,6 +3,9 @@ import { type Account, budgetExceeded, type OverBudget } from './account.ts'
 import type { Call } from './calls.ts'
 import type { Execution } from './execution.ts'
 
+/** How soon a time limit is looked at again that was nearly reached. */
+const lookAgainMs = 20
+
 /** Keeps a run within its budget: books what it uses, and pauses it at the next safe point once a limit is passed. */
 export class BudgetGuard {
   readonly #execution: Execution
@@ -69,11 +72,16 @@ export class BudgetGuard {
 
   /** Pauses the run if a limit is passed, now and when its time in execution is over. */
   watch(): void {
-    this.check()
-    const { leftMs } = this.#account
-    if (!Number.isFinite(leftMs)) return
-    const timer = setTimeout(() => this.check(), Math.min(Math.max(0, leftMs) + 1, 2_147_483_647))
-    void this.#execution.ended.then(() => clearTimeout(timer))
+    let timer: NodeJS.Timeout
+    const look = (leastMs: number): void => {
+      this.check()
+      const { leftMs } = this.#account
+      // While it waits, its time stands still: it is looked at again.
+      if (Number.isFinite(leftMs) && leftMs >= 0)
+        timer = setTimeout(look, Math.min(Math.max(leastMs, leftMs + 1), 2_147_483_647), lookAgainMs)
+    }
+    look(0)
+    if (Number.isFinite(this.#account.leftMs)) void this.#execution.ended.then(() => clearTimeout(timer))
   }
 
   check(): void {

@@ -186,6 +186,7 @@ export class Execution {
     this.account = new Account({
       ...onTape,
       limits,
+      waitedMs: () => this.quiet.waitedMs,
       used: { ...options.tape.usage, steps: options.tape.usage.steps + onTape.steps },
     })
     this.budget = new BudgetGuard(this, this.account)

@@ -14,6 +14,8 @@ export class QuietTime implements QuietRun {
   #ms: number
   #heardAt = 0
   isQuiet = false
+  #quietSince = 0
+  #waitedMs = 0
   #hasPlace = true
 
   constructor(options: { times: QuietTimes; isLimited: boolean; isInternal: boolean; onOver: () => void }) {
@@ -38,6 +40,11 @@ export class QuietTime implements QuietRun {
     return this.#ms === 0 || this.quietUntil <= performance.now()
   }
 
+  /** How long the run has waited in its quiet times, as far as is known. */
+  get waitedMs(): number {
+    return this.#waitedMs + (this.isQuiet ? performance.now() - this.#quietSince : 0)
+  }
+
   /** An earlier holder was caught at work: this one waits longer. */
   raise(ms: number): void {
     if (this.#isNever || !(ms > this.#ms)) return
@@ -48,6 +55,8 @@ export class QuietTime implements QuietRun {
   /** The function called, or got a result: it may be at work from here on. */
   heard(): void {
     if (this.#ms > 0) this.#heardAt = performance.now()
+    // It acts by itself: it was at work, and did not wait.
+    if (this.isQuiet) this.#quietSince = performance.now()
     if (this.isQuiet || !this.#hasPlace) this.work()
   }
 
@@ -63,6 +72,7 @@ export class QuietTime implements QuietRun {
   begin(): void {
     if (this.isQuiet) return
     this.isQuiet = true
+    this.#quietSince = performance.now()
     this.#times.add(this)
     if (this.#keepsPlace || !this.#hasPlace) return
     this.#hasPlace = false
@@ -71,6 +81,7 @@ export class QuietTime implements QuietRun {
 
   /** It is over, or cut short. */
   endQuiet(): void {
+    this.#waitedMs = this.waitedMs
     this.isQuiet = false
     this.#heardAt = Number.NEGATIVE_INFINITY
     this.#onOver()
@@ -84,6 +95,7 @@ export class QuietTime implements QuietRun {
 
   #leave(): void {
     if (!this.isQuiet) return
+    this.#waitedMs = this.waitedMs
     this.isQuiet = false
     this.#times.delete(this)
   }

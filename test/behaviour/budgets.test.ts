@@ -74,6 +74,27 @@ onLocalStores('a budget', ({ open, openMortal, advance }) => {
     expect(await run.result()).toBe('done')
   })
 
+  it('of time does not count the quiet time of a run that waits, and counts what its function did by itself meanwhile', async () => {
+    const wallMs = patience(400)
+    const pass = () => new Promise<void>((resolve) => setTimeout(resolve, 2 * wallMs))
+    const wait = workflow({ name: 'wait', budget: { wallMs } }, async (ctx, isBusy: boolean) => {
+      const own = isBusy ? pass().then(() => ctx.step('own', () => 1)) : undefined
+      await ctx.step('a', () => 1)
+      await ctx.waitFor('go')
+      await own
+      return ctx.step('b', () => 'done')
+    })
+    const hf = await open({ worker: { quietMs: 60_000 } })
+    const [idle, busy] = [await hf.start(wait, false), await hf.start(wait, true)]
+    await logged(idle, 'step_completed')
+    await pass()
+    await hf.signal(idle.id, 'go')
+    expect(await idle.result()).toBe('done')
+    expect((await idle.info()).usage.wallMs).toBeLessThan(wallMs)
+    await becomes(busy, 'paused')
+    expect(await busy.info()).toMatchObject({ reason: 'budget' })
+  })
+
   it('survives the worker: what was spent before a crash counts after it, also by an attempt that failed', async () => {
     const work = workflow({ name: 'work', budget: { tokens: 1_000 } }, async (ctx) => {
       await ctx.step(
