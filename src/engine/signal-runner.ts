@@ -8,7 +8,7 @@ import type { SignalWaiter } from './signal-waiters.ts'
 import { resultOf } from './step-runner.ts'
 import { timeLimit } from './time-limit.ts'
 import type { Wait } from './waits.ts'
-import { parkUnlessAborted, withdraw } from './withdrawal.ts'
+import { parkUnlessAborted, whenAborted, withdraw } from './withdrawal.ts'
 
 /** A signal that a call has got. */
 export interface ReceivedSignal<T = unknown> {
@@ -112,7 +112,7 @@ class Waiter implements SignalWaiter {
   readonly #execution: Execution
   readonly #call: Call
   readonly #signal: AbortSignal | undefined
-  readonly #onAbort = () => this.#execution.signals.remove(this)
+  readonly #stopListening: (() => void) | undefined
   #wait: Wait | undefined
 
   constructor(execution: Execution, call: Call, names: readonly string[], signal: AbortSignal | undefined) {
@@ -121,7 +121,7 @@ class Waiter implements SignalWaiter {
     this.names = names
     this.#signal = signal
     // At once, so that what comes next goes to another.
-    signal?.addEventListener('abort', this.#onAbort, { once: true })
+    if (signal !== undefined) this.#stopListening = whenAborted(execution, signal, () => execution.signals.remove(this))
   }
 
   get isOver(): boolean {
@@ -138,7 +138,7 @@ class Waiter implements SignalWaiter {
   }
 
   end(): void {
-    this.#signal?.removeEventListener('abort', this.#onAbort)
+    this.#stopListening?.()
     this.#execution.signals.remove(this)
   }
 }

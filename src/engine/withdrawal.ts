@@ -16,13 +16,39 @@ import type { Wait } from './waits.ts'
 export async function parkUnlessAborted(execution: Execution, wait: Wait, signal: AbortSignal | undefined): Promise<void> {
   if (signal === undefined) return execution.park(wait)
   if (signal.aborted) return
-  const wake = () => execution.wake(wait)
-  signal.addEventListener('abort', wake, { once: true })
+  const stop = whenAborted(execution, signal, () => execution.wake(wait))
   try {
     await execution.park(wait)
   } finally {
-    signal.removeEventListener('abort', wake)
+    stop()
   }
+}
+
+/**
+ * Calls back when the signal is aborted, until that is stopped or the execution has ended: a wait of a run that was persisted never ends, and the
+ * signal may be one that lives as long as the process.
+ */
+export function whenAborted(execution: Execution, signal: AbortSignal, callBack: () => void): () => void {
+  const stops = listening.get(execution) ?? stopAtEnd(execution)
+  const stop = () => {
+    stops.delete(stop)
+    signal.removeEventListener('abort', callBack)
+  }
+  stops.add(stop)
+  signal.addEventListener('abort', callBack, { once: true })
+  return stop
+}
+
+/** What ends listening, of executions whose functions have given signals. */
+const listening = new WeakMap<Execution, Set<() => void>>()
+
+function stopAtEnd(execution: Execution): Set<() => void> {
+  const stops = new Set<() => void>()
+  listening.set(execution, stops)
+  void execution.ended.then(() => {
+    for (const stop of stops) stop()
+  })
+  return stops
 }
 
 /** Records that a call was withdrawn, and throws the reason. */

@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events'
 import { type Context, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import { z } from 'zod'
@@ -168,6 +169,20 @@ onEveryStore('a signal for which several calls wait', ({ open, openMortal, advan
 })
 
 onEveryStore('a wait that is withdrawn', ({ open, openMortal, advance }) => {
+  it('leaves no listener on its signal when its run is persisted as waiting', async () => {
+    const { signal } = new AbortController()
+    const listen = workflow('listen', (ctx) =>
+      Promise.race([
+        ctx.waitFor(['go', 'stop'], { signal }),
+        ctx.sleep(day, { signal }),
+        ctx.ask('question', { question: 'Go?', signal }),
+      ]),
+    )
+    const hf = await open()
+    await becomes(await hf.start(listen), 'waiting')
+    await vi.waitUntil(() => getEventListeners(signal, 'abort').length === 0)
+  })
+
   const reason = new Error('no longer needed')
 
   /** Waits for a message, and withdraws that when `next` comes. */
