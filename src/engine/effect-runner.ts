@@ -209,13 +209,15 @@ class Effect<T> {
       taken.status === 'intended' && taken.runId === this.#execution.runId && hold(this.#execution, this.#call, this.#key)
     if (isLeftBehind) return { stage: { kind: 'hidden', error: undefined, byCrash: true } }
     if (!isOpen(taken.status)) return this.#skip(taken)
-    await this.#execution.park({
-      dueAt: this.#execution.now() + lookAgainMs,
-      rowDueAt: Number.POSITIVE_INFINITY,
-      reason: taken.status === 'unsure' ? 'person' : 'effect',
-      waitKey: this.#key,
+    await this.#rest(async () => {
+      await this.#execution.park({
+        dueAt: this.#execution.now() + lookAgainMs,
+        rowDueAt: Number.POSITIVE_INFINITY,
+        reason: taken.status === 'unsure' ? 'person' : 'effect',
+        waitKey: this.#key,
+      })
+      if (!this.#execution.isOpen) await this.#execution.pass(this.#call)
     })
-    if (!this.#execution.isOpen) await this.#execution.pass(this.#call)
     return { stage: { kind: 'nothing' } }
   }
 
@@ -280,7 +282,7 @@ class Effect<T> {
       if (!looked.ok) {
         const { error, delayMs } = nextAttempt(policy, tries, looked.error)
         if (delayMs === null) return this.#doubt(error)
-        await waitForRetry(execution, this.#call, execution.now() + delayMs)
+        await this.#rest(() => waitForRetry(execution, this.#call, execution.now() + delayMs))
         continue
       }
       const answer = looked.value
@@ -383,7 +385,7 @@ class Effect<T> {
       const event = failureEvent(execution, this.#call, failure, attempt, null)
       await execution.commit([event], { hasProgress: true, operation: { kind: 'fail', key: this.#key } })
     }
-    await waitForRetry(execution, this.#call, retryAt)
+    await this.#rest(() => waitForRetry(execution, this.#call, retryAt))
     return { stage: { kind: how.isOpen ? 'intended' : 'nothing' } }
   }
 
@@ -425,13 +427,26 @@ class Effect<T> {
       }
     }
     if (operation !== null && !isOpen(operation.status)) return { stage: { kind: 'nothing' } }
-    await execution.park({
-      dueAt: execution.now() + lookAgainMs,
-      rowDueAt: Number.POSITIVE_INFINITY,
-      reason: 'person',
-      waitKey: this.#key,
-    })
+    await this.#rest(() =>
+      execution.park({
+        dueAt: execution.now() + lookAgainMs,
+        rowDueAt: Number.POSITIVE_INFINITY,
+        reason: 'person',
+        waitKey: this.#key,
+      }),
+    )
     return { stage: { kind: 'unsure' } }
+  }
+
+  /** Waits with nothing under way: a run that is being stopped does not wait for it, since the wait does not end then. */
+  async #rest(wait: () => Promise<void>): Promise<void> {
+    const { work } = this.#execution
+    work.end()
+    try {
+      await wait()
+    } finally {
+      work.begin()
+    }
   }
 
   get #attempt(): number {

@@ -143,6 +143,26 @@ onEveryStore('a run that fails with undoOnFailure beside others at work', ({ ope
 })
 
 onEveryStore('an order', ({ open, openMortal, advance }) => {
+  it('does not wait for an effect that waits for a person itself', async () => {
+    const undone: string[] = []
+    const pay = workflow({ name: 'pay', undoOnFailure: true }, async (ctx, isRolledBack: boolean) => {
+      await ctx.step('a', () => 1, { undo: () => void undone.push('a') })
+      const unsure = ctx.once('charge', { run: () => Promise.reject(new Error('no answer')) })
+      if (isRolledBack) return unsure
+      await ctx.waitFor('fail')
+      throw new Error('on purpose')
+    })
+    const hf = await open()
+    const [rolledBack, failed] = [await hf.start(pay, true), await hf.start(pay, false)]
+    for (const run of [rolledBack, failed]) await logged(run, 'effect_unsure')
+    const since = performance.now()
+    await Promise.all([rolledBack.rollback(`${rolledBack.threadId}@1`), hf.signal(failed.id, 'fail')])
+    await becomes(failed, 'failed')
+    // What is under way has 5 s.
+    expect(performance.now() - since).toBeLessThan(5_000)
+    expect(undone).toEqual(['a', 'a'])
+  })
+
   it('is on record before its first undo: whoever takes the run up after a crash continues it', async () => {
     for (const kind of ['cancel', 'fail', 'limit'] as const) {
       const undone: string[] = []
