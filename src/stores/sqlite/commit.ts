@@ -23,6 +23,7 @@ import {
   toRun,
 } from './rows.ts'
 import { prepareStarts, type StartingRow, startsAtOnce } from './starts.ts'
+import { isPlainWait, prepareWait } from './wait.ts'
 
 /**
  * Applies one change inside an open write transaction. Everything is judged before anything is written, so that a refused
@@ -34,6 +35,7 @@ export function prepareCommit(db: Database) {
   const log = prepareAppend(db)
   const step = prepareStep(db, log.append)
   const end = prepareEnd(db, { ...step, append: log.append, line, operations })
+  const wait = prepareWait(db, { ...step, append: log.append, claimsAfter, dueAtOf })
   const runs = prepareRuns(db)
   const threads = prepareThreads(db)
   const unread = prepareUnread(db)
@@ -61,6 +63,7 @@ export function prepareCommit(db: Database) {
   function apply(change: Change, now: number, hints: Hint[]): Committed {
     if (isPlainStep(change)) return step.apply(change, now, hints)
     if (isPlainEnd(change)) return end(change, now, hints)
+    if (isPlainWait(change)) return wait(change, now, hints)
     const started = isStart(change) ? start(change.creates, now, hints)?.[0] : undefined
     if (started !== undefined) return started
 
