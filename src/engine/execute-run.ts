@@ -125,7 +125,12 @@ async function executeClaim(
     rebuilt = undefined
     isFirst = false
     // The clock goes on from where it is, not from the claim.
-    claim = { ...claim, now: execution.now(), run: { ...claim.run, startedAt: claim.run.startedAt ?? claimed.now } }
+    claim = {
+      ...claim,
+      hasMail: end.hasMail,
+      now: execution.now(),
+      run: { ...claim.run, startedAt: claim.run.startedAt ?? claimed.now },
+    }
   }
 }
 

@@ -1005,7 +1005,8 @@ export class Execution {
     const answer = (await Promise.all(commits).catch((error: unknown) => this.#unwritten(error)))?.at(-1)
     if (!answer?.ok) return this.#finish({ kind: 'lost' })
     const { input: recorded } = this.codec.decode(event.payload as Payload) as { input?: unknown }
-    this.#finish({ kind: 'continued', base: { ...base, seq: answer.lastSeq }, tapeNumber, input: recorded })
+    const hasMail = answer.hasMail || !this.mailbox.isEmpty
+    this.#finish({ kind: 'continued', base: { ...base, seq: answer.lastSeq }, tapeNumber, input: recorded, hasMail })
   }
 
   /** What the next tape is to know of this one. */
@@ -1410,7 +1411,14 @@ export type Stop =
 
 export type ExecutionEnd =
   | { readonly kind: RunStatus | 'released' | 'lost' | 'reload' }
-  | { readonly kind: 'continued'; readonly base: StateAt; readonly tapeNumber: number; readonly input: unknown }
+  | {
+      readonly kind: 'continued'
+      readonly base: StateAt
+      readonly tapeNumber: number
+      readonly input: unknown
+      /** Messages are there that the tape has left to the next one. */
+      readonly hasMail: boolean
+    }
 
 /** Of two orders the one that ranks higher is carried out. */
 const rank: Readonly<Record<Order['kind'], number>> = { fail: 1, rollback: 2, cancel: 3 }

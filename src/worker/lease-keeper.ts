@@ -73,7 +73,8 @@ export class LeaseKeeper {
     } else if (hint.hasMail === true) {
       const key = keyOf(hint.owner ?? '', hint.runId)
       const execution = this.#byRun.get(key)
-      if (execution === undefined) this.#earlyMail.add(key)
+      // The next tape of the run may be about to begin.
+      if (execution === undefined || execution.hasEnded) this.#earlyMail.add(key)
       else void execution.checkMail()
     }
   }

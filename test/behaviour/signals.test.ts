@@ -79,6 +79,27 @@ onEveryStore('waiting for one of several signals', ({ open, openMortal, advance 
 })
 
 onEveryStore('a signal for which several calls wait', ({ open, openMortal, advance }) => {
+  it('is there for the next tape at once, where it came before that began', async () => {
+    const gates = { begun: gate(), sent: gate() }
+    const laps = workflow('laps', async (ctx, seen: readonly unknown[]): Promise<readonly unknown[]> => {
+      if (seen.length === 0) {
+        await ctx.step('first', () => {
+          gates.begun.open()
+          return gates.sent.promise
+        })
+      }
+      const all = [...seen, await ctx.waitFor('lap')]
+      return all.length === 3 ? all : ctx.continueAs(all)
+    })
+    // Longer than the test.
+    const hf = await open({ worker: { quietMs: 60_000 } })
+    const run = await hf.start(laps, [])
+    await gates.begun.promise
+    for (const lap of [1, 2, 3]) await hf.signal(run.id, 'lap', lap)
+    gates.sent.open()
+    expect(await run.result({ timeoutMs: 15_000 })).toEqual([1, 2, 3])
+  })
+
   it('goes to the latest of them: the loser of a race does not take it', async () => {
     const laps = workflow('laps', async (ctx) => {
       for (let lap = 0; lap < 5; lap++) {
