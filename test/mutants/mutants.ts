@@ -63,16 +63,16 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'stores/sqlite/sqlite-store.ts',
-        find: '      return write(({ commit }, hints) => applyAll(commit.apply, changes, { now: now(), hints }), { mustSync })\n',
+        find: '      return write(({ commit }, hints) => commit.applyAll(changes, now(), hints), { mustSync })\n',
         put: [
           "      if (changes.some((change) => change.operation?.kind === 'complete')) {",
           '        const events = changes.map(({ operation: _, ...rest }) => rest)',
-          '        const answers = await write(({ commit }, hints) => applyAll(commit.apply, events, { now: now(), hints }), { mustSync })',
+          '        const answers = await write(({ commit }, hints) => commit.applyAll(events, now(), hints), { mustSync })',
           '        const operations = changes.map((change) => ({ ...change, events: [] }))',
-          '        await write(({ commit }, hints) => applyAll(commit.apply, operations, { now: now(), hints }), { mustSync })',
+          '        await write(({ commit }, hints) => commit.applyAll(operations, now(), hints), { mustSync })',
           '        return answers',
           '      }',
-          '      return write(({ commit }, hints) => applyAll(commit.apply, changes, { now: now(), hints }), { mustSync })',
+          '      return write(({ commit }, hints) => commit.applyAll(changes, now(), hints), { mustSync })',
           '',
         ].join('\n'),
       },
@@ -474,7 +474,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'clock-of-the-claim',
     wrong: 'the clock of a run goes back to its claim when it begins a new tape',
-    edits: [{ file: 'engine/execute-run.ts', find: 'now: execution.now(), run: {', put: 'run: {' }],
+    edits: [{ file: 'engine/execute-run.ts', find: '      now: execution.now(),\n', put: '' }],
     test: { file: 'test/behaviour/waits.test.ts', name: 'on memory > and the time go on' },
   },
   {
