@@ -1109,7 +1109,10 @@ export class Execution {
       const at = performance.now()
       this.#aliveAt = at
       // A machine that slept has a monotonic clock that stood still: the store's goes ahead.
-      if (answer.now > this.#clockBase.now + at - this.#clockBase.at + clockSlackMs) this.#clockBase = { now: answer.now, at }
+      if (answer.now > this.#clockBase.now + at - this.#clockBase.at + clockSlackMs) {
+        this.#clockBase = { now: answer.now, at }
+        this.#waits.clockMoved()
+      }
       if (answer.hasMail) void this.checkMail()
     } else if (answer.refusal === 'lease_lost' || answer.refusal === 'thread_deleted' || answer.refusal === 'run_not_found')
       this.lose()

@@ -21,6 +21,7 @@ export class Waits {
   readonly #inMemoryMs: number
   readonly #waiting = new Map<Wait, Waiting>()
   #byMail: Map<string, Set<Wait>> | undefined
+  #isFrozen = false
 
   constructor(now: () => number, inMemoryMs = longWaitMs) {
     this.#now = now
@@ -75,8 +76,18 @@ export class Waits {
     for (const key of keys) for (const wait of [...(this.#byMail?.get(key) ?? [])]) this.wake(wait)
   }
 
+  /** The clock is ahead of where it was: timers that were set by it are set anew. */
+  clockMoved(): void {
+    if (this.#isFrozen) return
+    for (const [wait, waiting] of this.#waiting) {
+      clearTimeout(waiting.timer)
+      if (wait.dueAt !== null) this.#setTimer(wait, waiting, wait.dueAt)
+    }
+  }
+
   /** The execution ends: waits stay as they are, for ever. */
   freeze(): void {
+    this.#isFrozen = true
     for (const { timer } of this.#waiting.values()) clearTimeout(timer)
   }
 

@@ -9,6 +9,7 @@ import {
   type NodeKind,
   type Parallel,
   type Program,
+  partsOf,
   type Section,
   type Seq,
   type Step,
@@ -279,10 +280,21 @@ class Generator {
     }
   }
 
+  /**
+   * Updates and values are known by their scope and count. Where a branch awaits something foreign, their order beside other branches may
+   * differ when it is replayed, so that it needs a scope of its own (docs/guides/state.md).
+   */
+  #apart(branch: Seq): Seq {
+    const awaitsForeign = (node: Node): boolean => node.kind === 'foreign' || partsOf(node).some(awaitsForeign)
+    return awaitsForeign(branch)
+      ? { kind: 'seq', id: this.#id(), nodes: [{ kind: 'scope', id: this.#id(), body: branch }] }
+      : branch
+  }
+
   #parallel(kind: Parallel['kind'], id: number, depth: number): Parallel {
     const random = this.#random
     if (kind === 'race' && random.chance(0.35)) return this.#raceAgainstNobody(id)
-    const branches = Array.from({ length: random.integer(2, 3) }, () => this.#seq(depth + 1, 'inside'))
+    const branches = Array.from({ length: random.integer(2, 3) }, () => this.#apart(this.#seq(depth + 1, 'inside')))
     return { kind, id, branches, ...(kind === 'settled' && random.chance(0.5) && { isStrict: true }) }
   }
 

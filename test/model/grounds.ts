@@ -1,6 +1,9 @@
 import type { Store } from 'holdfast'
 import { createMemoryStore, openPostgresStore, openRedisStore, openSqliteStore } from './target.ts'
 
+/** How long a worker of the machine waits for a function that may be at work. */
+export const quietMs = 20
+
 export const storeNames = ['memory', 'sqlite', 'postgres', 'redis'] as const
 export type StoreName = (typeof storeNames)[number]
 

@@ -47,7 +47,11 @@ export function judgeBodies(view: View): Violation[] {
 /** Between the two somebody took the run back, or it undid itself, or began a new life. */
 function isForgotten(view: View, run: string, from: number, to: number, byRetry = false): boolean {
   const { notes } = view.journal
-  const program = view.seen.runs.find(({ info }) => info.id === run)?.program
+  const seen = view.seen.runs.find(({ info }) => info.id === run)
+  const program = seen?.program
+  // A child is retried by its parent, which no act tells.
+  const isRetried = seen?.events.some(({ type }) => type === 'run_retried') === true
+  if (isRetried && (byRetry || program?.undoOnFailure === true)) return true
   const open = new Set<number>()
   for (let index = 0; index <= to; index++) {
     const note = notes[index]

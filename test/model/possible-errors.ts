@@ -34,7 +34,7 @@ export function errorsOf(node: Node): Set<string> {
     case 'race':
       return union(node.branches)
     case 'any':
-      return node.branches.every((branch) => errorsOf(branch).size > 0) ? union(node.branches) : new Set()
+      return node.branches.every((branch) => errorsOf(branch).size > 0) ? union(node.branches).add('any') : new Set()
     case 'settled':
       return new Set(node.isStrict && union(node.branches).size > 0 ? [own] : [])
     case 'try':

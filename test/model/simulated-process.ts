@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Holdfast, Store } from 'holdfast'
 import type { Fault } from './acts.ts'
+import { quietMs } from './grounds.ts'
 import type { Process } from './interpret.ts'
 import { holdfast, wrapStore } from './target.ts'
 
@@ -40,7 +41,7 @@ export class SimulatedProcess implements Process {
     const hf = await holdfast.open(store, {
       ...options.workflows(process),
       logger: silent,
-      worker: options.hasWorker ? ({ pollMs: 10, leaseMs, closeGraceMs: 0, quietMs: 20 } as never) : false,
+      worker: options.hasWorker ? ({ pollMs: 10, leaseMs, closeGraceMs: 0, quietMs } as never) : false,
     })
     process.#hf = hf
     process.hf = hf.as(options.owner)

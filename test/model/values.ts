@@ -59,6 +59,8 @@ export function errorName(error: unknown): string | undefined {
     const own = typeof next.message === 'string' ? /\bx(\d+)\b/.exec(next.message)?.[0] : undefined
     if (own !== undefined) return own
     if (next.code === 'timeout') code ??= 'timeout'
+    // Of a Promise.any whose errors were not stored with it.
+    if (next.message === 'All promises were rejected') code ??= 'any'
     queue.push(next.cause, ...(next.errors ?? []))
   }
   return code

@@ -4,7 +4,7 @@
 import { readFileSync } from 'node:fs'
 import type { Case } from './case.ts'
 import { findFeatures } from './features.ts'
-import { openGround } from './grounds.ts'
+import { openGround, quietMs } from './grounds.ts'
 import { Interpreter } from './interpret.ts'
 import { Journal } from './journal.ts'
 import { withChildren } from './program.ts'
@@ -53,7 +53,7 @@ await holdfast.open(store, {
   workflows: [reader, ...workflows],
   logger: silent,
   ...(hasEars && { notify: told }),
-  worker: { pollMs: 20, leaseMs, closeGraceMs: 0, quietMs: 20 } as never,
+  worker: { pollMs: 20, leaseMs, closeGraceMs: 0, quietMs } as never,
 })
 process.send?.('ready')
 
