@@ -1,5 +1,5 @@
 import { crc32 } from 'node:zlib'
-import { HoldfastError } from '../model/errors.ts'
+import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
 import type { Payload } from '../model/payload.ts'
@@ -7,6 +7,7 @@ import { isTerminal, type Run } from '../model/run.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import { type Budget, checkBudget, lower, noUsage, usedSince } from '../model/usage.ts'
 import type { NewRun } from '../store/change.ts'
+import type { RunKey } from '../store/store.ts'
 import type { OverBudget } from './account.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
@@ -313,7 +314,7 @@ async function awaitChild(execution: Execution, call: Call, child: ChildData, ow
     const nudges = execution.mailbox.takeNudges(mail)
     const run = await patiently(execution, call, () => execution.store.readRun(key))
     if (run !== null && run.status === 'failed' && isReopened && isThatFailure(run)) {
-      await patiently(execution, call, () => execution.steering.retry(key))
+      await patiently(execution, call, () => retryChild(execution, key))
       isReopened = false
     } else if (run === null || isTerminal(run.status)) {
       execution.dependants.settled(call.key)
@@ -331,6 +332,13 @@ async function awaitChild(execution: Execution, call: Call, child: ChildData, ow
     }
     execution.mailbox.settle(nudges)
   }
+}
+
+/** One that can't be retried, or was by somebody else, is taken as it is. */
+async function retryChild({ steering }: Execution, key: RunKey): Promise<void> {
+  await steering.retry(key).catch((error: unknown) => {
+    if (codeOf(error) !== 'conflict') throw error
+  })
 }
 
 /**
@@ -366,7 +374,8 @@ async function patiently<Answer>(execution: Execution, call: Call, ask: () => Pr
     const asking = ask().then(
       (answer) => ({ answer }),
       (error: unknown) => {
-        if (!isOutage(error)) throw error
+        // One that may have been done is looked at and, where it was not, done again.
+        if (!isOutage(error) && codeOf(error) !== 'outcome_unknown') throw error
         return null
       },
     )

@@ -339,7 +339,12 @@ export class RunContext implements Context<never> {
     try {
       check?.()
       const call = this.#execution.enter(kind, name, isOurName)
-      if (call.within?.isOver === true) return never()
+      if (call.within?.isOver === true) {
+        // Its function waits for this: it is no longer at work.
+        const unanswered = never<T>()
+        call.within.follow(unanswered)
+        return unanswered
+      }
       result = carryOut(call)
       call.within?.follow(result)
     } catch (error) {

@@ -46,8 +46,10 @@ export class Unwinding {
       }
       for (const child of children.completed) if (child.undo !== undefined) await recordCompletedChild(execution, child)
       const next = this.#undoes ? execution.undos.next(execution, afterSeq) : undefined
-      if (next !== undefined) {
+      if (next !== undefined && !this.#isRecorded) {
+        // What comes meanwhile is undone first.
         await this.#record()
+      } else if (next !== undefined) {
         const failure = await execution.undos.run(execution, next, this.#why)
         if (failure !== null) return failure
       } else if (execution.writes.isIdle && execution.dependants.isEmpty(afterSeq)) {
