@@ -1347,7 +1347,9 @@ export class Execution {
     const how = this.#endedAs === 'continued' ? 'has continued with another input' : `is ${this.#endedAs}`
     const message = `"${name}" was called on the ctx of run "${this.runId}", which ${how}: nothing was done. Await everything before the function ends.`
     this.log.warn(message, { runId: this.runId, workflow: this.workflow.name, step: name, reason: 'closed' })
-    return new HoldfastError('closed', message, { details: { runId: this.runId, step: name } })
+    // Of a branch that its function began and nobody awaits any more, as a rule: the run has its end, and the others here continue.
+    expectRejections()
+    return endError(new HoldfastError('closed', message, { details: { runId: this.runId, step: name } }))
   }
 
   #endError(): HoldfastError {

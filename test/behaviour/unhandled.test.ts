@@ -7,6 +7,12 @@ it('cancelling a run does not bring the process down through a promise that its 
   expect(await program.ended).toBe(0)
 })
 
+it('a call that comes after the end of its run does not, either', async () => {
+  const program = startProgram('late-call-beside-others')
+  expect(await program.said('ended')).toEqual(['failed', 'done'])
+  expect(await program.ended).toBe(0)
+})
+
 it("a rejection of somebody else's ends the process as ever", async () => {
   const program = startProgram('cancel-beside-others', 'foreign')
   await program.said('ended')
