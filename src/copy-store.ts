@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { atRest, digestOf } from './client/thread-bundle.ts'
 import { HoldfastError } from './model/errors.ts'
+import { refuseUnknownOptions } from './model/known-options.ts'
 import { type OpenTarget, openTarget } from './open.ts'
 import type { WholeThread } from './store/moving.ts'
 import { readWholeThread } from './store/read-whole-thread.ts'
@@ -38,6 +39,7 @@ const readAhead = 8
  * again: threads that were copied already are compared and left as they are.
  */
 export async function copyStore(from: OpenTarget, to: OpenTarget, options: CopyOptions = {}): Promise<CopyReport> {
+  refuseUnknownOptions('copyStore', options, { onProgress: true })
   const source = await openTarget(from, { durability: 'relaxed', clockOffsetMs: () => 0 })
   try {
     const target = await openTarget(to, { durability: 'full', clockOffsetMs: () => 0 })

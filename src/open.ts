@@ -100,6 +100,7 @@ export async function open(...given: readonly unknown[]): Promise<Holdfast> {
   refuseUnknownOptions('open', options, openOptionNames)
   if (options.worker !== false) refuseUnknownOptions('worker of open', options.worker, workerOptionNames)
   const { clock = 0, durability = 'full', pool, schema, namespace } = options
+  refuseUnknownOptions('pool of open', pool, { min: true, max: true })
   const targets = readTargets(options.notify)
   const { store, close } = await openTarget(target, {
     durability,

@@ -1,6 +1,7 @@
 import { type Asking, shownOf } from '../model/asking.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
 import { isOpen, type Operation } from '../model/operation.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
@@ -17,6 +18,8 @@ export interface AnswerOptions {
   readonly shown?: string
 }
 
+const answerOptionNames: OptionNames<AnswerOptions> = { id: true, by: true, shown: true }
+
 /**
  * Answers a question that a run has asked, by its name or its path (with its scopes). The first answer to an asking counts; a second
  * one is `already_answered`.
@@ -28,6 +31,7 @@ export async function answerQuestion(
   value: unknown,
   options: AnswerOptions = {},
 ): Promise<void> {
+  refuseUnknownOptions('hf.answer', options, answerOptionNames)
   const run = await readRun(core, key)
   const { owner } = key
   const id =

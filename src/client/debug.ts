@@ -1,5 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { refuseUnknownOptions } from '../model/known-options.ts'
 import { isTerminal } from '../model/run.ts'
 import type { WholeThread } from '../store/moving.ts'
 import { readWholeThread } from '../store/read-whole-thread.ts'
@@ -42,6 +43,7 @@ export class Debug {
    * where it came from; with `paused` they wait for `resume()`. `conflict` where thread, run ids or operation keys are taken.
    */
   async import(bundle: ThreadBundle | string | Uint8Array, options: { readonly paused?: boolean } = {}): Promise<ThreadHandle> {
+    refuseUnknownOptions('hf.debug.import', options, { paused: true })
     const whole = fromBundle(parse(bundle), this.#owner)
     const { threadId } = whole.thread
     const answer = await this.#core.store.restoreThread(options.paused === true ? pausedThread(whole) : whole)

@@ -2,6 +2,7 @@ import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkOwner } from '../model/ids.ts'
 import { internalPrefix } from '../model/internal.ts'
+import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
 import { type RunStatus, runStatuses } from '../model/run.ts'
 import type { StateDefinition } from '../model/state.ts'
 import { type AnswerOptions, answerQuestion } from './answer-question.ts'
@@ -29,6 +30,15 @@ export interface RunFilter {
   readonly limit?: number
   /** Where the last page ended. */
   readonly cursor?: string
+}
+
+const runFilterNames: OptionNames<RunFilter> = {
+  status: true,
+  workflow: true,
+  threadId: true,
+  queue: true,
+  limit: true,
+  cursor: true,
 }
 
 /** What applications call. Bound to an owner; without `as` the owner is the empty one. */
@@ -94,6 +104,7 @@ export class Holdfast {
 
     /** Runs of this owner, newest first, a page at a time. Holdfast's own (`holdfast.…`) are only shown to who asks for their workflow. */
     list: async (filter: RunFilter = {}): Promise<{ items: RunInfo[]; cursor?: string }> => {
+      refuseUnknownOptions('hf.runs.list', filter, runFilterNames)
       const { status, limit = 100, ...rest } = filter
       if (!Number.isInteger(limit) || limit < 1 || limit > 1_000) {
         throw new HoldfastError('invalid_input', `limit is ${String(limit)}; it must be a whole number from 1 to 1,000.`)
@@ -118,7 +129,10 @@ export class Holdfast {
     },
 
     /** Runs in which nothing has happened for `afterMs` (15 min by default) although nobody stopped them, longest first. */
-    stuck: (options: { afterMs?: number } = {}): Promise<StuckRun[]> => findStuckRuns(this.#core, this.#owner, options.afterMs),
+    stuck: async (options: { afterMs?: number } = {}): Promise<StuckRun[]> => {
+      refuseUnknownOptions('hf.runs.stuck', options, { afterMs: true })
+      return findStuckRuns(this.#core, this.#owner, options.afterMs)
+    },
   }
 
   /** A thread: its state, its history, its runs. */

@@ -2,6 +2,7 @@ import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { internalQueue } from '../model/internal.ts'
+import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
 import { checkSettings, defaultSettings, noCounts, type Queue, type QueueCounts, type QueueSettings } from '../model/queue.ts'
 import type { Core } from './core.ts'
 
@@ -11,6 +12,8 @@ export interface DrainOptions {
   /** Called whenever the counts have changed. */
   readonly onProgress?: (counts: QueueCounts) => void
 }
+
+const drainOptionNames: OptionNames<DrainOptions> = { timeoutMs: true, onProgress: true }
 
 /** How soon and how seldom a queue that is drained is looked at. */
 const [firstLookMs, slowestLookMs] = [10, 250]
@@ -66,7 +69,9 @@ export class Queues {
    * Waits until none of its runs is running or pending and due. Delayed, waiting and paused ones are not waited for. A `timeout` says
    * what is left. Starts nothing and stops nobody from starting more.
    */
-  async drain(name: string, { timeoutMs = Number.POSITIVE_INFINITY, onProgress }: DrainOptions = {}): Promise<void> {
+  async drain(name: string, options: DrainOptions = {}): Promise<void> {
+    refuseUnknownOptions('hf.queues.drain', options, drainOptionNames)
+    const { timeoutMs = Number.POSITIVE_INFINITY, onProgress } = options
     checkMs('timeoutMs of drain()', timeoutMs)
     const deadline = performance.now() + timeoutMs
     let seen = ''

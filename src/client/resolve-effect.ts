@@ -1,5 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
 import type { Core } from './core.ts'
 
 export interface Resolution {
@@ -10,11 +11,14 @@ export interface Resolution {
   readonly by?: string
 }
 
+const resolutionNames: OptionNames<Resolution> = { happened: true, result: true, by: true }
+
 /** A person decides about an unsure effect: it happened (with this result), or it did not and may be sent again. */
 export async function resolveEffect(core: Core, owner: string, key: string, resolution: Resolution): Promise<void> {
   if (typeof resolution?.happened !== 'boolean') {
     throw new HoldfastError('invalid_input', 'resolve takes { happened: true or false }; nothing was decided.')
   }
+  refuseUnknownOptions('hf.resolve', resolution, resolutionNames)
   const operation = await core.store.readOperation({ owner, key: checkId('operation key', key) })
   if (operation === null) throw new HoldfastError('invalid_input', `There is no effect with key "${key}".`, { details: { key } })
   if (operation.kind === 'question') {

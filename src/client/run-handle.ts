@@ -1,7 +1,9 @@
+import { refuseRetryInFunction } from '../engine/calls.ts'
 import { isOutage } from '../engine/committer.ts'
 import { checkMs } from '../model/duration.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { refuseUnknownOptions } from '../model/known-options.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
 import { standingOf } from '../model/standing.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
@@ -76,6 +78,7 @@ export class RunHandle<Output = unknown> {
    * waited for: paused as mismatch it is `nondeterminism`, as poisoned `worker_died`. Waits through outages of the store.
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Output> {
+    refuseUnknownOptions('run.result', options, { timeoutMs: true, signal: true })
     checkMs('timeoutMs of result()', options.timeoutMs)
     const deadline = options.timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + options.timeoutMs
     for (;;) {
@@ -98,15 +101,17 @@ export class RunHandle<Output = unknown> {
 
   /** The run's events after a position, oldest first. */
   async events(options: { after?: number; limit?: number } = {}): Promise<RunEvent[]> {
+    refuseUnknownOptions('run.events', options, { after: true, limit: true })
     return readEvents(this.#core, await this.#read(), options)
   }
 
   /** What happens from now on, until the run has ended or the signal is aborted. Works from any process. */
-  watch({ signal }: { signal?: AbortSignal } = {}): AsyncGenerator<RunEvent, void, void> {
+  watch(options: { signal?: AbortSignal } = {}): AsyncGenerator<RunEvent, void, void> {
+    refuseUnknownOptions('run.watch', options, { signal: true })
     // "Now" is when it is called, not when it is first read.
     const thread = this.#core.store.readThread({ owner: this.#key.owner, threadId: this.threadId })
     thread.catch(() => {})
-    return this.#watchFrom(thread, signal)
+    return this.#watchFrom(thread, options.signal)
   }
 
   async *#watchFrom(thread: Promise<Thread | null>, signal: AbortSignal | undefined): AsyncGenerator<RunEvent, void, void> {
@@ -143,16 +148,19 @@ export class RunHandle<Output = unknown> {
    * process; a reader that lost its connection goes on with `from: last.offset + 1`.
    */
   stream<Chunk = unknown>(name: string, options: StreamOptions = {}): AsyncGenerator<StreamItem<Chunk>, void, void> {
+    refuseUnknownOptions('run.stream', options, { from: true, signal: true })
     return readStream<Chunk>(this.#core, { ...this.#key, stream: checkId('stream name', name) }, () => this.#read(), options)
   }
 
   /** Stops the run at its next safe point. Survives restarts; `resume` lets it go on. */
   async pause(options: { by?: string } = {}): Promise<void> {
+    refuseUnknownOptions('run.pause', options, { by: true })
     await pauseRun(this.#core, this.#key, options.by)
   }
 
   /** Lets a paused run go on; with a `budget`, its limits are set to that first. */
   async resume(options: { by?: string; budget?: Budget } = {}): Promise<void> {
+    refuseUnknownOptions('run.resume', options, { by: true, budget: true })
     await resumeRun(this.#core, this.#key, options)
   }
 
@@ -162,6 +170,7 @@ export class RunHandle<Output = unknown> {
    * `undo`. `timeout`: that takes longer than 10 s; it is carried out all the same.
    */
   async cancel(options: { by?: string; undo?: boolean } = {}): Promise<void> {
+    refuseUnknownOptions('run.cancel', options, { by: true, undo: true })
     await cancelRun(this.#core, this.#key, options)
   }
 
@@ -171,12 +180,14 @@ export class RunHandle<Output = unknown> {
    * `cancel` does.
    */
   async rollback(checkpoint: string, options: { by?: string } = {}): Promise<void> {
+    refuseUnknownOptions('run.rollback', options, { by: true })
     const seq = await checkpointSeq(this.#core, { owner: this.#key.owner, threadId: this.threadId }, checkpoint)
     await rollbackRun(this.#core, this.#key, seq, options.by)
   }
 
   /** Takes a failed run up where it failed: recorded steps are not executed again. */
   async retry(): Promise<void> {
+    refuseRetryInFunction()
     await retryRun(this.#core, this.#key)
   }
 

@@ -1,9 +1,11 @@
 import { randomUUID } from 'node:crypto'
+import { refuseStartInFunction } from '../engine/calls.ts'
 import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
 import { fingerprint } from '../model/codec.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
+import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
 import {
   checkScheduleName,
   type IfMissed,
@@ -47,6 +49,18 @@ export interface ScheduleOptions<Input = unknown> {
   readonly ifMissed?: IfMissed
 }
 
+const scheduleOptionNames: OptionNames<ScheduleOptions> = {
+  cron: true,
+  timeZone: true,
+  everyMs: true,
+  workflow: true,
+  version: true,
+  input: true,
+  queue: true,
+  priority: true,
+  ifMissed: true,
+}
+
 /** A schedule as it is now. */
 export interface ScheduleInfo {
   readonly name: string
@@ -76,6 +90,7 @@ export class Schedules {
 
   /** Sets a schedule. The same again changes nothing; with other settings it goes by them from its next tick on. */
   async set<Input>(name: string, options: ScheduleOptions<Input>): Promise<void> {
+    refuseUnknownOptions('hf.schedules.set', options, scheduleOptionNames)
     const core = this.#core
     const key = this.#key(name)
     const settings = await this.#settings(options as ScheduleOptions)
@@ -104,6 +119,7 @@ export class Schedules {
 
   /** When it ticks next, whether or not it is paused. Default 1 time, at most 1,000. */
   async next(name: string, options: { readonly count?: number } = {}): Promise<Date[]> {
+    refuseUnknownOptions('hf.schedules.next', options, { count: true })
     const { count = 1 } = options
     if (!Number.isInteger(count) || count < 1 || count > maxTimes)
       throw new HoldfastError('invalid_input', `count is ${String(count)}; it must be a whole number from 1 to ${maxTimes}.`)
@@ -124,6 +140,7 @@ export class Schedules {
 
   /** Starts a run now, beside the ticks. Its `ctx.scheduledAt` is now. */
   async trigger(name: string): Promise<RunHandle> {
+    refuseStartInFunction()
     const schedule = await this.#read(name)
     const at = await this.#core.now()
     const { run } = await startScheduled(this.#core, this.#owner, schedule, { id: `${name}/${randomUUID()}`, at })
@@ -138,6 +155,8 @@ export class Schedules {
     name: string,
     options: { readonly from: Date; readonly to?: Date },
   ): Promise<{ readonly started: number; readonly existing: number }> {
+    refuseStartInFunction()
+    refuseUnknownOptions('hf.schedules.backfill', options, { from: true, to: true })
     const schedule = await this.#read(name)
     const { from, until } = checkStretch(options, await this.#core.now())
     const { timing } = shownSettings(schedule)

@@ -2,6 +2,7 @@ import { loadState, type StateAt } from '../engine/thread-state.ts'
 import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, formatCheckpoint } from '../model/ids.ts'
+import { refuseUnknownOptions } from '../model/known-options.ts'
 import { applyPatch, diffUpdate, type Patch, replaceState } from '../model/patch.ts'
 import { migrateState, type StateDefinition } from '../model/state.ts'
 import type { Thread } from '../store/store.ts'
@@ -73,6 +74,7 @@ export class ThreadHandle {
 
   /** Points of the log at which commits ended, oldest first. */
   async checkpoints(options: { after?: number; limit?: number } = {}): Promise<Checkpoint[]> {
+    refuseUnknownOptions('thread.checkpoints', options, { after: true, limit: true })
     await this.#read()
     const rows = await this.#core.store.listCheckpoints({
       ...this.#key,
@@ -98,6 +100,7 @@ export class ThreadHandle {
     recipe: (draft: State) => unknown,
     options: { ifAt?: string } = {},
   ): Promise<void> {
+    refuseUnknownOptions('thread.update', options, { ifAt: true })
     const { store, codec, committer } = this.#core
     for (let tries = 0; tries < 200; tries++) {
       const thread = await store.readThread(this.#key)

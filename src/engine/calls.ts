@@ -264,12 +264,24 @@ const frames = new AsyncLocalStorage<Frame>()
  * what outlives its run is not the function any more.
  */
 export function refuseStartInFunction(): void {
+  refuseInFunction(
+    'started',
+    'Use ctx.call(workflow, input), with { detached: true } if nothing waits for it, or start it in a step, with an id.',
+  )
+}
+
+/** Refuses to retry a run from a workflow's function, as a start is refused. */
+export function refuseRetryInFunction(): void {
+  refuseInFunction('retried', 'Retry it in a step.')
+}
+
+function refuseInFunction(done: 'started' | 'retried', advice: string): void {
   const frame = frames.getStore()
   if (frame === undefined || frame.body !== null || frame.calls.hasEnded) return
+  const again = done === 'started' ? 'start' : 'retry'
   throw new HoldfastError(
     'nested_call',
-    `A run was to be started in the function of run "${frame.calls.runId}", outside of any step: every replay would start it again. ` +
-      'Use ctx.call(workflow, input), with { detached: true } if nothing waits for it, or start it in a step, with an id.',
+    `A run was to be ${done} in the function of run "${frame.calls.runId}", outside of any step: every replay would ${again} it again. ${advice}`,
     { details: { runId: frame.calls.runId } },
   )
 }

@@ -3,7 +3,7 @@ import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkStepName } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
-import { checkUsage, type Usage } from '../model/usage.ts'
+import { checkUsage, refuseUnknownUsage, type Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
 import { blame, blamed } from './blame.ts'
 import type { Call } from './calls.ts'
@@ -80,7 +80,7 @@ export class RunContext implements Context<never> {
   step<T>(name: string, fn: (step: StepHandle<never>) => Promise<T> | T, options?: StepOptions<T>): Promise<T> {
     return this.#enter('step', name, false, (call) => {
       requireFunction(fn, 'Step', call.path)
-      if (options !== undefined) checkOptions(call, `ctx.step("${name}")`, options, stepOptionNames)
+      if (options !== undefined) checkStepOptions(call, `ctx.step("${name}")`, options, stepOptionNames)
       return runStep(this.#execution, call, fn, options)
     })
   }
@@ -131,7 +131,7 @@ export class RunContext implements Context<never> {
         try {
           const body = (step: StepHandle<never>) => fn(list[index] as Item, index, step)
           results[index] = await this.#enter('step', `${name}[${index}]`, true, (call) => {
-            checkOptions(call, `ctx.map("${name}")`, options, mapOptionNames)
+            checkStepOptions(call, `ctx.map("${name}")`, options, mapOptionNames)
             return runStep(this.#execution, call, body, stepOptions)
           })
         } catch (error) {
@@ -254,12 +254,15 @@ export class RunContext implements Context<never> {
   usage(usage: Usage): void {
     const checked = checkUsage(usage)
     const call = this.#execution.enter('value', 'usage', true)
-    if (!this.#execution.tape.booked.has(call.key)) this.#execution.budget.book(call, checked)
+    if (this.#execution.tape.booked.has(call.key)) return
+    refuseUnknownUsage('ctx.usage', usage)
+    this.#execution.budget.book(call, checked)
   }
 
   reserve(amount: number | { readonly cost?: number; readonly tokens?: number }): Promise<void> {
     return this.#enter('value', 'reserve', true, (call) => {
       const asked = typeof amount === 'number' ? { cost: amount } : amount
+      checkOptions(call, 'ctx.reserve', asked, { cost: true, tokens: true })
       const { cost = 0, tokens = 0 } = asked ?? {}
       if (!(cost >= 0 && tokens >= 0 && Number.isFinite(cost + tokens)))
         throw new HoldfastError(
@@ -435,6 +438,23 @@ export class RunContext implements Context<never> {
 /** A call that is on the tape was accepted before, by whatever rules there were. */
 function checkOptions(call: Call, what: string, given: unknown, known: Readonly<Record<string, true>>): void {
   if (call.history === undefined) refuseUnknownOptions(what, given, known)
+}
+
+function checkStepOptions(
+  call: Call,
+  what: string,
+  given: Pick<StepOptions<never>, 'onFailure' | 'kind'>,
+  known: Readonly<Record<string, true>>,
+): void {
+  if (call.history !== undefined) return
+  refuseUnknownOptions(what, given, known)
+  const { onFailure, kind } = given
+  const refuse = (name: string, value: unknown, must: string): never => {
+    throw new HoldfastError('invalid_input', `${name} of ${what} is ${JSON.stringify(value)}; it must be ${must}.`)
+  }
+  if (onFailure !== undefined && onFailure !== 'fail' && onFailure !== 'skip' && onFailure !== 'pause')
+    refuse('onFailure', onFailure, "'fail', 'skip' or 'pause'")
+  if (kind !== undefined && kind !== 'model' && kind !== 'tool') refuse('kind', kind, "'model' or 'tool'")
 }
 
 function requireFunction(given: unknown, what: string, name: string): void {

@@ -6,7 +6,7 @@ import { defaultRetryPolicy, type RetryPolicy, retryPolicy } from '../model/retr
 import { stepDeathLimit } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
-import { checkUsage } from '../model/usage.ts'
+import { checkUsage, refuseUnknownUsage } from '../model/usage.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import type { StepHandle, StepOptions } from './context.ts'
@@ -177,7 +177,10 @@ class Handle implements StepHandle<never> {
     this.attempt = attempt
     // Functions of its own, so that they can be taken apart: ({ update }) => update(…).
     this.update = (recipe) => void recipes.push(recipe as Recipe)
-    this.usage = (usage) => execution.budget.book(call, checkUsage(usage), attempt)
+    this.usage = (usage) => {
+      refuseUnknownUsage('step.usage', usage)
+      execution.budget.book(call, checkUsage(usage), attempt)
+    }
     this.log = (message, data) => execution.log.info(message, { runId: execution.runId, step: call.path, attempt, ...data })
     this.#execution = execution
     this.#call = call

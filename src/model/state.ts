@@ -1,4 +1,5 @@
 import { HoldfastError } from './errors.ts'
+import { refuseUnknownOptions } from './known-options.ts'
 
 /** Takes a state of one version to the next. Synchronous and pure: the value given is frozen. */
 // biome-ignore lint/suspicious/noExplicitAny: what an old version looked like is known to the migration only
@@ -25,6 +26,7 @@ export interface StateDefinition<S = unknown> {
 
 /** Defines a versioned state. Refused with `invalid_input` if the migrations leave a gap. */
 export function state<S>(options: StateOptions<S>): StateDefinition<S> {
+  refuseUnknownOptions('state', options, { version: true, initial: true, migrations: true })
   const { version, initial } = options
   if (!Number.isSafeInteger(version) || version < 1)
     throw invalid(`A state's version is a whole number from 1; got ${String(version)}.`)

@@ -1,4 +1,5 @@
 import { HoldfastError } from './errors.ts'
+import { type OptionNames, refuseUnknownOptions } from './known-options.ts'
 
 /** What one call of a model or a paid service took. */
 export interface Usage {
@@ -111,6 +112,13 @@ export function lower(a: Budget, b: Budget): Budget {
     if (limits.length > 0) both[what] = Math.min(...limits)
   }
   return both
+}
+
+const usageNames: OptionNames<Usage> = { model: true, inputTokens: true, outputTokens: true, cost: true }
+
+/** `what` names the call that books it. */
+export function refuseUnknownUsage(what: string, usage: Usage): void {
+  refuseUnknownOptions(what, usage, usageNames)
 }
 
 export function checkUsage(usage: Usage): Usage {

@@ -1,6 +1,7 @@
 import type { OutboxTarget } from '../engine/outbox.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
+import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
 import { type Notification, type NotificationKind, notificationKinds } from '../model/notification.ts'
 import { type RetryOptions, retryPolicy } from '../model/retry.ts'
 import type { CheckedWebhook } from './post-webhook.ts'
@@ -35,6 +36,9 @@ export interface NotifyTarget {
   readonly retry?: RetryOptions
 }
 
+const webhookNames: OptionNames<Webhook> = { url: true, secret: true, headers: true, timeoutMs: true }
+const targetNames: OptionNames<NotifyTarget> = { name: true, on: true, webhook: true, deliver: true, retry: true }
+
 /** One target, several, or just a function: a target called `default` that hears of everything. */
 export type NotifyOption = NotifyFunction | NotifyTarget | readonly (NotifyFunction | NotifyTarget)[]
 
@@ -65,6 +69,7 @@ function readTarget(target: NotifyTarget): CheckedTarget {
   const name = checkId('name of a notify target', target?.name)
   if (Buffer.byteLength(name) > maxNameBytes)
     throw refused(`the name of a target is longer than ${maxNameBytes} bytes`, 'Shorten it')
+  refuseUnknownOptions(`notify target "${name}"`, target, targetNames)
   const { on = notificationKinds, webhook, deliver } = target
   const unknown = Array.isArray(on) ? on.find((kind) => !notificationKinds.includes(kind)) : on
   if (unknown !== undefined)
@@ -76,7 +81,9 @@ function readTarget(target: NotifyTarget): CheckedTarget {
   return { name, on: new Set(on), retry, receiver: deliver ?? readWebhook(name, webhook as Webhook) }
 }
 
-function readWebhook(name: string, { url: address, secret, headers: given, timeoutMs = 10_000 }: Webhook): CheckedWebhook {
+function readWebhook(name: string, webhook: Webhook): CheckedWebhook {
+  refuseUnknownOptions(`The webhook of notify target "${name}"`, webhook, webhookNames)
+  const { url: address, secret, headers: given, timeoutMs = 10_000 } = webhook
   const url = URL.canParse(address) ? new URL(address) : null
   if (url === null || !/^https?:$/.test(url.protocol) || url.username !== '' || url.password !== '') {
     throw refused(

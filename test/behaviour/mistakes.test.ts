@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
-import { type Context, type Holdfast, open as openHoldfast, plan, workflow } from 'holdfast'
+import { type Context, copyStore, type Holdfast, open as openHoldfast, plan, type RunHandle, state, workflow } from 'holdfast'
 import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { startProgram } from './programs.ts'
@@ -21,6 +21,9 @@ onEveryStore('an option that there is not', ({ open }) => {
     'ctx.waitFor': ['timeoutMS', 'timeoutMs', (ctx, option) => ctx.waitFor('a', option)],
     'ctx.ask': ['zzz', undefined, (ctx, option) => ctx.ask('a', { question: '?', ...option })],
     'ctx.call': ['detach', 'detached', (ctx, option) => ctx.call('other', 1, option)],
+    'ctx.usage': ['inputToken', 'inputTokens', (ctx, option) => ctx.usage(option)],
+    'step.usage': ['input_tokens', 'inputTokens', (ctx, option) => ctx.step('a', (step) => step.usage(option))],
+    'ctx.reserve': ['token', 'tokens', (ctx, option) => ctx.reserve(option)],
     'the retry of a step': ['attempt', 'attempts', (ctx, option) => ctx.step('a', () => 1, { retry: option })],
   }
   it.each(Object.entries(calls))('is refused by %s at once, with the nearest one', async (_, [wrong, near, call]) => {
@@ -45,6 +48,79 @@ onEveryStore('an option that there is not', ({ open }) => {
     await expect(hf.startMany([{ workflow: work, options: wrong }])).rejects.toMatchObject({ code: 'invalid_input' })
     await expect(hf.startMany([{ workflow: work, id: 'r' } as never])).rejects.toMatchObject({ code: 'invalid_input' })
     expect((await hf.runs.list()).items).toEqual([])
+  })
+
+  const clientCalls: Readonly<
+    Record<string, [wrong: string, near: string, call: (hf: Holdfast, run: RunHandle, option: object) => unknown]>
+  > = {
+    'run.cancel': ['undos', 'undo', (_, run, option) => run.cancel(option)],
+    'run.result': ['timeout', 'timeoutMs', (_, run, option) => run.result(option)],
+    'run.events': ['afer', 'after', (_, run, option) => run.events(option)],
+    'run.watch': ['signals', 'signal', (_, run, option) => run.watch(option)],
+    'run.stream': ['form', 'from', (_, run, option) => run.stream('s', option)],
+    'run.pause': ['bye', 'by', (_, run, option) => run.pause(option)],
+    'run.resume': ['budgets', 'budget', (_, run, option) => run.resume(option)],
+    'run.rollback': ['bye', 'by', (_, run, option) => run.rollback('r@1', option)],
+    'hf.answer': ['ID', 'id', (hf, run, option) => hf.answer(run.id, 'q', true, option)],
+    'hf.resolve': ['results', 'result', (hf, _, option) => hf.resolve('key', { happened: true, ...option })],
+    'hf.runs.list': ['state', 'status', (hf, _, option) => hf.runs.list(option)],
+    'hf.runs.stuck': ['after', 'afterMs', (hf, _, option) => hf.runs.stuck(option)],
+    'thread.update': ['ifat', 'ifAt', (hf, run, option) => hf.thread(run.threadId).update(() => ({ edited: true }), option)],
+    'thread.checkpoints': ['limits', 'limit', (hf, run, option) => hf.thread(run.threadId).checkpoints(option)],
+    'hf.schedules.set': [
+      'timezone',
+      'timeZone',
+      (hf, _, option) => hf.schedules.set('s', { cron: '0 3 * * *', workflow: 'asks', ...option }),
+    ],
+    'hf.schedules.next': ['counts', 'count', (hf, _, option) => hf.schedules.next('s', option)],
+    'hf.schedules.backfill': ['two', 'to', (hf, _, option) => hf.schedules.backfill('s', { from: new Date(0), ...option })],
+    'hf.queues.drain': ['timeout', 'timeoutMs', (hf, _, option) => hf.queues.drain('default', option)],
+    'hf.debug.import': ['pause', 'paused', (hf, _, option) => hf.debug.import('{}', option)],
+  }
+
+  it('is refused by every call of a client that takes options, and nothing is done', async () => {
+    const asks = workflow('asks', (ctx) => ctx.ask('q', { question: '?' }))
+    const hf = await open()
+    const run = await hf.start(asks)
+    await logged(run, 'question_asked')
+    const before = (await run.events()).length
+    for (const [name, [wrong, near, call]] of Object.entries(clientCalls)) {
+      const error = await (async () => call(hf, run, { [wrong]: 5 }))().then(
+        () => undefined,
+        (thrown: unknown) => thrown,
+      )
+      expect([name, error]).toMatchObject([name, { code: 'invalid_input', details: { option: wrong, nearest: near } }])
+    }
+    expect(await run.events()).toHaveLength(before)
+    expect(await hf.inbox()).toHaveLength(1)
+    expect(await hf.schedules.list()).toEqual([])
+  })
+
+  it('is a value that an option of a step or a section can not have', async () => {
+    const hf = await open()
+    const wrong: Readonly<Record<string, (ctx: Context) => unknown>> = {
+      'onFailure of a step': (ctx) => ctx.step('a', () => 1, { onFailure: 'ignore' as never }),
+      'kind of a step': (ctx) => ctx.step('a', () => 1, { kind: 'llm' as never }),
+      'onFailure of a map': (ctx) => ctx.map('a', [1], (n) => n, { onFailure: 'ignore' as never }),
+      'onFailure of a section': (ctx) => ctx.section('a', () => 1, { onFailure: 'ignore' as never }),
+    }
+    for (const [name, call] of Object.entries(wrong)) {
+      const error = await failureOf(await hf.start(workflow(name, call)))
+      expect([name, error]).toMatchObject([name, { code: 'invalid_input', message: expect.stringContaining('it must be') }])
+    }
+  })
+
+  it('is refused by the targets of notify and by pool', async () => {
+    const target = { name: 'n', deliver: () => {} }
+    const webhook = { url: 'http://localhost:1', secrets: 'whsec_x' } as never
+    await expect(open({ notify: { ...target, only: ['failed'] } as never })).rejects.toMatchObject({
+      details: { option: 'only' },
+    })
+    await expect(open({ notify: { name: 'n', webhook } })).rejects.toMatchObject({
+      code: 'invalid_input',
+      message: 'The webhook of notify target "n" has no option "secrets". Did you mean "secret"?',
+    })
+    await expect(open({ pool: { maximum: 3 } as never })).rejects.toMatchObject({ details: { option: 'maximum' } })
   })
 
   it('is refused by open and its worker', async () => {
@@ -126,8 +202,11 @@ onEveryStore('a start inside a workflow', ({ open }) => {
       startMany: (hf) => hf.startMany([{ workflow: mail, input: 'ann' }]),
       'thread.start': (hf) => hf.thread('t').start(mail, 'ann'),
       'thread.run': (hf) => hf.as('someone').thread('t').run(mail, 'ann'),
+      'schedules.trigger': (hf) => hf.schedules.trigger('s'),
+      'schedules.backfill': (hf) => hf.schedules.backfill('s', { from: new Date(Date.now() - 7_200_000) }),
     }
     const hf = await open()
+    await hf.schedules.set('s', { everyMs: 3_600_000, workflow: mail, input: 'ann' })
     for (const [name, start] of Object.entries(starts)) {
       const order = workflow(`order ${name}`, async (ctx) => {
         await ctx.step('pay', () => 1)
@@ -140,6 +219,19 @@ onEveryStore('a start inside a workflow', ({ open }) => {
       expect((await failureOf(await hf.start(scoped))).code).toBe('nested_call')
     }
     expect((await hf.runs.list({ workflow: 'mail' })).items).toEqual([])
+  })
+
+  it('is also the retry of another run', async () => {
+    const hf = await open()
+    const failing = await hf.start(workflow({ name: 'failing', retry: { attempts: 1 } }, () => Promise.reject(new Error('no'))))
+    await failureOf(failing)
+    const before = (await failing.events()).length
+    const error = await failureOf(await hf.start(workflow('retries', () => failing.retry())))
+    expect(error).toMatchObject({ code: 'nested_call', message: expect.stringContaining('Retry it in a step.') })
+    expect(await failing.events()).toHaveLength(before)
+    await hf.run(workflow('retries in a step', (ctx) => ctx.step('retry', () => failing.retry())))
+    await failureOf(failing)
+    expect(await eventTypes(failing, 'run')).toContain('run_retried')
   })
 
   it('is work like any other in the body of a step, and outside once the run has ended', async () => {
@@ -407,8 +499,14 @@ describe('an option that there is not', () => {
     const refused = (near: string) =>
       expect.objectContaining({ code: 'invalid_input', details: expect.objectContaining({ nearest: near }) })
     expect(() => workflow({ name: 'w', timeout: 1 } as never, () => 1)).toThrow(refused('timeoutMs'))
+    expect(() => state({ version: 1, initial: () => 1, migration: {} } as never)).toThrow(refused('migrations'))
     expect(() => plan('p', { states: 1 } as never)).toThrow(refused('state'))
     expect(() => plan('p').step('a', () => {}, { wieght: 1 } as never)).toThrow(refused('weight'))
+  })
+
+  it('is refused by copyStore', async () => {
+    const copied = copyStore('memory:', 'memory:', { onprogress: () => {} } as object)
+    await expect(copied).rejects.toMatchObject({ code: 'invalid_input', details: { nearest: 'onProgress' } })
   })
 
   it('may be undefined', () => {
