@@ -16,16 +16,21 @@ const nothing: AccountOnTape = { steps: 0, repeats: undefined, grants: undefined
 
 export function readAccount({ calls }: Tape): AccountOnTape {
   if (calls.size === 0) return nothing
-  const [repeats, grants] = [new Map<string, number>(), new Map<CallKey, Budget>()]
+  let repeats: Map<string, number> | undefined
+  let grants: Map<CallKey, Budget> | undefined
   let steps = 0
   for (const [key, { inputFingerprint, begun, outcome }] of calls) {
     if (/^(?:step|effect|child):/.test(key)) steps++
     if (inputFingerprint !== undefined && key.startsWith('step:')) {
       const repeat = repeatKey(pathOf(key), inputFingerprint)
+      repeats ??= new Map()
       repeats.set(repeat, (repeats.get(repeat) ?? 0) + 1)
     }
-    const { budget } = (begun?.data ?? {}) as { budget?: Budget }
-    if (budget !== undefined && outcome === undefined) grants.set(key, budget)
+    if (begun === undefined || outcome !== undefined) continue
+    const { budget } = begun.data as { budget?: Budget }
+    if (budget === undefined) continue
+    grants ??= new Map()
+    grants.set(key, budget)
   }
   return { steps, repeats, grants }
 }

@@ -8,8 +8,9 @@ import { forgiveDeaths, type Recovery, runningCalls, type Tape } from './tape.ts
  * long such a holder was silent, at most: what kept it silent will keep the next one silent as long.
  */
 export async function heedOutlived(store: Store, claim: Claim, tape: Tape): Promise<number> {
+  if (!claim.hasMail) return 0
   const recoveries = [...tape.recoveries, ...takeoverOf(claim, tape)]
-  if (!claim.hasMail || recoveries.length === 0) return 0
+  if (recoveries.length === 0) return 0
   const silent = await readSilent(store, claim.run)
   for (const recovery of recoveries) if (silent.has(recovery.epoch - 1)) forgiveDeaths(tape, recovery)
   return Math.max(0, ...silent.values())

@@ -244,20 +244,17 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const key = callKey(kind, record.step ?? '', record.count)
     const history = call(kind, record)
     history.isRunning = false
-    const isSkip = record.type === 'step_skipped' || record.type === 'effect_skipped'
-    const isWithdrawn = record.type === 'wait_withdrawn'
-    const { seq, at, payload } = record
+    const { type, seq, at, payload } = record
+    const outcome: Mutable<Outcome> = { key, seq, at, payload, isFailure, patchCount: patches.length }
+    if (type === 'step_skipped' || type === 'effect_skipped') outcome.isSkip = true
+    if (type === 'wait_withdrawn') outcome.isWithdrawn = true
+    if (type === 'state_updated') outcome.isShowing = true
     const patch = patchOf(record)
-    const isShowing = record.type === 'state_updated'
-    const made = {
-      ...(isSkip && { isSkip }),
-      ...(isWithdrawn && { isWithdrawn }),
-      ...(isShowing && { isShowing }),
-      ...(patch !== undefined && { patch }),
-    }
-    history.outcome = { key, seq, at, payload, isFailure, patchCount: patches.length, ...made }
+    if (patch !== undefined) outcome.patch = patch
+    history.outcome = outcome
     outcomes.delete(key)
-    outcomes.set(key, history.outcome)
+    outcomes.set(key, outcome)
+    if (sites.size === 0) return
     // Scopes in which something gets done are not what brings the worker down, however often it dies in them.
     for (const scope of around(pathOf(key), sites)) scope.deaths = 0
   }
@@ -713,14 +710,16 @@ export interface FailureData {
  * where it was its own function that ran.
  */
 export function runningCalls(tape: Tape): CallKey[] {
-  const running = [...tape.calls].filter(([, history]) => history.isRunning && history.outcome === undefined)
+  const running: [CallKey, CallHistory][] = []
+  for (const [key, history] of tape.calls) if (history.isRunning && history.outcome === undefined) running.push([key, history])
   const isBusyInside = ({ scope }: CallHistory) =>
     scope !== undefined && running.some(([key]) => isInside(pathOf(key), scope) || isInside(pathOf(key), fallbackPath(scope)))
   return running.filter(([, history]) => !isBusyInside(history)).map(([key]) => key)
 }
 
 export function hasRunningScope(tape: Tape): boolean {
-  return [...tape.calls.values()].some(({ scope, isRunning }) => scope !== undefined && isRunning)
+  for (const { scope, isRunning } of tape.calls.values()) if (scope !== undefined && isRunning) return true
+  return false
 }
 
 /** A takeover was no death: the holder lived on. */
@@ -739,3 +738,5 @@ export function countDeath(tape: Tape, key: CallKey): void {
 function isBetweenAttempts(scope: CallHistory): boolean {
   return !scope.isRunning && scope.outcome === undefined && scope.next === undefined
 }
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] }
