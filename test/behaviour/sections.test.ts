@@ -14,6 +14,34 @@ async function storyOf(run: RunHandle, step: string): Promise<string[]> {
 }
 
 onEveryStore('a section', ({ open, openMortal, advance }) => {
+  it('inside an attempt that has failed does not keep the next attempt from beginning', async () => {
+    const late = gate()
+    let tries = 0
+    const work = workflow({ name: 'work', retry: { attempts: 1 } }, (ctx) =>
+      ctx.section(
+        'outer',
+        () =>
+          Promise.race([
+            ctx.step('first', () => {
+              if (++tries === 1) throw new Error('down')
+              return 'second attempt'
+            }),
+            ctx.section('inner', async () => {
+              await late.promise
+              return await ctx.step('late', () => 'late')
+            }),
+          ]),
+        { retry: { attempts: 2, minMs: 1 } },
+      ),
+    )
+    const hf = await open()
+    const run = await hf.start(work)
+    await logged(run, 'step_failed')
+    late.open()
+    expect(['second attempt', 'late']).toContain(await run.result())
+    expect(tries).toBe(2)
+  })
+
   it('is recorded as a whole, and not entered again on a replay', async () => {
     const entered: string[] = []
     const work = workflow('work', async (ctx) => {
