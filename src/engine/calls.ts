@@ -57,10 +57,11 @@ export class Calls {
     this.#tape = options.tape
   }
 
-  /** Registers a call. Refused with `nested_call` inside a body. */
-  enter(kind: CallKind, name: string, isOurName = false): Call {
+  /** Registers a call. Refused with `nested_call` inside a body. `method` is what users call it, where its kind and name do not say that. */
+  enter(kind: CallKind, name: string, isOurName = false, method?: string): Call {
     const frame = this.#frame()
-    if (frame !== undefined && frame.body !== null) throw this.#nestedCall(kind, name, frame.body)
+    if (frame !== undefined && frame.body !== null)
+      throw this.#nestedCall(method ?? methods[kind] ?? name, frame.body, isOurName && kind !== 'child' ? undefined : name)
     if (!isOurName) checkStepName(name)
     const path = frame === undefined || frame.scope === '' ? name : `${frame.scope}/${name}`
     const counter = `${kind}:${path}`
@@ -72,9 +73,9 @@ export class Calls {
   }
 
   /** Refuses a name that no group of calls can have, and any group inside a body. */
-  checkGroup(name: string, method: 'scope' | 'map'): void {
+  checkGroup(name: string, method: 'scope' | 'section' | 'map'): void {
     const frame = this.#frame()
-    if (frame !== undefined && frame.body !== null) throw this.#nestedCall('value', method, frame.body)
+    if (frame !== undefined && frame.body !== null) throw this.#nestedCall(method, frame.body, name)
     checkStepName(name)
   }
 
@@ -105,7 +106,7 @@ export class Calls {
    */
   refuseInBody(method: string, name: string): void {
     const frame = this.#frame()
-    if (frame?.body != null) throw this.#nestedCall('value', method, frame.body, name)
+    if (frame?.body != null) throw this.#nestedCall(method, frame.body, name)
     if (frame?.attempt === undefined) return
     throw new HoldfastError(
       'nested_call',
@@ -218,11 +219,11 @@ export class Calls {
     return frame
   }
 
-  #nestedCall(kind: CallKind, name: string, body: string, shown = name): HoldfastError {
-    const method = methods[kind] ?? name
+  #nestedCall(method: string, body: string, name: string | undefined): HoldfastError {
+    const shown = name === undefined ? '' : `"${name}"`
     return new HoldfastError(
       'nested_call',
-      `ctx.${method}("${shown}") was called inside the body of step "${body}" of run "${this.#runId}". ` +
+      `ctx.${method}(${shown}) was called inside the body of step "${body}" of run "${this.#runId}". ` +
         'A body can use its step handle; move recording calls on ctx out of it, or group steps with ctx.scope or ctx.section.',
       { details: { runId: this.#runId, step: body } },
     )

@@ -344,13 +344,13 @@ export class Execution {
   // ── calls ────────────────────────────────────────────────────────────────
 
   /** Registers a recording call; refused inside a body and in a run that was cancelled or fenced. */
-  enter(kind: CallKind, name: string, isOurName = false): Call {
+  enter(kind: CallKind, name: string, isOurName = false, method?: string): Call {
     this.throwIfEnded()
     if (this.isOver) throw this.#lateCall(name)
     this.quiet.heard()
     if (this.#isSuspended) this.#reportWork()
     if (kind !== 'value') this.failures.callBegan()
-    return this.calls.enter(kind, name, isOurName)
+    return this.calls.enter(kind, name, isOurName, method)
   }
 
   /** The recorded result of a call, in its turn; the call must have one. */

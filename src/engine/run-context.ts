@@ -94,10 +94,11 @@ export class RunContext implements Context<never> {
   }
 
   transaction<T>(name: string, fn: (tx: SqlTransaction) => Promise<T> | T): Promise<T> {
-    return this.#enter('step', name, false, (call) => {
+    const carryOut = (call: Call) => {
       requireFunction(fn, 'Transaction', call.path)
       return runTransaction(this.#execution, call, fn)
-    })
+    }
+    return this.#enter('step', name, false, carryOut, undefined, 'transaction')
   }
 
   map<Item, T>(
@@ -186,7 +187,7 @@ export class RunContext implements Context<never> {
   ): Promise<T> {
     const { calls } = this.#execution
     const checkAll = () => {
-      calls.checkGroup(name, 'scope')
+      calls.checkGroup(name, 'section')
       check?.()
     }
     const carryOut = (call: Call) => {
@@ -197,7 +198,7 @@ export class RunContext implements Context<never> {
   }
 
   begin<T>(name: string): Promise<OpenStep<T>> {
-    return this.#enter('step', name, false, (call) => this.#begin<T>(call))
+    return this.#enter('step', name, false, (call) => this.#begin<T>(call), undefined, 'begin')
   }
 
   update(recipe: (draft: never) => unknown): void {
@@ -285,7 +286,7 @@ export class RunContext implements Context<never> {
   }
 
   continueAs(input: unknown): Promise<never> {
-    return this.#enter('value', 'continue', true, async (call) => {
+    const carryOut = async (call: Call): Promise<never> => {
       const execution = this.#execution
       const { name, options } = execution.workflow
       const checked =
@@ -293,7 +294,8 @@ export class RunContext implements Context<never> {
       if (!execution.isOpen) await execution.pass(call)
       await execution.continueWith(checked)
       return never()
-    })
+    }
+    return this.#enter('value', 'continue', true, carryOut, undefined, 'continueAs')
   }
 
   now(): number {
@@ -336,12 +338,13 @@ export class RunContext implements Context<never> {
     isOurName: boolean,
     carryOut: (call: Call) => Promise<T>,
     check?: () => void,
+    method?: string,
   ): Promise<T> {
     if (this.#execution.isDetached && !this.#execution.isOver) return this.#execution.cameTooLate()
     let result: Promise<T>
     try {
       check?.()
-      const call = this.#execution.enter(kind, name, isOurName)
+      const call = this.#execution.enter(kind, name, isOurName, method)
       if (call.within?.isOver === true) {
         // Its function waits for this: it is no longer at work.
         const unanswered = never<T>()

@@ -246,6 +246,34 @@ onEveryStore('a start inside a workflow', ({ open }) => {
   })
 })
 
+onEveryStore('a call on ctx inside the body of a step', ({ open }) => {
+  it('is nested_call, which names the method and what the user called it', async () => {
+    const nested: Readonly<Record<string, (ctx: Context) => unknown>> = {
+      'ctx.step("x")': (ctx) => ctx.step('x', () => 1),
+      'ctx.once("x")': (ctx) => ctx.once('x', { run: () => 1 }),
+      'ctx.begin("x")': (ctx) => ctx.begin('x'),
+      'ctx.transaction("x")': (ctx) => ctx.transaction('x', () => 1),
+      'ctx.map("x")': (ctx) => ctx.map('x', [1], () => 1),
+      'ctx.scope("x")': (ctx) => ctx.scope('x', () => 1),
+      'ctx.section("x")': (ctx) => ctx.section('x', () => 1),
+      'ctx.waitFor("x")': (ctx) => ctx.waitFor('x'),
+      'ctx.ask("x")': (ctx) => ctx.ask('x', { question: '?' }),
+      'ctx.call("x")': (ctx) => ctx.call('x'),
+      'ctx.stream("x")': (ctx) => ctx.stream('x'),
+      'ctx.continueAs()': (ctx) => ctx.continueAs(1),
+      'ctx.sleep()': (ctx) => ctx.sleep(1),
+      'ctx.now()': (ctx) => ctx.now(),
+      'ctx.update()': (ctx) => ctx.update(() => {}),
+    }
+    const hf = await open()
+    const work = workflow('work', (ctx, call: string) => ctx.step('body', async () => void (await nested[call]?.(ctx))))
+    for (const call of Object.keys(nested)) {
+      const error = await failureOf(await hf.start(work, call))
+      expect(error).toMatchObject({ code: 'nested_call', message: expect.stringContaining(`${call} was called inside the body`) })
+    }
+  })
+})
+
 onEveryStore('a call on ctx inside the run of an effect', ({ open }) => {
   it.each([
     ['with nothing declared', {}],
