@@ -253,13 +253,17 @@ async function executeTape(
   if (begun !== undefined && begun.silentMs > 0) await execution.lengthenLease(begun.silentMs)
   if (claim.hasMail) await execution.checkMail()
   if (execution.tape.order !== undefined) execution.order(execution.tape.order)
-  if (execution.hasOrder && (await execution.obeyFromLog())) return execution.ended
+  if (execution.hasOrder && (await orOver(execution, execution.obeyFromLog()))) return execution.ended
   if (execution.tape.order === undefined && begun?.misfit !== undefined) {
     await execution.pauseNow('mismatch', begun.misfit)
     return execution.ended
   }
   // A scope that was running is entered again without a record of its own; this death must count before it can bring another.
-  if (execution.mustRecordStarts && hasRunningScope(execution.tape)) await execution.commit([], {}).catch(() => {})
+  if (execution.mustRecordStarts && hasRunningScope(execution.tape))
+    await orOver(
+      execution,
+      execution.commit([], {}).catch(() => {}),
+    )
   // With nothing recorded it is live at once; under an order the function first says how what it began is undone.
   if (execution.hasOrder) setImmediate(() => execution.playback.start())
   else execution.playback.start()
@@ -270,6 +274,11 @@ async function executeTape(
     })
   }
   return execution.ended
+}
+
+/** What it comes to, or true where the execution has ended: a write whose outcome is not known ends it, and does not return. */
+function orOver<T>(execution: Execution, writing: Promise<T>): Promise<T | true> {
+  return Promise.race([writing, execution.ended.then(() => true as const)])
 }
 
 /** With what the first tape under a claim begins. */

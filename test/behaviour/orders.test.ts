@@ -1,5 +1,7 @@
-import { type Context, type RunHandle, workflow } from 'holdfast'
+import { type Context, HoldfastError, type RunHandle, workflow } from 'holdfast'
+import { wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
+import type { Change } from '../../src/store/change.ts'
 import { patience } from '../patience.ts'
 import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
@@ -142,7 +144,29 @@ onEveryStore('a run that fails with undoOnFailure beside others at work', ({ ope
   })
 })
 
-onEveryStore('an order', ({ open, openMortal, advance }) => {
+onEveryStore('an order', ({ open, openMortal, openWrapped, advance }) => {
+  it('that is carried out from the log frees the place of its run when the outcome of a write is not known', async () => {
+    const undone: number[] = []
+    const book = workflow({ name: 'book', undos: { free: (n: number) => void undone.push(n) } }, async (ctx) => {
+      await ctx.step('a', () => 1, { undo: 'free' })
+      await ctx.waitFor('go')
+    })
+    const next = workflow('next', (ctx) => ctx.step('a', () => 'done'))
+    let isLost = false
+    const after = (act: string, _nth: number, [changes]: readonly unknown[]) => {
+      if (act !== 'commit' || isLost) return
+      if (!(changes as readonly Change[]).some(({ events }) => events.some(({ type }) => type === 'step_undone'))) return
+      isLost = true
+      throw new HoldfastError('outcome_unknown', 'The answer was lost.')
+    }
+    const hf = await openWrapped((store) => wrapStore(store, { after }), { workflows: [book, next], worker: { concurrency: 1 } })
+    const run = await hf.start(book)
+    await becomes(run, 'waiting')
+    await run.cancel()
+    expect(await hf.run(next)).toBe('done')
+    expect(undone).toEqual([1])
+  })
+
   it('does not wait for an effect that waits for a person itself', async () => {
     const undone: string[] = []
     const pay = workflow({ name: 'pay', undoOnFailure: true }, async (ctx, isRolledBack: boolean) => {
