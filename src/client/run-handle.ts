@@ -5,6 +5,7 @@ import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
+import { sentence } from '../model/sentence.ts'
 import { standingOf } from '../model/standing.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { RunKey, Thread } from '../store/store.ts'
@@ -207,10 +208,10 @@ export class RunHandle<Output = unknown> {
     if (run.reason !== 'mismatch' && run.reason !== 'poisoned') return
     const error = (await readEnd(this.#core, run))?.error
     const { is, help } = standingOf(run)
-    const why = (error?.message ?? 'no reason is recorded').replace(/\.$/, '')
+    const why = sentence(error?.message ?? 'no reason is recorded')
     throw new HoldfastError(
       run.reason === 'mismatch' ? 'nondeterminism' : 'worker_died',
-      `Run "${run.id}" of workflow "${run.workflow}" is ${is}: ${why}. ${help}`,
+      `Run "${run.id}" of workflow "${run.workflow}" is ${is}: ${why} ${help}`,
       { cause: error, details: { runId: run.id, status: run.status, reason: run.reason } },
     )
   }
@@ -220,7 +221,7 @@ export class RunHandle<Output = unknown> {
     if (run.status === 'completed') return end?.data?.['output'] as Output
     const details = { runId: run.id }
     if (run.status === 'cancelled') throw new HoldfastError('run_cancelled', `Run "${run.id}" was cancelled.`, { details })
-    const message = `Run "${run.id}" of workflow "${run.workflow}" failed: ${(end?.error?.message ?? 'unknown error').replace(/\.$/, '')}. retry() takes it up where it failed.`
+    const message = `Run "${run.id}" of workflow "${run.workflow}" failed: ${sentence(end?.error?.message ?? 'unknown error')} retry() takes it up where it failed.`
     throw new HoldfastError('run_failed', message, { cause: end?.error, details })
   }
 }

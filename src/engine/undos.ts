@@ -1,6 +1,7 @@
 import type { Codec } from '../model/codec.ts'
 import type { Payload } from '../model/payload.ts'
 import { defaultRetryPolicy } from '../model/retry.ts'
+import { sentence } from '../model/sentence.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import type { UndoInfo } from './context.ts'
 import type { Execution } from './execution.ts'
@@ -179,7 +180,7 @@ function stateAfter({ store, codec, claim, workflow }: Execution, seq: number): 
 function undoFailed({ runId }: Execution, path: string, error: unknown): Error {
   const cause = toStorableError(error)
   return new Error(
-    `The undo of "${path}" of run "${runId}" failed: ${cause.message.replace(/\.$/, '')}. Resume the run to try again; ` +
+    `The undo of "${path}" of run "${runId}" failed: ${sentence(cause.message)} Resume the run to try again; ` +
       'cancel({ undo: false }) ends it as it stands.',
     { cause },
   )

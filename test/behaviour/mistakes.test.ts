@@ -110,6 +110,15 @@ onEveryStore('an option that there is not', ({ open }) => {
     }
   })
 
+  it('is told with one mark at the end of its sentence', async () => {
+    const said: string[] = []
+    const hf = await open({ logger: { debug() {}, info() {}, warn() {}, error: (message) => void said.push(message) } })
+    const run = await hf.start(workflow('work', (ctx) => ctx.step('a', () => 1, { timeout: 5 } as object)))
+    const message = expect.stringContaining('Did you mean "timeoutMs"? ')
+    await expect(run.result()).rejects.toMatchObject({ code: 'run_failed', message })
+    expect(said).toEqual([message])
+  })
+
   it('is refused by the targets of notify and by pool', async () => {
     const target = { name: 'n', deliver: () => {} }
     const webhook = { url: 'http://localhost:1', secrets: 'whsec_x' } as never
