@@ -105,8 +105,7 @@ async function executeClaim(
       base,
       rebuilt,
       headSeq,
-      // The base of a tape that continues another one is the record with which it begins.
-      earliestSeq: isFirst ? base.seq : base.seq - 1,
+      earliestSeq: Math.max(base.seq, claim.run.inputSeq),
       startsTape: isFirst && claim.run.tapeSeq === null,
       hasNewInput: isFirst && entry.isNew,
       origin,

@@ -1390,7 +1390,7 @@ export interface ExecutionOptions {
   readonly rebuilt?: RebuiltLine | undefined
   /** Where the thread's log ends. */
   readonly headSeq: number
-  /** Where a rollback can go at the most: to before the tape began. */
+  /** Where a rollback can go at the most: to where the tape began. */
   readonly earliestSeq: number
   /** The run's first commit starts a tape. */
   readonly startsTape: boolean

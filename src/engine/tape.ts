@@ -1,5 +1,5 @@
 import type { Codec } from '../model/codec.ts'
-import type { LogRecord } from '../model/event.ts'
+import type { EventType, LogRecord } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 import { countRollbacks } from './count-rollbacks.ts'
@@ -374,9 +374,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   }
 
   const rolledBack = rolledBackStretches(records, runId, data)
-  const isForgotten = ({ seq, type }: LogRecord): boolean =>
-    // What was paid stays paid.
-    isIn(rolledBack, seq) && type !== 'usage_recorded' && type !== 'budget_raised'
+  const isForgotten = ({ seq, type }: LogRecord): boolean => isIn(rolledBack, seq) && !kept.has(type)
   for (const record of records) {
     here = record.seq
     if (record.patch !== null) {
@@ -630,6 +628,9 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     ...(order !== undefined && { order }),
   }
 }
+
+/** What a rollback does not make undone: what was paid, and which tape it is. */
+const kept: ReadonlySet<EventType> = new Set(['usage_recorded', 'budget_raised', 'run_started'])
 
 /** What step_started says. */
 interface StartData {

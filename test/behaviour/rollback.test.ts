@@ -1,4 +1,4 @@
-import { state, workflow } from 'holdfast'
+import { state, type UndoInfo, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
 import { becomes, codeOfRejection, eventTypes, gate } from './runs.ts'
@@ -111,5 +111,25 @@ onEveryStore('rolling back', ({ open, openWrapped }) => {
     await hf.signal('a', 'done')
     expect(await run.result()).toBe('a~2/b#1')
     expect(undone).toEqual([])
+  })
+
+  it('to where the tape began leaves it the tape that it is: what earlier ones did is still undone', async () => {
+    const journal: string[] = []
+    const refund = (result: number, { effectKey }: UndoInfo) => void journal.push(`refund ${String(result)} of ${effectKey}`)
+    const laps = workflow({ name: 'laps', undos: { refund } }, async (ctx, lap: number): Promise<void> => {
+      await ctx.once('pay', { idempotent: true, undo: 'refund', run: () => lap })
+      if (lap === 1) await ctx.continueAs(2)
+      await ctx.waitFor('done')
+    })
+    const hf = await open()
+    const run = await hf.start(laps, 1, { id: 'a' })
+    await becomes(run, 'waiting')
+    const begins = (await run.events()).filter(({ type }) => type === 'run_started').at(-1)?.seq as number
+    expect(await codeOfRejection(run.rollback(`a@${begins - 1}`))).toBe('conflict')
+    await run.rollback(`a@${begins}`)
+    await run.resume()
+    await becomes(run, 'waiting')
+    await run.cancel()
+    expect(journal).toEqual(['refund 2 of a~2/pay#1', 'refund 2 of a~2/pay#1~1', 'refund 1 of a/pay#1'])
   })
 })
