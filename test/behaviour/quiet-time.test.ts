@@ -410,6 +410,21 @@ onEveryStore('a run in its quiet time', ({ open, openWrapped, advance }) => {
     expect((await eventTypes(run, 'run')).filter((type) => type === 'run_completed')).toHaveLength(1)
     for (const code of late) expect(code).toBe('lease_lost')
   })
+
+  it('begins anew with a value that a replay finds on its tape, which writes nothing', async () => {
+    const { wrap, seen } = countWaiting()
+    const glance = workflow('glance', async (ctx) => {
+      await Promise.all([ctx.waitFor('go'), pass(10).then(() => ctx.now())])
+    })
+    const hf = await openWrapped(wrap, { worker: { quietMs: 40 } })
+    const run = await hf.start(glance)
+    await vi.waitUntil(() => seen.count > 0)
+    const before = seen.count
+    await hf.signal(run.id, 'another')
+    await vi.waitUntil(() => seen.count > before)
+    await hf.signal(run.id, 'go')
+    await run.result()
+  })
 })
 
 onEveryStore('the quiet time', ({ open }) => {
