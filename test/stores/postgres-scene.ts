@@ -47,10 +47,21 @@ export class PostgresScene {
     for (const [setting, value] of Object.entries(settings)) {
       await this.admin.query(`ALTER DATABASE ${name} SET ${setting} = '${value}'`)
     }
-    this.#endings.unshift(() => this.admin.query(`DROP DATABASE ${name} WITH (FORCE)`))
+    this.#endings.unshift(() => this.#drop(name))
     const own = new URL(this.url)
     own.pathname = `/${name}`
     return own.href
+  }
+
+  /** `end()` of a pool resolves before its connections are gone: one that is cut off then has nobody who hears of it. */
+  async #drop(database: string): Promise<void> {
+    const endAt = performance.now() + patience(2_000)
+    const count = async () => {
+      const { rows } = await this.admin.query('SELECT 1 FROM pg_stat_activity WHERE datname = $1', [database])
+      return rows.length
+    }
+    while ((await count()) > 0 && performance.now() < endAt) await new Promise((resolve) => setTimeout(resolve, 20))
+    await this.admin.query(`DROP DATABASE ${database} WITH (FORCE)`)
   }
 
   async begin(): Promise<void> {
