@@ -12,6 +12,8 @@ export interface Trend {
 
 /** Compares every row with every other, and every such pair with every row: the cube of a few hundred is too much. */
 export async function findTrends(rows: readonly Row[]): Promise<Trend[]> {
+  // It begins slowly: the start of a step is on record after 0.1 s, and a death counts for what is known to have been running.
+  await sleep(300)
   const triples: (readonly [Row, Row, Row])[] = []
   for (const a of rows) {
     for (const b of rows) for (const c of rows) triples.push([a, b, c])
