@@ -3,6 +3,7 @@ import type { Act, Fault, PlannedAct } from './acts.ts'
 import type { Case } from './case.ts'
 import { type Construct, constructs, events, nameOfAct, nameOfFault } from './constructs.ts'
 import { hasSql, type StoreName } from './grounds.ts'
+import { errorsOf } from './possible-errors.ts'
 import {
   countNodes,
   type Node,
@@ -16,6 +17,7 @@ import {
   type UndoKind,
   type Work,
   walk,
+  withParts,
 } from './program.ts'
 
 export interface GenerateOptions {
@@ -281,21 +283,34 @@ class Generator {
   }
 
   /**
-   * Updates and values are known by their scope and count. Where a branch awaits something foreign, their order beside other branches may
-   * differ when it is replayed, so that it needs a scope of its own (docs/guides/state.md).
+   * Where a branch awaits something foreign, it may come before or after results of the others when it is replayed. So what it does to them
+   * must not decide what the function does: a branch of a race throws nothing then, nor do two of `Promise.all`, and what is seen of the state
+   * decides nothing. Updates and values are known by their scope and count, so that each branch needs a scope of its own
+   * (docs/guides/state.md).
    */
-  #apart(branch: Seq): Seq {
+  #apart(kind: Parallel['kind'], branches: readonly Seq[]): Seq[] {
     const awaitsForeign = (node: Node): boolean => node.kind === 'foreign' || partsOf(node).some(awaitsForeign)
-    return awaitsForeign(branch)
-      ? { kind: 'seq', id: this.#id(), nodes: [{ kind: 'scope', id: this.#id(), body: branch }] }
-      : branch
+    if (!branches.some(awaitsForeign)) return [...branches]
+    const throwing = branches.filter((branch) => errorsOf(branch).size > 0)
+    const isCaught = throwing.length > (kind === 'settled' ? branches.length : kind === 'all' ? 1 : 0)
+    const seq = (node?: Node): Seq => ({ kind: 'seq', id: this.#id(), nodes: node === undefined ? [] : [node] })
+    return branches.map((branch) => {
+      const body = undeciding(branch) as Seq
+      const apart = seq({ kind: 'scope', id: this.#id(), body })
+      return isCaught && throwing.includes(branch) ? seq({ kind: 'try', id: this.#id(), body: apart, handler: seq() }) : apart
+    })
   }
 
   #parallel(kind: Parallel['kind'], id: number, depth: number): Parallel {
     const random = this.#random
     if (kind === 'race' && random.chance(0.35)) return this.#raceAgainstNobody(id)
-    const branches = Array.from({ length: random.integer(2, 3) }, () => this.#apart(this.#seq(depth + 1, 'inside')))
-    return { kind, id, branches, ...(kind === 'settled' && random.chance(0.5) && { isStrict: true }) }
+    const branches = Array.from({ length: random.integer(2, 3) }, () => this.#seq(depth + 1, 'inside'))
+    return {
+      kind,
+      id,
+      branches: this.#apart(kind, branches),
+      ...(kind === 'settled' && random.chance(0.5) && { isStrict: true }),
+    }
   }
 
   /** A race whose loser is recorded too, somebody who uses what won, and a failure: the next attempt has to go the same way. */
@@ -343,6 +358,11 @@ class Generator {
   #undo(probability: number): { undo?: UndoKind } {
     return this.#random.chance(probability) ? { undo: this.#random.chance(0.4) ? 'named' : 'function' } : {}
   }
+}
+
+/** The same, and what it sees of the state decides nothing. */
+function undeciding(node: Node): Node {
+  return node.kind === 'read' ? { ...node, branches: false } : withParts(node, undeciding)
 }
 
 /** With what must happen in this case, unless it does anyway. */

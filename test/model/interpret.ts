@@ -2,13 +2,14 @@ import { readFile } from 'node:fs/promises'
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises'
 import type { AnyWorkflow, Context, StepHandle } from 'holdfast'
 import type { Features } from './features.ts'
-import type { Journal, Note } from './journal.ts'
+import type { Journal, Looked, Note } from './journal.ts'
 import {
   type Ask,
   type Begin,
   type Call,
   type Effect,
   type Foreign,
+  isWonByChance,
   type MapNode,
   type Node,
   nameOf,
@@ -30,6 +31,7 @@ import {
   type CallValue,
   digest,
   errorName,
+  flatten,
   type ModelState,
   type ProgramOutput,
   type SectionValue,
@@ -56,6 +58,8 @@ export interface TapeInput {
 interface Branch {
   saw: string
   trace: Trace
+  /** What was changed of the state before this branch began. */
+  readonly before: readonly string[]
   /** In loops: which turn, for each loop around. */
   readonly turn: string
   readonly isInSection: boolean
@@ -105,7 +109,7 @@ export class Interpreter {
     return holdfast.workflow<TapeInput, ProgramOutput, ModelState>(options, async (ctx, input) => {
       const execution = ++this.#executions
       this.#note({ of: 'call', run: ctx.runId, execution, tape: input.tape })
-      const branch: Branch = { saw: input.saw, trace: [...input.trace], turn: '', isInSection: false }
+      const branch: Branch = { saw: input.saw, trace: [...input.trace], before: [], turn: '', isInSection: false }
       const tape = program.tapes[input.tape] as Seq
       const value = await new Execution(this, ctx, execution).run(tape, branch)
       const values = [...input.values, value]
@@ -153,9 +157,22 @@ export class Interpreter {
   async #planStep(section: Section, ctx: Ctx): Promise<Record<string, SectionValue>> {
     const execution = ++this.#executions
     this.#note({ of: 'entered', run: ctx.runId, at: `${section.id}`, execution })
-    const branch: Branch = { saw: digest('plan', section.id), trace: [], turn: '', isInSection: true }
-    const value = await new Execution(this, ctx, execution).run(section.body, branch)
+    const branch: Branch = { saw: digest('plan', section.id), trace: [], before: [], turn: '', isInSection: true }
+    this.#note(looked(ctx, `${section.id}`, 'section', branch))
+    const value = await this.leaving(new Execution(this, ctx, execution).run(section.body, branch), {
+      ...{ of: 'left', run: ctx.runId, at: `${section.id}`, execution },
+    })
     return { [`p${section.id}`]: { n: `${section.id}`, run: ctx.runId, saw: branch.saw, value, trace: branch.trace } }
+  }
+
+  /** Notes when the function of a section throws. */
+  async leaving<T>(made: Promise<T>, left: Note): Promise<T> {
+    try {
+      return await made
+    } catch (error) {
+      this.#note(left)
+      throw error
+    }
   }
 
   /** Runs an undo: it takes back what it is given, so only the result says what that was. */
@@ -290,7 +307,7 @@ class Execution {
     const { saw } = branch
     const run = this.#ctx.runId
     const undo = this.#undoOf(node.undo, branch, node.undoFails)
-    const value = await this.#ctx.step<CallValue>(nameOf(node), async (step) => this.#stepBody(node, n, saw, step), {
+    const value = await this.#ctx.step<CallValue>(nameOf(node), async (step) => this.#stepBody(node, n, branch, saw, step), {
       retry: { attempts: node.attempts, minMs: 1, maxMs: 5, jitter: false },
       ...(undo !== undefined && { undo }),
       ...(node.timeoutMs !== undefined && { timeoutMs: node.timeoutMs }),
@@ -308,11 +325,12 @@ class Execution {
     return value
   }
 
-  async #stepBody(node: Step, n: string, saw: string, step: StepHandle<ModelState>): Promise<CallValue> {
+  async #stepBody(node: Step, n: string, branch: Branch, saw: string, step: StepHandle<ModelState>): Promise<CallValue> {
     const { attempt, key } = step
     const run = this.#ctx.runId
     this.#machine.note({ of: 'body', run, at: n, attempt, key })
     const seen = node.reads ? digest('', this.#ctx.state.list) : undefined
+    if (node.reads) this.#machine.note(looked(this.#ctx, n, 'body', branch))
     if (attempt <= node.fails && node.timeoutMs !== undefined) await delay(node.timeoutMs + 20)
     else await work(node.work)
     if (attempt <= node.fails) throw new Error(`x${node.id}`)
@@ -403,11 +421,11 @@ class Execution {
   }
 
   #read({ id, branches }: Read, n: string, branch: Branch): unknown {
-    const seen = digest('', this.#ctx.state.list)
-    if (!branches) return { n, value: seen }
+    this.#machine.note(looked(this.#ctx, n, 'function', branch))
+    if (!branches) return { n, looked: digest('', this.#ctx.state.list) }
     // Called something else, depending on what was seen.
     const isEven = this.#ctx.state.list.length % 2 === 0
-    return this.#ctx.step(`r${id}${isEven ? 'even' : 'odd'}`, () => ({ n, value: isEven, saw: branch.saw }))
+    return this.#ctx.step(`r${id}${isEven ? 'even' : 'odd'}`, () => ({ n, looked: isEven, saw: branch.saw }))
   }
 
   async #section(node: Section, n: string, branch: Branch): Promise<SectionValue> {
@@ -417,8 +435,10 @@ class Execution {
     const undo = this.#undoOf(node.undo, branch)
     const body = async (): Promise<SectionValue> => {
       this.#machine.note({ of: 'entered', run, at: n, execution: this.#number })
-      const inner: Branch = { saw, trace: [], turn, isInSection: true }
-      const value = await this.run(node.body, inner)
+      const inner: Branch = { saw, trace: [], before: changesSoFar(branch), turn, isInSection: true }
+      this.#machine.note(looked(ctx, n, 'section', inner))
+      const left: Note = { of: 'left', run, at: n, execution: this.#number }
+      const value = await this.#machine.leaving(this.run(node.body, inner), left)
       return { n, run, saw: inner.saw, value, trace: inner.trace }
     }
     const options = {
@@ -443,7 +463,8 @@ class Execution {
   }
 
   async #parallel(node: Parallel, n: string, branch: Branch): Promise<unknown> {
-    const forks = node.branches.map((): Branch => ({ ...branch, trace: [] }))
+    const before = changesSoFar(branch)
+    const forks = node.branches.map((): Branch => ({ ...branch, trace: [], before }))
     const running = node.branches.map((seq, index) => this.run(seq, forks[index] as Branch))
     const keep = (indexes: readonly number[]) => {
       const beside = indexes.map((index) => (forks[index] as Branch).trace).filter((trace) => trace.length > 0)
@@ -461,7 +482,8 @@ class Execution {
         const tagged = running.map(async (one, index) => ({ index, value: await one }))
         const winner = await (node.kind === 'race' ? Promise.race(tagged) : Promise.any(tagged))
         keep([winner.index])
-        return { n, won: winner.index, value: winner.value, ends: ended(winner.index) }
+        const won = { won: winner.index, value: winner.value, ends: ended(winner.index) }
+        return isWonByChance(node) ? { n, byChance: won } : { n, ...won }
       }
       case 'settled': {
         const outcomes = await Promise.allSettled(running)
@@ -540,6 +562,14 @@ class Execution {
     if (this.#machine.features.namedUndo && (kind === 'named' || branch.isInSection)) return 'takeBack'
     return (result: CallValue | undefined, about?: UndoInfo | string) => this.#machine.undo(run, result, about, fails)
   }
+}
+
+function changesSoFar({ before, trace }: Branch): readonly string[] {
+  return [...before, ...flatten(trace)]
+}
+
+function looked(ctx: Ctx, at: string, by: Looked['by'], branch: Branch): Looked {
+  return { of: 'looked', run: ctx.runId, at, by, list: [...ctx.state.list], own: changesSoFar(branch) }
 }
 
 /** An error of the program's own, by name. One of the engine's that ends the execution goes through. */

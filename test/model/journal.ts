@@ -16,6 +16,9 @@ export type Note =
   | { readonly of: 'given'; readonly run: string; readonly at: string; readonly execution: number; readonly value: string }
   /** A section was entered. */
   | { readonly of: 'entered'; readonly run: string; readonly at: string; readonly execution: number }
+  /** The function of a section threw. */
+  | { readonly of: 'left'; readonly run: string; readonly at: string; readonly execution: number }
+  | Looked
   | { readonly of: 'sent'; readonly run: string; readonly at: string; readonly key: string }
   | { readonly of: 'happened'; readonly run: string; readonly at: string; readonly key: string; readonly result: unknown }
   | { readonly of: 'checked'; readonly run: string; readonly at: string; readonly key: string; readonly happened: boolean }
@@ -34,6 +37,18 @@ export type Note =
   | { readonly of: 'resolved'; readonly key: string; readonly happened: boolean }
   | { readonly of: 'fault'; readonly fault: Fault }
   | { readonly of: 'told'; readonly id: string; readonly kind: string; readonly run: string }
+
+/** Somebody looked at the state: the function, a section that begins, or a body. */
+export interface Looked {
+  readonly of: 'looked'
+  readonly run: string
+  readonly at: string
+  readonly by: 'function' | 'section' | 'body'
+  /** The words that were there. */
+  readonly list: readonly string[]
+  /** What the branch had changed by then. */
+  readonly own: readonly string[]
+}
 
 export class Journal {
   readonly notes: Note[] = []

@@ -5,8 +5,6 @@ import { type CallValue, digest, type ModelState, type ProgramOutput, type Secti
 export interface MatchOptions {
   /** Effects may have results that were made before: after a rollback, or in an earlier life of the thread. */
   readonly hasOldEffects: boolean
-  /** Some of it was undone and done again, on a state that has what was kept: the function may have read another one. */
-  readonly isRedone: boolean
 }
 
 /**
@@ -75,8 +73,7 @@ class Matcher {
     const value = given as CallValue
     const what = `${node.kind} ${n}`
     expect(value?.n === n, `${what} has the value of ${value?.n}`)
-    const sawTheSame = () =>
-      expect(this.#options.isRedone || value.saw === branch.saw, `${what} was done by a function that had seen something else`)
+    const sawTheSame = () => expect(value.saw === branch.saw, `${what} was done by a function that had seen something else`)
     switch (node.kind) {
       case 'step': {
         if (value.how !== 'skipped') sawTheSame()
@@ -96,10 +93,7 @@ class Matcher {
         return
       case 'begin': {
         const [own, inner] = value.value as [CallValue, unknown]
-        expect(
-          this.#options.isRedone || own?.saw === branch.saw,
-          `${what} was completed by a function that had seen something else`,
-        )
+        expect(own?.saw === branch.saw, `${what} was completed by a function that had seen something else`)
         return this.#match(node.inner, inner, branch)
       }
       case 'scope':
@@ -145,10 +139,7 @@ class Matcher {
     expect(Array.isArray(values) && values.length === node.fails.length, `map ${n} has ${values?.length} values`)
     for (const [index, value] of values.entries()) {
       expect(value?.n === `${n}[${index}]`, `map ${n}[${index}] has the value of ${value?.n}`)
-      expect(
-        this.#options.isRedone || value.saw === branch.saw,
-        `map ${n}[${index}] was done by a function that had seen something else`,
-      )
+      expect(value.saw === branch.saw, `map ${n}[${index}] was done by a function that had seen something else`)
     }
   }
 
@@ -162,7 +153,8 @@ class Matcher {
     expect(value.saw === inner.saw, `${what} has seen something else than it returned`)
   }
 
-  #parallel(node: Parallel, what: string, given: { value: unknown; ends: unknown; won: number }, branch: Branch): undefined {
+  #parallel(node: Parallel, what: string, seen: { byChance?: Winner } & Winner, branch: Branch): undefined {
+    const given = seen.byChance ?? seen
     const match = (seq: Seq, value: unknown, ends: unknown): undefined => {
       const fork: Branch = { saw: branch.saw, turn: branch.turn }
       this.#match(seq, value, fork)
@@ -184,6 +176,12 @@ class Matcher {
     if (node.schema === undefined) return
     expect(typeof (value.value as { ok?: unknown } | undefined)?.ok === 'boolean', `${what} was given what its schema refuses`)
   }
+}
+
+interface Winner {
+  readonly value: unknown
+  readonly ends: unknown
+  readonly won: number
 }
 
 function expect(isSo: boolean, otherwise: string): undefined {

@@ -4,6 +4,7 @@ import { quietMs } from './grounds.ts'
 import { judgeBodies } from './judge-bodies.ts'
 import { judgeEffects } from './judge-effects.ts'
 import { judgeNotifications } from './judge-notifications.ts'
+import { judgeReads } from './judge-reads.ts'
 import { judgeState } from './judge-state.ts'
 import { judgeUndos } from './judge-undos.ts'
 import { matchOutput } from './match-output.ts'
@@ -33,7 +34,7 @@ export function judge(given: Case, seen: Observation): Violation[] {
   const isCut = violations.some(({ rule }) => ['stuck', 'endless', 'mismatch', 'poisoned', 'act_hangs'].includes(rule))
   for (const run of seen.runs) {
     if (!isCut) violations.push(...judgeEnd(view, run))
-    violations.push(...judgeUndos(view, run), ...judgeState(view, run))
+    violations.push(...judgeUndos(view, run), ...judgeState(view, run), ...judgeReads(view, run))
   }
   violations.push(...judgeBodies(view), ...judgeEffects(view))
   if (!isCut) violations.push(...judgeLeftovers(view), ...judgeNotifications(view))
@@ -111,8 +112,7 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
   switch (info.status) {
     case 'completed': {
       const hasOldEffects = view.isRolledBack || view.isDeleted
-      const isRedone = view.isRedone(program)
-      const problem = matchOutput(program, output, { hasOldEffects, isRedone })
+      const problem = matchOutput(program, output, { hasOldEffects })
       return problem === undefined ? [] : [{ rule: 'output', what: `run "${info.id}" returned what it can't: ${problem}` }]
     }
     case 'failed': {

@@ -248,6 +248,30 @@ export function partsOf(node: Node): readonly Node[] {
   }
 }
 
+/** The node with other nodes directly inside. */
+export function withParts(node: Node, change: (part: Node) => Node): Node {
+  const seq = (part: Seq) => change(part) as Seq
+  switch (node.kind) {
+    case 'seq':
+      return { ...node, nodes: node.nodes.map(change) }
+    case 'scope':
+    case 'section':
+    case 'loop':
+      return { ...node, body: seq(node.body) }
+    case 'begin':
+      return { ...node, inner: seq(node.inner) }
+    case 'all':
+    case 'race':
+    case 'any':
+    case 'settled':
+      return { ...node, branches: node.branches.map(seq) }
+    case 'try':
+      return { ...node, body: seq(node.body), handler: seq(node.handler) }
+    default:
+      return node
+  }
+}
+
 /** Each node of a program with those around it, outermost first. */
 export function* walk(program: Program): Generator<{ readonly node: Node; readonly above: readonly Node[] }> {
   for (const tape of program.tapes) yield* walkNode(tape, [])
@@ -263,6 +287,17 @@ function* walkNode(node: Node, above: readonly Node[]): Generator<{ readonly nod
 export function* withChildren(program: Program): Generator<Program> {
   yield program
   for (const { node } of walk(program)) if (node.kind === 'call') yield* withChildren(node.child)
+}
+
+/** Whether a branch awaits something whose end is not on record. What a section awaits is: it has an end of its own. */
+export function awaitsUnrecorded(node: Node): boolean {
+  if (node.kind === 'foreign') return node.of !== 'microtask'
+  return node.kind !== 'section' && partsOf(node).some(awaitsUnrecorded)
+}
+
+/** Who wins is decided by what is not on record: a replay may have another winner. */
+export function isWonByChance({ kind, branches }: Parallel): boolean {
+  return (kind === 'race' || kind === 'any') && branches.some(awaitsUnrecorded)
 }
 
 export function countNodes(program: Program): number {
