@@ -1,10 +1,13 @@
+import { unbookedUsage } from '../engine/child-end.ts'
 import { readOrigin } from '../engine/origin.ts'
 import { type OpenQuestion, type RunPast, readRunPast } from '../engine/run-past.ts'
 import { type Order, rolledBackStretches, whereToRollBack } from '../engine/tape.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
+import type { NewEvent } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { standingOf } from '../model/standing.ts'
+import { addUsage, isNothing, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { NewMessage, RunKey } from '../store/store.ts'
 import { type Action, type Asked, control, hasEnded, newEvent } from './control-run.ts'
 import type { Core } from './core.ts'
@@ -56,8 +59,9 @@ export async function cancelRun(core: Core, key: RunKey, options: CancelOptions 
     }
     await endChildren(core, key.owner, past, { by, waitMs: until - performance.now() })
     for (const question of past.questions) if (!(await closeQuestion(core, run, question))) return lookAgain
+    const { events, usage } = await bookChildren(core, key.owner, past)
     return {
-      events: [await newEvent(core, 'run_cancelled', by === undefined ? {} : { by })],
+      events: [...events, await newEvent(core, 'run_cancelled', { ...(by !== undefined && { by }), ...usage })],
       run: { status: 'cancelled', reason: null, setsEnd: true },
       delivers: await wordToParent(core, run),
     }
@@ -162,8 +166,10 @@ async function orderOf(core: Core, run: Run, order: Order) {
   } as const
 }
 
+const nothing: RunPast = { undoables: [], children: [], questions: [], usage: noUsage, usageOfChildren: new Map() }
+
 async function pastOf(core: Core, run: Run): Promise<RunPast> {
-  return run.tapeSeq === null ? { undoables: [], children: [], questions: [] } : readRunPast(core, run, 'all tapes')
+  return run.tapeSeq === null ? nothing : readRunPast(core, run, 'all tapes')
 }
 
 /** What was asked for is not done: an undo failed or can't be found, or the run can't be taken up. */
@@ -195,6 +201,24 @@ async function endChildren(
     }
   }
   await Promise.all(children.map(cancel))
+}
+
+/** What children used that have ended, and what the run has used with that: whoever started the run adds it to its own. */
+async function bookChildren(
+  core: Core,
+  owner: string,
+  past: RunPast,
+): Promise<{ readonly events: readonly NewEvent[]; readonly usage: { readonly usage?: UsageTotal } }> {
+  const events: NewEvent[] = []
+  let { usage } = past
+  for (const child of past.children) {
+    const booked = addUsage(past.usageOfChildren.get(child.runId) ?? noUsage, child.booked ?? {})
+    const used = await unbookedUsage(core, owner, child, booked)
+    if (used === null) continue
+    events.push(await newEvent(core, 'usage_recorded', { ...used, child: child.runId }))
+    usage = addUsage(usage, used)
+  }
+  return { events, usage: isNothing(usage) ? {} : { usage } }
 }
 
 /** False: the run is no longer as it was read. One that was answered meanwhile is closed, too. */

@@ -1,6 +1,8 @@
-import type { Run } from '../model/run.ts'
+import type { Codec } from '../model/codec.ts'
+import { isTerminal, type Run } from '../model/run.ts'
 import { reviveError } from '../model/stored-error.ts'
-import { noUsage, type UsageTotal, usedSince } from '../model/usage.ts'
+import { addUsage, isNothing, noUsage, type UsageTotal, usedSince } from '../model/usage.ts'
+import type { Store } from '../store/store.ts'
 import type { Execution } from './execution.ts'
 import type { OpenChild } from './run-past.ts'
 import { parseCallKey } from './tape.ts'
@@ -12,7 +14,7 @@ export interface RunEnd {
 }
 
 /** What the log of a run that has ended says of its end. */
-export async function readEnd({ store, codec }: Execution, run: Run): Promise<RunEnd> {
+export async function readEnd({ store, codec }: { readonly store: Store; readonly codec: Codec }, run: Run): Promise<RunEnd> {
   if (run.endSeq === null) return {}
   const { owner, threadId, endSeq } = run
   const [record] = await store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
@@ -20,12 +22,20 @@ export async function readEnd({ store, codec }: Execution, run: Run): Promise<Ru
   return end.error === undefined ? end : { ...end, error: reviveError(end.error) }
 }
 
+/** A child has ended because its run was told to end or to go back: what it used is booked all the same, the money is spent. */
+export async function bookEndedChild(execution: Execution, child: OpenChild): Promise<void> {
+  const usage = await unbookedUsage(execution, execution.owner, child, bookedFor(execution, child))
+  if (usage === null) return
+  execution.ride(execution.event('usage_recorded', null, { data: { ...usage, child: child.runId } }))
+  execution.account.add(usage)
+}
+
 /** A child that completed before the cancel of its parent reached it: its end is recorded, so that what it did is undone. */
 export async function recordCompletedChild(execution: Execution, child: OpenChild): Promise<void> {
   const run = await execution.store.readRun({ owner: execution.owner, runId: child.runId })
   if (run?.status !== 'completed' || child.undo === undefined) return
   const { output, usage: total } = await readEnd(execution, run)
-  const usage = total && usedSince(total, execution.tape.usageOfChildren.get(child.runId) ?? noUsage)
+  const usage = total && usedSince(total, bookedFor(execution, child))
   const { path, count } = parseCallKey(child.call)
   const data = {
     ...{ runId: child.runId, undo: child.undo },
@@ -35,5 +45,24 @@ export async function recordCompletedChild(execution: Execution, child: OpenChil
   // The count of a call of an earlier tape may be that of a call of this one.
   const place = { scope: path, count: child.tape === undefined ? count : child.tape * 1_000_000 + count }
   const event = execution.event('child_completed', null, { ...place, data })
+  if (usage !== undefined) execution.account.add(usage)
   await execution.commit([event], { hasProgress: true, undoable: { key: child.call, undo: child.undo } })
+}
+
+/** What a child that has ended has used, and its run has not booked. Null: nothing. */
+export async function unbookedUsage(
+  reader: { readonly store: Store; readonly codec: Codec },
+  owner: string,
+  { runId }: OpenChild,
+  booked: UsageTotal,
+): Promise<UsageTotal | null> {
+  const run = await reader.store.readRun({ owner, runId })
+  if (run === null || !isTerminal(run.status)) return null
+  const { usage: total } = await readEnd(reader, run)
+  const usage = total && usedSince(total, booked)
+  return usage === undefined || isNothing(usage) ? null : usage
+}
+
+function bookedFor({ tape }: Execution, { runId, booked }: OpenChild): UsageTotal {
+  return addUsage(tape.usageOfChildren.get(runId) ?? noUsage, booked ?? {})
 }

@@ -63,9 +63,9 @@ export class Dependants {
     const ends = await Promise.all(children.map((child) => this.#cancel(child, options)))
     for (const { child, isOver } of ends) if (isOver) this.settled(child.call)
     const obstacle = ends.find(({ isOver, error }) => !isOver && codeOf(error) !== 'timeout')?.error
-    if (ends.some(({ isOver }) => !isOver)) return { completed: [], isOver: false, ...(obstacle && { obstacle }) }
+    if (ends.some(({ isOver }) => !isOver)) return { ended: [], isOver: false, ...(obstacle && { obstacle }) }
     await this.closeQuestions(afterSeq)
-    return { completed: ends.flatMap(({ child, isCompleted }) => (isCompleted ? [child] : [])), isOver: true }
+    return { ended: ends, isOver: true }
   }
 
   async closeQuestions(afterSeq = 0): Promise<void> {
@@ -91,9 +91,10 @@ export class Dependants {
   }
 }
 
-interface EndedChild {
+export interface EndedChild {
   readonly child: OpenChild
   readonly isOver: boolean
+  /** It came to its own end before the cancel reached it. */
   readonly isCompleted?: boolean
   readonly error?: HoldfastError
 }
@@ -101,8 +102,7 @@ interface EndedChild {
 export interface EndedChildren {
   /** None is open any more. */
   readonly isOver: boolean
-  /** Those that came to their own end before the cancel reached them. */
-  readonly completed: readonly OpenChild[]
+  readonly ended: readonly EndedChild[]
   /** Why one can't be ended. */
   readonly obstacle?: HoldfastError
 }

@@ -1,7 +1,9 @@
 import type { Codec } from '../model/codec.ts'
 import type { EventType, LogRecord } from '../model/event.ts'
 import type { Run } from '../model/run.ts'
+import { addUsage, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { Store } from '../store/store.ts'
+import { readAccount } from './account-on-tape.ts'
 import { type CallKey, readTape, type Tape } from './tape.ts'
 import { type RecordedUndo, type Undoable, undoablesOf } from './undos.ts'
 
@@ -10,6 +12,9 @@ export interface RunPast {
   readonly undoables: readonly Undoable[]
   readonly children: readonly OpenChild[]
   readonly questions: readonly OpenQuestion[]
+  /** What it has used, and of that, on its current tape, what children have. */
+  readonly usage: UsageTotal
+  readonly usageOfChildren: ReadonlyMap<string, UsageTotal>
 }
 
 /** A child that the run waits for. */
@@ -20,8 +25,9 @@ export interface OpenChild {
   readonly runId: string
   /** How what it did is taken back, should it have completed. */
   readonly undo?: RecordedUndo
-  /** The earlier tape of the run that called it. */
+  /** The earlier tape of the run that called it, and what that has booked for it. */
   readonly tape?: number
+  readonly booked?: UsageTotal
 }
 
 /** A question that nobody has answered. */
@@ -41,11 +47,13 @@ const typesOfPast: readonly EventType[] = [
   'step_undone',
   'effect_intended',
   'effect_completed',
+  'effect_skipped',
   'question_asked',
   'question_answered',
   'timer_fired',
   'child_started',
   'child_completed',
+  'usage_recorded',
 ]
 
 /** Reads it from the log, over all tapes of the run, or over those before the current one. */
@@ -58,7 +66,11 @@ export async function readRunPast(
   const tapes = splitAtTapes(records).map((part) => readTape(part, codec, runId))
   const undone = new Set(tapes.flatMap((tape) => [...tape.undone]))
   const current = tapes.at(-1)
-  const past = { undoables: [] as Undoable[], children: [] as OpenChild[], questions: [] as OpenQuestion[] }
+  const past = {
+    ...{ undoables: [] as Undoable[], children: [] as OpenChild[], questions: [] as OpenQuestion[] },
+    usage: current === undefined ? noUsage : addUsage(current.usage, { steps: readAccount(current).steps }),
+    usageOfChildren: current?.usageOfChildren ?? new Map(),
+  }
   for (const tape of tapes) {
     if (tape === current && which === 'earlier tapes') continue
     // A function ends with its tape: only the current one can still give it.
@@ -77,7 +89,12 @@ export function openOn(tape: Tape): Pick<RunPast, 'children' | 'questions'> {
 }
 
 function ofEarlier(tape: Tape, { undo, ...child }: OpenChild): OpenChild {
-  return { ...child, call: onTape(tape, child.call), tape: tape.number, ...(typeof undo === 'string' && { undo }) }
+  const booked = tape.usageOfChildren.get(child.runId)
+  return {
+    ...{ ...child, call: onTape(tape, child.call), tape: tape.number },
+    ...(booked !== undefined && { booked }),
+    ...(typeof undo === 'string' && { undo }),
+  }
 }
 
 /** Calls of different tapes may have the same key. */

@@ -596,11 +596,14 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         if (endSeq !== undefined) call('child', record).childEndSeq = endSeq
         break
       }
-      case 'usage_recorded':
-        usage = addUsage(usage, data<Partial<UsageTotal>>(record))
+      case 'usage_recorded': {
+        const { child, ...used } = data<Partial<UsageTotal> & { child?: string }>(record)
+        usage = addUsage(usage, used)
+        if (child !== undefined) usageOfChildren.set(child, addUsage(usageOfChildren.get(child) ?? noUsage, used))
         // One of ctx.usage, which a replay comes by again; one of a step's body has an attempt.
         if (record.step !== null && record.attempt === 0) booked.add(callKey('value', record.step, record.count))
         break
+      }
       case 'budget_raised':
         raised = { ...raised, ...data<{ budget: Budget }>(record).budget }
         break

@@ -1,6 +1,7 @@
 import { HoldfastError } from '../model/errors.ts'
 import type { NewMessage } from '../store/store.ts'
-import { recordCompletedChild } from './child-end.ts'
+import { bookEndedChild, recordCompletedChild } from './child-end.ts'
+import type { EndedChild } from './dependants.ts'
 import type { Execution } from './execution.ts'
 import { openOn, readRunPast } from './run-past.ts'
 import { readTakenSignals } from './taken-signals.ts'
@@ -44,7 +45,9 @@ export class Unwinding {
         await this.#record()
         return children.obstacle === undefined ? 'later' : childStopped(execution, children.obstacle)
       }
-      for (const child of children.completed) if (child.undo !== undefined) await recordCompletedChild(execution, child)
+      const isUndone = ({ child, isCompleted }: EndedChild) => isCompleted === true && child.undo !== undefined
+      await Promise.all(children.ended.map((end) => !isUndone(end) && bookEndedChild(execution, end.child)))
+      for (const end of children.ended) if (isUndone(end)) await recordCompletedChild(execution, end.child)
       const next = this.#undoes ? execution.undos.next(execution, afterSeq) : undefined
       if (next !== undefined && !this.#isRecorded) {
         // What comes meanwhile is undone first.

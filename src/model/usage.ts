@@ -51,6 +51,10 @@ export function addUsage(total: UsageTotal, used: Partial<UsageTotal>): UsageTot
   }
 }
 
+export function isNothing(usage: UsageTotal): boolean {
+  return Object.values(usage).every((amount) => amount === 0)
+}
+
 /** What is in a total and not in an earlier one of the same run. */
 export function usedSince(total: UsageTotal, earlier: UsageTotal): UsageTotal {
   const since = (what: keyof UsageTotal) => Math.max(0, total[what] - earlier[what])

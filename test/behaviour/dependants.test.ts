@@ -1,6 +1,6 @@
-import { type EventType, type Holdfast, workflow } from 'holdfast'
+import { type EventType, type Holdfast, type RunHandle, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
-import { expect, it } from 'vitest'
+import { expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import type { Store } from '../../src/store/store.ts'
 import { becomes, gate, logged, noting } from './runs.ts'
@@ -17,6 +17,10 @@ const parent = workflow('parent', async (ctx) => {
 
 function writes(changes: unknown, type: EventType): boolean {
   return (changes as readonly Change[]).some(({ events }) => events.some((event) => event.type === type))
+}
+
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
 }
 
 async function statusOf(hf: Holdfast, id: string): Promise<string> {
@@ -282,6 +286,105 @@ onEveryStore('a control call says what became of it', ({ open, openWrapped }) =>
     await hf.signal('w', 'go')
     expect(await again.result()).toBe(true)
     expect((await again.events()).filter(({ type }) => type === 'run_rolled_back')).toHaveLength(1)
+  })
+})
+
+onEveryStore('what a child used that ends with its run is booked to the run', ({ open, openMortal, outlastKilled, advance }) => {
+  /** Has spent 7 when it waits. */
+  const spender = workflow('spender', async (ctx) => {
+    await ctx.step('spend', (step) => step.usage({ cost: 7, inputTokens: 70 }))
+    await ctx.waitFor('never')
+  })
+  const hasSpent = async (hf: Holdfast, id: string) => {
+    await vi.waitUntil(async () => (await hf.runs.list({ workflow: 'spender' })).items.some((item) => item.id === id))
+    const child = await hf.runs.get(id)
+    await vi.waitUntil(async () => ['waiting', 'paused'].includes((await child.info()).status))
+  }
+  const costOf = async (run: RunHandle) => (await run.info()).usage.cost
+
+  it('when it fails with undoOnFailure; a retry finds its budget used', async () => {
+    const go = gate()
+    const outer = workflow({ name: 'outer', undoOnFailure: true, budget: { cost: 5 } }, async (ctx) => {
+      const child = ctx.call(spender, undefined)
+      await ctx.step('own', (step) => step.usage({ cost: 1 }))
+      await ctx.step('wait', () => go.promise)
+      await Promise.all([child, ctx.step('fail', () => Promise.reject(new Error('no')), { retry: { attempts: 1 } })])
+    })
+    const top = workflow('top', async (ctx) => {
+      await ctx.call(outer, undefined, { id: 'o' }).catch(() => {})
+    })
+    const hf = await open({ workflows: [spender, outer, top] })
+    const run = await hf.start(top, undefined, { id: 't' })
+    await hasSpent(hf, 'o/spender#1')
+    go.open()
+    await run.result()
+    const failed = await hf.runs.get('o')
+    expect((await failed.info()).status).toBe('failed')
+    expect((await failed.info()).usage).toMatchObject({ cost: 8, tokens: 70 })
+    expect(await costOf(run)).toBe(8)
+    await failed.retry()
+    await becomes(failed, 'paused')
+    expect(await failed.info()).toMatchObject({ reason: 'budget', usage: { cost: 8 } })
+  })
+
+  it('when it is cancelled, executed or not; whoever called it adds it to its own', async () => {
+    const outer = workflow('outer', async (ctx, isBusy: boolean) => {
+      const child = ctx.call(spender, undefined)
+      await Promise.all([child, isBusy ? ctx.step('long', ({ signal }) => aborted(signal)) : undefined])
+    })
+    const top = workflow('top', async (ctx, isBusy: boolean) => {
+      await ctx.call(outer, isBusy).catch(() => {})
+    })
+    const hf = await open({ workflows: [spender, outer, top] })
+    for (const [isBusy, options] of [[true, {}] as const, [false, {}] as const, [false, { undo: false }] as const]) {
+      const id = `t-${isBusy}-${'undo' in options}`
+      const run = await hf.start(top, isBusy, { id })
+      await hasSpent(hf, `${id}%2fouter#1/spender#1`)
+      const middle = await hf.runs.get(`${id}/outer#1`)
+      if (!isBusy) await becomes(middle, 'waiting')
+      await middle.cancel(options)
+      expect(await costOf(middle)).toBe(7)
+      await run.result()
+      expect(await costOf(run)).toBe(7)
+    }
+  })
+
+  it('when it is rolled back over the call, and the child that is called then comes on top', async () => {
+    const work = workflow('work', async (ctx) => {
+      await ctx.checkpoint('before')
+      await ctx.call(spender, undefined)
+    })
+    const hf = await open({ workflows: [spender, work] })
+    const run = await hf.start(work, undefined, { id: 'w' })
+    await hasSpent(hf, 'w/spender#1')
+    await becomes(run, 'waiting')
+    await run.rollback('before')
+    expect(await costOf(run)).toBe(7)
+    await run.resume()
+    await vi.waitUntil(async () => (await hf.runs.list({ workflow: 'spender', status: 'waiting' })).items.length === 1)
+    await becomes(run, 'waiting')
+    await run.cancel()
+    expect(await costOf(run)).toBe(14)
+  })
+
+  it('once, also when its worker dies in the middle of it', async () => {
+    const undone: string[] = []
+    const work = workflow({ name: 'work', undos: { back: () => void undone.push('a') } }, async (ctx) => {
+      await ctx.step('a', () => 1, { undo: 'back' })
+      await ctx.call(spender, undefined)
+    })
+    const mortal = await openMortal({ workflows: [spender, work] }, { after: 'step_undone' })
+    const { id } = await mortal.hf.start(work, undefined, { id: 'w' })
+    await hasSpent(mortal.hf, 'w/spender#1')
+    await becomes(await mortal.hf.runs.get(id), 'waiting')
+    void (await mortal.hf.runs.get(id)).cancel().catch(() => {})
+    await mortal.dead
+    outlastKilled()
+    advance(11_000)
+    const hf = await open({ workflows: [spender, work] })
+    const run = await hf.runs.get(id)
+    await becomes(run, 'cancelled')
+    expect([await costOf(run), undone]).toEqual([7, ['a']])
   })
 })
 
