@@ -1,10 +1,10 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type EventType, type Holdfast, type OpenOptions, open } from 'holdfast'
+import { type Holdfast, type OpenOptions, open } from 'holdfast'
 import { afterEach, beforeEach, describe } from 'vitest'
-import type { Change } from '../../src/store/change.ts'
-import type { Hint, Store } from '../../src/store/store.ts'
+import type { Store } from '../../src/store/store.ts'
+import { type Death, makeMortal } from './mortal-store.ts'
 import { type Place, type StoreKind, storeKinds } from './places.ts'
 
 /** One store of its own for each test, which any number of clients can open. */
@@ -13,7 +13,8 @@ export interface Scene {
   open(options?: OpenOptions): Promise<Holdfast>
   /**
    * Opens a client whose process can be made to look dead: nothing that it does afterwards reaches the store. It dies when
-   * told to, or by itself at a write. `dead` resolves then. Its leases run out after 10 s by the store's clock.
+   * told to, or by itself at a write, and does nothing else from when that write is sent. `dead` resolves when all that it had sent is
+   * carried out. Its leases run out after 10 s by the store's clock.
    */
   openMortal(options?: OpenOptions, death?: Death): Promise<Mortal>
   /** Opens a client over a store of which `wrap` has changed something. */
@@ -39,9 +40,6 @@ export interface Scene {
 
 /** How long a run is quiet in tests before it is persisted as waiting, unless the test says something else. */
 export const quietMs = 20
-
-/** The write at which a process dies: right before or after the first one with an event of this type, or before the n-th. */
-export type Death = { readonly before: EventType } | { readonly after: EventType } | { readonly beforeWrite: number }
 
 export interface Mortal {
   readonly hf: Holdfast
@@ -154,64 +152,4 @@ function createScene(kind: StoreKind): Scene {
       return folder
     },
   }
-}
-
-/** A store as a process sees it that stops at some instant: calls after its death are not carried out and not answered. */
-function makeMortal(store: Store, death?: Death): { store: Store; die: () => void; dead: Promise<void>; bury: () => void } {
-  let state: 'alive' | 'dead' | 'buried' = 'alive'
-  let tell = () => {}
-  const dead = new Promise<void>((resolve) => {
-    tell = resolve
-  })
-  let writes = 0
-  const unanswered: ((error: Error) => void)[] = []
-  const die = () => {
-    if (state === 'alive') state = 'dead'
-    tell()
-  }
-  const silence = () =>
-    new Promise<never>((_, reject) => {
-      if (state === 'buried') reject(gone())
-      else unanswered.push(reject)
-    })
-  const call = async (carryOut: () => unknown): Promise<unknown> => {
-    if (state !== 'alive') return silence()
-    const answer = await carryOut()
-    return state === 'alive' ? answer : silence()
-  }
-  const isFatal = (changes: readonly Change[], type: EventType) =>
-    changes.some(({ events }) => events.some((event) => event.type === type))
-  const commit = (changes: readonly Change[]) =>
-    call(async () => {
-      writes++
-      if (death !== undefined && 'beforeWrite' in death && writes === death.beforeWrite) return die()
-      if (death !== undefined && 'before' in death && isFatal(changes, death.before)) return die()
-      const answer = await store.commit(changes)
-      if (death !== undefined && 'after' in death && isFatal(changes, death.after)) die()
-      return answer
-    })
-  const mortal = new Proxy(store, {
-    get(target, name) {
-      const member = Reflect.get(target, name) as unknown
-      if (typeof member !== 'function') return member
-      if (name === 'commit') return commit
-      if (name === 'subscribe')
-        return (listener: (hint: Hint) => void) => target.subscribe?.((hint) => state === 'alive' && listener(hint))
-      return (...args: unknown[]) => call(() => member.apply(target, args) as unknown)
-    },
-  })
-  return {
-    store: mortal,
-    die,
-    dead,
-    bury: () => {
-      die()
-      state = 'buried'
-      for (const reject of unanswered) reject(gone())
-    },
-  }
-}
-
-function gone(): Error {
-  return Object.assign(new Error('this process is dead'), { code: 'closed' })
 }
