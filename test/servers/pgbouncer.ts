@@ -4,7 +4,8 @@ import { chownSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
-import { findUser, freePort } from './postgres.ts'
+import { freePort } from './free-port.ts'
+import { findUser } from './postgres.ts'
 
 export interface Pgbouncer {
   /** Of the same database as the server's URL. */

@@ -1,11 +1,12 @@
 import { type ChildProcess, execFile, execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
-import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
+import { patience } from '../patience.ts'
+import { freePort } from './free-port.ts'
 
 export interface PostgresServerOptions {
   /** More settings, as in postgresql.conf: `{ fsync: 'off' }`. */
@@ -230,13 +231,15 @@ async function initialise(initdb: string, { data, user }: { data: string; user: 
   rmSync(passwordFile)
 }
 
-export async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1')
-  await once(probe, 'listening')
-  const { port } = probe.address() as AddressInfo
-  probe.close()
-  await once(probe, 'close')
-  return port
+/** Once its connections are gone: `end()` of a pool resolves before that, and one that is cut off then has nobody who hears of it. */
+export async function dropDatabase(server: Pick<pg.Pool, 'query'>, database: string): Promise<void> {
+  const endAt = performance.now() + patience(2_000)
+  const count = async () => {
+    const { rows } = await server.query('SELECT 1 FROM pg_stat_activity WHERE datname = $1', [database])
+    return rows.length
+  }
+  while ((await count()) > 0 && performance.now() < endAt) await new Promise((resolve) => setTimeout(resolve, 20))
+  await server.query(`DROP DATABASE ${database} WITH (FORCE)`)
 }
 
 /** Waits until the server takes logins; false if it ended instead. */

@@ -1,9 +1,10 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
-import { type AddressInfo, connect as connectTo, createServer } from 'node:net'
+import { connect as connectTo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { freePort } from './free-port.ts'
 
 export interface RedisServerOptions {
   /** Default `always`. `off`: no append-only file at all. */
@@ -98,15 +99,6 @@ const keep = '"$@" </dev/null & echo "<process $!>"; cat >/dev/null; { kill -9 $
 function requireBinary(): void {
   if ((process.env['PATH'] ?? '').split(':').some((folder) => existsSync(join(folder, 'redis-server')))) return
   throw new Error('redis-server is missing. The tests of the Redis store need a real one: apt-get install -y redis-server')
-}
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1')
-  await once(probe, 'listening')
-  const { port } = probe.address() as AddressInfo
-  probe.close()
-  await once(probe, 'close')
-  return port
 }
 
 async function untilItListens(port: number, child: ChildProcess, log: () => string): Promise<void> {

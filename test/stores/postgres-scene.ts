@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest'
 import type { Store } from '../../src/store/store.ts'
 import { openPostgresStore, type PostgresStoreOptions } from '../../src/stores/postgres/postgres-store.ts'
 import { patience } from '../patience.ts'
-import { sharedPostgres } from '../servers/postgres.ts'
+import { dropDatabase, sharedPostgres } from '../servers/postgres.ts'
 import { type PostgresProxy, startProxy } from './postgres-proxy.ts'
 
 /** What the tests of the Postgres store begin with: the shared server, a schema for each test, and the end of what it opened. */
@@ -47,21 +47,10 @@ export class PostgresScene {
     for (const [setting, value] of Object.entries(settings)) {
       await this.admin.query(`ALTER DATABASE ${name} SET ${setting} = '${value}'`)
     }
-    this.#endings.unshift(() => this.#drop(name))
+    this.#endings.unshift(() => dropDatabase(this.admin, name))
     const own = new URL(this.url)
     own.pathname = `/${name}`
     return own.href
-  }
-
-  /** `end()` of a pool resolves before its connections are gone: one that is cut off then has nobody who hears of it. */
-  async #drop(database: string): Promise<void> {
-    const endAt = performance.now() + patience(2_000)
-    const count = async () => {
-      const { rows } = await this.admin.query('SELECT 1 FROM pg_stat_activity WHERE datname = $1', [database])
-      return rows.length
-    }
-    while ((await count()) > 0 && performance.now() < endAt) await new Promise((resolve) => setTimeout(resolve, 20))
-    await this.admin.query(`DROP DATABASE ${database} WITH (FORCE)`)
   }
 
   async begin(): Promise<void> {

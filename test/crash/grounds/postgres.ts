@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import pg from 'pg'
 import type { Store } from '../../../src/store/store.ts'
 import { openPostgresStore } from '../../../src/stores/postgres/postgres-store.ts'
-import { sharedPostgres } from '../../servers/postgres.ts'
+import { dropDatabase, sharedPostgres } from '../../servers/postgres.ts'
 import { emptyDump, readStore } from '../store-dump.ts'
 import { type Ground, untilNone } from './ground.ts'
 
@@ -17,7 +17,7 @@ interface Plot {
 export async function preparePostgres({ serverUrl }: { serverUrl?: string } = {}): Promise<Ground> {
   const server = serverUrl ?? (await sharedPostgres()).url
   const database = `crash_${randomBytes(4).toString('hex')}`
-  await queryOnce(server, `CREATE DATABASE ${database}`)
+  await connected(server, (client) => client.query(`CREATE DATABASE ${database}`))
   const home = new URL(server)
   home.pathname = database
   const pool = new pg.Pool({ connectionString: home.href, max: 10 })
@@ -89,16 +89,16 @@ export async function preparePostgres({ serverUrl }: { serverUrl?: string } = {}
     async close() {
       for (const { store } of free) await store.close()
       await pool.end()
-      await queryOnce(server, `DROP DATABASE ${database} WITH (FORCE)`)
+      await connected(server, (client) => dropDatabase(client, database))
     },
   }
 }
 
-async function queryOnce(url: string, sql: string): Promise<void> {
+async function connected(url: string, act: (client: pg.Client) => Promise<unknown>): Promise<void> {
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   try {
-    await client.query(sql)
+    await act(client)
   } finally {
     await client.end()
   }
