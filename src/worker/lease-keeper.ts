@@ -100,6 +100,12 @@ export class LeaseKeeper {
     return this.#renewing
   }
 
+  /** Also what is held only since a renewal that is under way began. */
+  async renewAgain(): Promise<void> {
+    await this.#renewing
+    await this.renew()
+  }
+
   /**
    * Awaited before claiming. A process that was stopped, blocked or cut off past its leases would otherwise take its own runs
    * from itself, and execute again what it is in the middle of. False: they could not be renewed, so nothing may be claimed.

@@ -171,6 +171,8 @@ export class Worker {
       this.#turns.note(found)
       const claims = found.map((claim) => this.#places.note(claim))
       for (const claim of claims) this.#admit(claim)
+      // The answer took its time: these leases could be over before the next renewal.
+      if (performance.now() - claimedAt > this.#engine.leaseMs / 3) void this.#keeper.renewAgain()
       for (const [index, claim] of claims.entries()) {
         // Others have their turn in between.
         if (index > 0 && index % startsATurn === 0) await nextTurn()

@@ -214,6 +214,28 @@ onEverySharedStore('leases in an outage', ({ open, openWrapped, advance }) => {
     expect(await eventTypes(run)).not.toContain('run_recovered')
   })
 
+  it('are renewed at once where the answer of the claim took its time', async () => {
+    const leaseMs = patience(900)
+    const acts: StoreAct[] = []
+    const answeringLate = (store: Store) =>
+      wrapStore(store, {
+        before: (act) => void acts.push(act),
+        after: async (act, _, __, answer) => {
+          if (act !== 'claim' || (answer as unknown[]).length === 0) return
+          await new Promise((resolve) => setTimeout(resolve, leaseMs / 2))
+          acts.length = 0
+        },
+      })
+    const { work, inBody, release } = holding()
+    const hf = await openWrapped(answeringLate, { workflows: [work], worker: { leaseMs } })
+    const run = await hf.start(work)
+    await inBody.promise
+    // Before the run itself asks for anything; the renewals that come by the clock would be later.
+    expect(acts[0]).toBe('renew')
+    release.open()
+    expect(await run.result()).toBe('done')
+  })
+
   it('outlast the pauses between the tries: a worker asks for runs ten times a lease', async () => {
     const { outage, wrap } = breakable()
     const leaseMs = 1_000

@@ -79,6 +79,42 @@ describe('a connection that breaks at any message', () => {
     }
   })
 
+  /** Only in the statement that looks up what a claim has taken whose answer was lost. */
+  const lookUp = 'unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[])'
+
+  it('cut: what was claimed is looked up until it is answered, however often the connection breaks meanwhile', async () => {
+    const { store, proxy } = await scene.openOnProxy()
+    await store.commit([creating('a'), creating('b')])
+    const before = await store.now()
+    proxy.break({ side: 'server', at: 1, kind: 'cut', after: '_claim(' })
+    proxy.cutAtStatement(lookUp, 5)
+    const claims = await store.claim(claimRequest())
+    expect([proxy.isBroken, proxy.cutsLeft]).toEqual([true, 0])
+    expect(claims.map(({ run }) => [run.id, run.epoch, run.claimsWithoutProgress])).toEqual([
+      ['a', 1, 1],
+      ['b', 1, 1],
+    ])
+    for (const claim of claims) {
+      expect(claim.now).toBeGreaterThanOrEqual(before)
+      expect((await store.commit([stepping(claim)]))[0]?.ok).toBe(true)
+    }
+  })
+
+  it('cut: what was claimed is given up when its leases are over, and can be claimed again', async () => {
+    const { store, proxy } = await scene.openOnProxy()
+    await store.commit([creating('a')])
+    proxy.break({ side: 'server', at: 1, kind: 'cut', after: '_claim(' })
+    proxy.cutAtStatement(lookUp, 1_000_000)
+    expect(await codeOf(store.claim(claimRequest({ leaseMs: 300 })))).toBe('store_unavailable')
+    proxy.cutAtStatement(lookUp, 0)
+    const [claim] = await vi.waitFor(async () => {
+      const found = await store.claim(claimRequest())
+      expect(found).toHaveLength(1)
+      return found
+    })
+    expect(claim).toMatchObject({ run: { id: 'a', epoch: 2 }, takenFrom: { why: 'lease_expired' } })
+  })
+
   it('cut: a start makes one run, a message arrives once, a deletion says that it deleted', async () => {
     const { store, proxy } = await scene.openOnProxy()
     for (const [round, place] of places.entries()) {

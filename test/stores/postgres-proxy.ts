@@ -7,6 +7,8 @@ export interface Fault {
   readonly at: number
   /** `cut`: both sides see the connection end, and the message does not arrive. `swallow`: it and all later ones vanish silently. */
   readonly kind: 'cut' | 'swallow'
+  /** Counts only on a connection whose client has prepared a statement that contains this, from then on. */
+  readonly after?: string
 }
 
 /** Stands between a store and the server, and breaks connections at a message of the Postgres protocol. */
@@ -16,6 +18,10 @@ export interface PostgresProxy {
   break(fault: Fault): void
   /** Whether the fault has happened. */
   readonly isBroken: boolean
+  /** Cuts a connection at the message with which its client prepares a statement that contains this, so many times. */
+  cutAtStatement(text: string, times: number): void
+  /** How often that has still to happen. */
+  readonly cutsLeft: number
   /** Refuses new connections, as a server does that is away. */
   refuse(isRefusing: boolean): void
   stop(): Promise<void>
@@ -28,10 +34,14 @@ export async function startProxy(serverUrl: string): Promise<PostgresProxy> {
   let seen = { client: 0, server: 0 }
   let isBroken = false
   let isRefusing = false
+  let statement = ''
+  let cutsLeft = 0
 
   const proxy = createServer((client) => {
     const server = connect(Number(target.port), target.hostname)
     let isSilent = false
+    /** The fault to which this connection has come as far as it says. */
+    let counted: Fault | null = null
     const end = () => {
       client.destroy()
       server.destroy()
@@ -49,7 +59,13 @@ export async function startProxy(serverUrl: string): Promise<PostgresProxy> {
     if (isRefusing) end()
     const forward = (side: Fault['side'], to: Socket) => (message: Buffer) => {
       if (isSilent) return
-      if (fault?.side === side && ++seen[side] === fault.at) {
+      if (side === 'client' && cutsLeft > 0 && message.includes(statement)) {
+        cutsLeft--
+        isSilent = true
+        return end()
+      }
+      if (fault !== null && (fault.after === undefined || (side === 'client' && message.includes(fault.after)))) counted = fault
+      if (fault !== null && fault === counted && fault.side === side && ++seen[side] === fault.at) {
         const { kind } = fault
         fault = null
         isBroken = true
@@ -75,6 +91,13 @@ export async function startProxy(serverUrl: string): Promise<PostgresProxy> {
     },
     get isBroken() {
       return isBroken
+    },
+    cutAtStatement(text, times) {
+      statement = text
+      cutsLeft = times
+    },
+    get cutsLeft() {
+      return cutsLeft
     },
     refuse(isNow) {
       isRefusing = isNow

@@ -271,6 +271,7 @@ END $$;
 export const claimFunctions = [claimFunction, extendFunction]
 
 export const claimSql = 'SELECT * FROM holdfast.fn_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)'
-/** After a lost connection: what the claim had taken. */
-export const readClaimedSql = readClaimed('$1::bigint[], $2::text[], $3::text[], $4::bigint[]')
+/** After a lost connection: what the claim had taken, and what time it is by now. */
+export const readClaimedSql = `SELECT ${nowSql.replace('p_offset', '$5::bigint')}, x.*
+  FROM (${readClaimed('$1::bigint[], $2::text[], $3::text[], $4::bigint[]')}) x`
 export const extendSql = 'SELECT n, has_mail FROM holdfast.fn_extend($1, $2, $3, $4, $5, $6)'

@@ -1,4 +1,4 @@
-import { codeOf } from '../../model/errors.ts'
+import { codeOf, HoldfastError } from '../../model/errors.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { Change, Committed } from '../../store/change.ts'
 import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
@@ -33,6 +33,7 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
     if (request.limit <= 0 || workflows.length === 0 || request.queues?.length === 0) return []
     const limit = Math.min(Math.ceil(request.limit), 100_000)
     const offset = clock.offset()
+    const sentAt = performance.now()
     const written = await writes.write(take, [
       ...[offset, isDurable, request.workerId, Math.round(request.leaseMs), limit],
       textArray(workflows.map(({ name }) => name)),
@@ -45,7 +46,7 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
       bigintArray((request.lastOwners ?? []).map(({ priority }) => priority)),
       textArray((request.lastOwners ?? []).map(({ owner }) => owner)),
     ])
-    const rows = 'rows' in written ? written.rows : await readAgain(written.recorded)
+    const rows = 'rows' in written ? written.rows : await readAgain(written.recorded, offset, sentAt + request.leaseMs)
     const claims: Claim[] = []
     for (const row of rows) {
       const taken = toClaim(row)
@@ -57,25 +58,31 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
         threadId: taken.run.threadId,
       })
       const input = readInput(row, taken)
-      if (input === null) await setAside(taken)
-      else claims.push({ ...taken, input })
+      if (input !== null) claims.push({ ...taken, input })
+      // Left claimed it comes again when its lease is over; the others are not lost with it.
+      else await setAside(taken).catch(() => {})
     }
     const now = claims[0]?.now
     if (now !== undefined) clock.learn(now, offset)
     return claims
   }
 
-  /** The answer was lost with its connection; what was claimed is known by number. */
-  async function readAgain(recorded: string | null): Promise<Row[]> {
+  /**
+   * The answer was lost with its connection; what was claimed is known by number. Given up, it would be held by nobody: it is asked for
+   * until the leases are over.
+   */
+  async function readAgain(recorded: string | null, offset: number, until: number): Promise<readonly Row[]> {
     if (recorded === null) return []
-    const { now, runs, leases, holders, untils } = JSON.parse(recorded) as Recorded
-    const rows = await connections.read(readTaken, [
-      bigintArray(runs),
-      textArray(leases),
-      textArray(holders),
-      bigintArray(untils),
-    ])
-    return rows.map((row) => [String(now), ...row])
+    const { runs, leases, holders, untils } = JSON.parse(recorded) as Recorded
+    const values = [bigintArray(runs), textArray(leases), textArray(holders), bigintArray(untils), offset]
+    for (let tries = 0; ; tries++) {
+      try {
+        return await connections.read(readTaken, values)
+      } catch (error) {
+        if (!(error instanceof HoldfastError && error.retryable) || performance.now() >= until) throw error
+        await pause(tries)
+      }
+    }
   }
 
   /** A run whose input is damaged cannot be executed, and must not come back again and again. */
@@ -128,7 +135,6 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
 }
 
 interface Recorded {
-  readonly now: number
   readonly runs: number[]
   readonly leases: string[]
   readonly holders: (string | null)[]
@@ -162,6 +168,10 @@ function readInput(row: Row, { run, thread }: Omit<Claim, 'input'>): Payload | n
     if (codeOf(error) === 'corrupt_record') return null
     throw error
   }
+}
+
+function pause(tries: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, Math.min(500, 10 * 2 ** tries) * (0.5 + Math.random() / 2)))
 }
 
 /** Each workflow and version once, with the highest state version that is understood there. */

@@ -96,7 +96,8 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
       connection.refuseClosed()
       if (request.limit <= 0 || request.workflows.length === 0) return []
       const { claims, setAside } = await claim(connection, request, offsetMs())
-      if (setAside.length > 0) await commit(connection, setAside, { offsetMs: offsetMs(), publication: '' })
+      // Left claimed they come again when their leases are over; the others are not lost with them.
+      if (setAside.length > 0) await commit(connection, setAside, { offsetMs: offsetMs(), publication: '' }).catch(() => {})
       return claims
     },
 
