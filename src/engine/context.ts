@@ -242,7 +242,7 @@ export interface EffectCheck<T> {
 export interface OpenStep<T> {
   /** Present when the step was recorded before: its result. */
   readonly recorded?: T
-  /** Records the result. */
+  /** Records the result. Where one is recorded already it returns that, in the order in which results came before. */
   complete(value: T): Promise<T>
   /** Records a final failure. The same error is thrown by `begin` on replay. */
   fail(error: unknown): Promise<void>

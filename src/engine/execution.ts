@@ -357,12 +357,12 @@ export class Execution {
   }
 
   /** The recorded result of a call, in its turn; the call must have one. */
-  async recorded(call: Call): Promise<Outcome> {
+  async recorded(call: Call, { showsState = true } = {}): Promise<Outcome> {
     const outcome = await this.playback.take(call.key)
     this.throwIfEnded()
     this.quiet.heard()
     call.resultSeq = outcome.seq
-    this.#viewOf(call.within).advance(outcome.patchCount)
+    if (showsState) this.#viewOf(call.within).advance(outcome.patchCount)
     return outcome
   }
 
@@ -371,6 +371,14 @@ export class Execution {
     const outcome = this.playback.takeAtOnce(call.key)
     call.resultSeq = outcome.seq
     return outcome
+  }
+
+  /** The function ends what it began, and has its result already: it continues where it did then. */
+  async turnOf(outcome: Outcome): Promise<void> {
+    await this.playback.turnOf(outcome)
+    if (this.isDetached) return never()
+    this.throwIfEnded()
+    this.quiet.heard()
   }
 
   /** Passes when new work may start: the tape is consumed and nobody asked the run to stop. */

@@ -110,6 +110,14 @@ export class Playback {
     return outcome
   }
 
+  /** When the turn of a result comes that was taken before it; at once, where that is over. */
+  turnOf(outcome: Outcome): Promise<unknown> {
+    if (outcome.isLoose !== true && this.#outcomes.indexOf(outcome) < this.#next) return Promise.resolve()
+    this.#taken?.delete(outcome.key)
+    if (outcome.isLoose === true) this.#loose?.set(outcome.key, outcome)
+    return this.take(outcome.key)
+  }
+
   /** Results that were asked for are still to be handed out, one a turn. What is new comes after them. */
   get isHandingOut(): boolean {
     return this.#looseAsked.length > 0 && !this.#isStopped

@@ -398,8 +398,20 @@ export class RunContext implements Context<never> {
     const refuse = async (): Promise<never> => {
       throw new HoldfastError('conflict', `Step "${call.path}" of run "${execution.runId}" is recorded already.`)
     }
-    if (call.history?.outcome !== undefined) {
-      return { recorded: resultOf<T>(execution, call, execution.recordedAtOnce(call)), complete: refuse, fail: refuse }
+    const onTape = call.history?.outcome
+    // Thrown where the function threw it, once `fail` had returned.
+    if (onTape?.isFailure) return resultOf(execution, call, await execution.recorded(call, { showsState: false }))
+    if (onTape !== undefined) {
+      const outcome = execution.recordedAtOnce(call)
+      const recorded = resultOf<T>(execution, call, outcome)
+      let isComplete = false
+      const complete = async (): Promise<T> => {
+        if (isComplete) await refuse()
+        isComplete = true
+        await execution.turnOf(outcome)
+        return recorded
+      }
+      return { recorded, complete, fail: refuse }
     }
     // It began before, and what the function asks for next may be on the tape: it is not kept waiting, as it was not the first time.
     const isUnderWay = call.history?.isRunning === true && deathOf(execution, call) === null

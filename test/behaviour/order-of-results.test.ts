@@ -1,4 +1,4 @@
-import { type Context, workflow } from 'holdfast'
+import { type Context, state, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { becomes, failureOf, gate } from './runs.ts'
 import { onEveryStore } from './stores.ts'
@@ -100,6 +100,83 @@ onEveryStore('the order of kept results', (scene) => {
     await becomes(run, 'waiting')
     await hf.signal('r', 'go')
     expect(await run.result()).toEqual(['outer 1', 'other 1'])
+  })
+
+  it.each(['in another attempt of a section', 'after the run has waited'])(
+    'holds for the end of what ctx.begin began, %s',
+    async (when) => {
+      const hf = await open({ worker: { quietMs: 20 } })
+      const list = state({ version: 1, initial: () => ({ list: [] as string[] }) })
+      const seen: unknown[] = []
+      const work = workflow({ name: 'work', state: list, retry: once }, async (ctx) => {
+        const body = async () => {
+          const first = gate()
+          const begun = (async () => {
+            const step = await ctx.begin<string>('begun')
+            ctx.update((draft) => void draft.list.push('inside'))
+            if (step.recorded === undefined) await first.promise
+            await step.complete(step.recorded ?? 'ended')
+            ctx.update((draft) => void draft.list.push('after'))
+            return 'begun'
+          })()
+          const fast = (async () => {
+            await ctx.step('fast', () => 1)
+            ctx.update((draft) => void draft.list.push('fast'))
+            return 'fast'
+          })()
+          const winner = await Promise.race([begun, fast])
+          await ctx.step('use', () => first.open())
+          await begun
+          seen.push([winner, ...ctx.state.list])
+          if (when === 'after the run has waited') await ctx.waitFor('go')
+          else
+            await ctx.step('once', ({ attempt }) => {
+              if (attempt === 1) throw new Error('once')
+            })
+          return ctx.state.list
+        }
+        return ctx.section('p', body, { retry: { attempts: 2, minMs: 1 } })
+      })
+      const run = await hf.start(work, undefined, { id: 'r' })
+      if (when === 'after the run has waited') {
+        await becomes(run, 'waiting')
+        await hf.signal('r', 'go')
+      }
+      expect(await run.result()).toEqual(['inside', 'fast', 'after'])
+      expect(seen).toEqual([
+        ['fast', 'inside', 'fast', 'after'],
+        ['fast', 'inside', 'fast', 'after'],
+      ])
+    },
+  )
+
+  it('holds for the failure of what ctx.begin began', async () => {
+    const hf = await open({ worker: { quietMs: 20 } })
+    const seen: unknown[] = []
+    const work = workflow('work', async (ctx) => {
+      const first = gate()
+      const failing = (async () => {
+        const step = await ctx.begin<string>('begun')
+        await first.promise
+        const error = new Error('down')
+        await step.fail(error)
+        throw error
+      })()
+      const told = failing.catch(() => 'failed')
+      const fast = ctx.step('fast', () => 'fast')
+      const winner = await Promise.race([failing, fast]).catch(() => 'failed')
+      await ctx.step('use', () => first.open())
+      seen.push([winner, await told])
+      await ctx.waitFor('go')
+    })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    await hf.signal('r', 'go')
+    await run.result()
+    expect(seen).toEqual([
+      ['fast', 'failed'],
+      ['fast', 'failed'],
+    ])
   })
 
   it('does not keep ctx.begin from returning after a crash inside it', async () => {

@@ -416,7 +416,11 @@ class Execution {
       throw error
     }
     const inner = await this.run(node.inner, branch)
-    const value = open.recorded ?? (await open.complete({ n, saw }))
+    const value = await open.complete(open.recorded ?? { n, saw }).catch((error: { code?: string }) => {
+      // Before, what was recorded could not be completed again.
+      if (open.recorded === undefined || error.code !== 'conflict') throw error
+      return open.recorded
+    })
     return { n, value: [this.#given(n, value), inner] }
   }
 

@@ -100,7 +100,7 @@ function printNode(node: Node): string[] {
       return [
         `const ${variable} = await ctx.begin<number>(${name})`,
         ...printSeq(node.inner),
-        `if (${variable}.recorded === undefined) await ${variable}.complete(${node.id})`,
+        `await ${variable}.complete(${variable}.recorded ?? ${node.id})`,
       ]
     }
     case 'all':
