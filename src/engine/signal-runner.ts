@@ -6,6 +6,7 @@ import type { Execution } from './execution.ts'
 import type { Letter } from './mailbox.ts'
 import type { SignalWaiter } from './signal-waiters.ts'
 import { resultOf } from './step-runner.ts'
+import type { Outcome } from './tape.ts'
 import { timeLimit } from './time-limit.ts'
 import type { Wait } from './waits.ts'
 import { parkUnlessAborted, whenAborted, withdraw } from './withdrawal.ts'
@@ -28,20 +29,46 @@ export async function waitForSignal<T>(
 ): Promise<ReceivedSignal<T>> {
   if (call.history?.outcome !== undefined) {
     const outcome = await execution.recorded(call)
-    const value = resultOf<T>(execution, call, outcome)
-    const { name = names[0] as string } =
-      outcome.payload === null ? {} : (execution.codec.decode(outcome.payload) as { name?: string })
-    return checked(execution, call, { name, value }, options)
+    resultOf(execution, call, outcome)
+    return checked(execution, call, signalOf<T>(execution, outcome, names), options)
   }
   const waiter = new Waiter(execution, call, names, options.signal)
   // In the order of the calls, before it waits for its turn.
   execution.signals.add(waiter)
   try {
     if (!execution.isOpen) await execution.pass(call)
-    return await receive(execution, call, waiter, options)
+    const again = call.history?.refused && (await takeAfterAll(execution, call, call.history.refused, names, options))
+    return again ?? (await receive(execution, call, waiter, options))
   } finally {
     waiter.end()
   }
+}
+
+/** What a recorded signal brought. */
+function signalOf<T>({ codec }: Execution, { payload }: Outcome, names: readonly string[]): ReceivedSignal<T> {
+  const { name, result } = (payload === null ? {} : codec.decode(payload)) as { name?: string; result?: T }
+  return { name: name ?? (names[0] as string), value: result as T }
+}
+
+/** The run failed of a signal, and is retried: where the schema was repaired the signal counts after all, else another is waited for. */
+async function takeAfterAll<T>(
+  execution: Execution,
+  call: Call,
+  refused: Outcome,
+  names: readonly string[],
+  options: WaitForOptions<T>,
+): Promise<ReceivedSignal<T> | undefined> {
+  const received = signalOf<T>(execution, refused, names)
+  const isRepaired = await validated(execution, call, received, options).then(
+    () => true,
+    () => false,
+  )
+  if (!isRepaired) return undefined
+  if (!execution.isOpen) await execution.pass(call)
+  const data = refused.payload === null ? {} : (execution.codec.decode(refused.payload) as Readonly<Record<string, unknown>>)
+  const event = execution.event('signal_received', call, { data: { ...data, isAgain: true } })
+  await execution.commitResult([event], {})
+  return checked(execution, call, received, options)
 }
 
 async function receive<T>(
@@ -96,8 +123,25 @@ async function timeOut(execution: Execution, call: Call, waiter: Waiter, timeout
   throw blame(error, [call.key])
 }
 
-/** The value as the schema has it. It is recorded as it was sent, so a schema that was repaired can take it after all. */
+/**
+ * The value as the schema has it. It is recorded as it was sent, so a schema that was repaired can take it after all. One that does not match
+ * is a failure of the call.
+ */
 async function checked<T>(
+  execution: Execution,
+  call: Call,
+  received: ReceivedSignal<T>,
+  options: WaitForOptions<T>,
+): Promise<ReceivedSignal<T>> {
+  try {
+    return await validated(execution, call, received, options)
+  } catch (error) {
+    execution.failures.hear(call.key)
+    throw blame(error as Error, [call.key])
+  }
+}
+
+async function validated<T>(
   execution: Execution,
   call: Call,
   received: ReceivedSignal<T>,

@@ -6,6 +6,8 @@ interface SignalData {
   readonly name?: string
   readonly result?: unknown
   readonly sentAt?: number
+  /** It was taken before, and did not match its schema then. */
+  readonly isAgain?: true
 }
 
 /**
@@ -22,7 +24,8 @@ export async function readTakenSignals({ store, codec, claim }: Execution, after
     .map(({ seq, payload }) => ({ from: read<{ to: number }>(payload).to, to: seq }))
   return records.flatMap(({ type, seq, step, payload }) => {
     if (type !== 'signal_received' || gaps.some(({ from, to }) => seq > from && seq < to)) return []
-    const { name = lastPartOf(step ?? ''), result, sentAt: _, ...rest } = read<SignalData>(payload)
+    const { name = lastPartOf(step ?? ''), result, sentAt: _, isAgain, ...rest } = read<SignalData>(payload)
+    if (isAgain === true) return []
     const sent = { ...rest, ...(result !== undefined && { value: result }) }
     const isBare = Object.keys(sent).length === 0
     return [{ owner, runId, kind: 'signal', name, payload: isBare ? null : codec.encode(sent) } as const]

@@ -163,6 +163,8 @@ export interface CallHistory {
   resolution?: unknown
   /** Timers, and waits that have a time limit: when it fires, by the store's clock. */
   fireAt?: number
+  /** Signals: one that was taken, and did not match its schema when the run failed of it. */
+  refused?: Outcome
   /** Sleeps: the length that was asked for, where it was one. */
   ms?: number
   /** Recorded scopes: where the calls inside stand, the start of the attempt, and which failures inside failed it. */
@@ -267,9 +269,12 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const history = calls.get(key)
     if (history === undefined) return
     drop(history.outcome?.patch)
+    if (key.startsWith('signal:') && history.outcome?.isFailure === false) history.refused = history.outcome
     delete history.outcome
     delete history.next
     delete history.retryAt
+    // A wait that is begun anew has its whole time.
+    delete history.fireAt
     history.reopenedFailures = history.failures
     history.wasReopened = true
     history.deaths = 0

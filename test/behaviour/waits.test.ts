@@ -137,6 +137,95 @@ onEveryStore('a signal', ({ open, openMortal, openWrapped, advance }) => {
     expect(await failureOf(run)).toMatchObject({ code: 'invalid_input' })
   })
 
+  it('that does not match its schema fails the run; a retry waits for another one', async () => {
+    let seen = 0
+    const strict = workflow('strict', async (ctx) => {
+      const { n } = await ctx.waitFor('go', { schema: z.object({ n: z.number() }) })
+      ctx.update((draft: { sum?: number }) => {
+        draft.sum = n
+      })
+      await ctx.step('see', () => void seen++)
+      return [n, (await ctx.waitFor(['a', 'b'], { schema: z.number() })).value]
+    })
+    const hf = await open()
+    const run = await hf.start(strict, undefined, { id: 'r' })
+    for (const bad of ['one', 'two']) {
+      await hf.signal('r', 'go', { n: bad })
+      expect(await failureOf(run)).toMatchObject({ code: 'invalid_input' })
+      await run.retry()
+      await becomes(run, 'waiting')
+    }
+    await hf.signal('r', 'go', { n: 1 })
+    await hf.signal('r', 'b', 'none')
+    expect(await failureOf(run)).toMatchObject({ code: 'invalid_input' })
+    await run.retry()
+    await hf.signal('r', 'a', 2)
+    expect(await run.result()).toEqual([1, 2])
+    expect(seen).toBe(1)
+  })
+
+  it('that did not come in time has its whole time again after a retry; a question, too', async () => {
+    const wait = workflow('wait', async (ctx) => {
+      const value = await ctx.waitFor('go', { timeoutMs: day })
+      return [value, await ctx.ask('ok', { question: '?', timeoutMs: day })]
+    })
+    const hf = await open()
+    const run = await hf.start(wait, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    advance(day + 1)
+    expect(await failureOf(run)).toMatchObject({ code: 'timeout' })
+    await run.retry()
+    await becomes(run, 'waiting')
+    advance(day - 1_000)
+    await hf.signal('r', 'go', 1)
+    await logged(run, 'question_asked')
+    await becomes(run, 'waiting')
+    advance(day + 1)
+    expect(await failureOf(run)).toMatchObject({ code: 'timeout' })
+    await run.retry()
+    await becomes(run, 'waiting')
+    await hf.answer('r', 'ok', true)
+    expect(await run.result()).toEqual([1, true])
+  })
+
+  it('that did not match its schema counts after all once the schema is repaired, and a rollback puts it back once', async () => {
+    const wait = (schema: z.ZodType) =>
+      workflow('wait', async (ctx) => {
+        await ctx.checkpoint('before')
+        const value = await ctx.waitFor('go', { schema })
+        await ctx.waitFor('end')
+        return value
+      })
+    const first = await open({ workflows: [wait(z.number())] })
+    const { id } = await first.start('wait', undefined, { id: 'r' })
+    await first.signal(id, 'go', 'paid')
+    expect(await failureOf(await first.runs.get(id))).toMatchObject({ code: 'invalid_input' })
+    await first.close()
+    const hf = await open({ workflows: [wait(z.string())] })
+    const run = await hf.runs.get(id)
+    await run.retry()
+    await becomes(run, 'waiting')
+    expect(await eventTypes(run, 'signal')).toEqual(['signal_received', 'signal_received'])
+    await run.rollback('before')
+    await run.resume()
+    await hf.signal(id, 'end')
+    expect(await run.result()).toBe('paid')
+    expect(await eventTypes(run, 'signal')).toHaveLength(4)
+  })
+
+  it('that does not match its schema in a section that pauses is replaced by another when the run is resumed', async () => {
+    const work = workflow('work', (ctx) =>
+      ctx.section('part', () => ctx.waitFor('go', { schema: z.number() }), { onFailure: 'pause' }),
+    )
+    const hf = await open()
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await hf.signal('r', 'go', 'no number')
+    await becomes(run, 'paused')
+    await run.resume()
+    await hf.signal('r', 'go', 3)
+    expect(await run.result()).toBe(3)
+  })
+
   it('to a run that is not there is run_not_found, and a bad name is refused', async () => {
     const hf = await open()
     expect(await codeOfRejection(hf.signal('nobody', 'go'))).toBe('run_not_found')
