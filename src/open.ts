@@ -10,6 +10,7 @@ import type { Steering } from './engine/dependants.ts'
 import { OpenQuestions } from './engine/open-questions.ts'
 import { Outbox } from './engine/outbox.ts'
 import { defaultQuietMs, longestQuietMs, QuietTimes } from './engine/quiet-times.ts'
+import { Sendings } from './engine/sendings.ts'
 import { HeadStateCache } from './engine/thread-state.ts'
 import { type AnyWorkflow, Registry } from './engine/workflow.ts'
 import { createCodec } from './model/codec.ts'
@@ -279,6 +280,7 @@ function assemble(
         ...{ store, committer, codec, log, leaseMs, registry, questions, steering, wakeWorker },
         cache: new HeadStateCache(),
         quietTimes: quietTimesOf(workerOptions),
+        sendings: new Sendings(),
         ...(targets.length > 0 && { outbox: new Outbox(codec, targets) }),
       },
       registry,

@@ -24,7 +24,7 @@ const lookAgainMs = 500
  *
  *   F1  `run` is never entered before its intent is durable.
  *   F2  A hidden outcome (crash, throw, time-out) is looked up (`check`), sent again under the same key (`idempotent`),
- *       or left to a person. It is never repeated blindly.
+ *       or left to a person. It is never repeated blindly. What this process is still sending is awaited first.
  *   F3  A key that was completed before answers with the recorded result; one that is open elsewhere is waited for.
  */
 export async function runEffect<T>(execution: Execution, call: Call, options: EffectOptions<T>): Promise<T> {
@@ -224,7 +224,7 @@ class Effect<T> {
   async #send(): Promise<Next<T>> {
     const execution = this.#execution
     const started = performance.now()
-    const sent = await this.#working(() => this.#enter())
+    const sent = await this.#working(() => execution.sendings.send(execution.owner, this.#key, () => this.#enter()))
     const durationMs = Math.round(performance.now() - started)
     if (sent.ok) return this.#complete(sent.value, { durationMs })
     // Whatever `run` throws besides NotHappened leaves the outcome hidden (F2).
@@ -263,6 +263,8 @@ class Effect<T> {
   }
 
   async #settleHidden(stage: { error: unknown; byCrash: boolean }): Promise<Next<T>> {
+    // Hidden from this execution only: whoever looks it up now could find nothing, and it would happen after that.
+    if (stage.byCrash && this.#execution.sendings.has(this.#execution.owner, this.#key)) return this.#send()
     if (this.#options.check !== undefined) return this.#lookUp(stage)
     // A mistake in the code, and the same every time: there is nothing that a person could decide.
     if (isNestedIn(this.#call.path, this.#execution.runId, stage.error)) return this.#failForGood(stage.error, 'fail')

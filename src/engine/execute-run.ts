@@ -17,6 +17,7 @@ import type { QuietTimes } from './quiet-times.ts'
 import { type RebuiltLine, rebuildLine } from './rebuild-line.ts'
 import { RunContext } from './run-context.ts'
 import { reportTakeover } from './run-reports.ts'
+import type { Sendings } from './sendings.ts'
 import { countDeath, emptyTape, hasRunningScope, parseCallKey, readTape, runningCalls, type Tape } from './tape.ts'
 import { catchUp, emptyState, type HeadStateCache, loadState, type StateAt } from './thread-state.ts'
 import type { AnyWorkflow, Registry } from './workflow.ts'
@@ -39,6 +40,7 @@ export interface Engine {
   readonly outbox?: Outbox
   readonly wakeWorker: () => void
   readonly quietTimes: QuietTimes
+  readonly sendings: Sendings
 }
 
 /** Executes one claimed run until it ends, waits, or is taken away. `onExecution` hears of each tape as it begins. */

@@ -43,6 +43,7 @@ import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts
 import { RunningCalls } from './running-calls.ts'
 import { isInside, pathOf } from './scope-paths.ts'
 import { readScopes } from './scopes-on-tape.ts'
+import type { Sendings } from './sendings.ts'
 import { SignalWaiters } from './signal-waiters.ts'
 import { StateLine, type StateView } from './state-line.ts'
 import { type CallKey, type CallKind, type Order, type Outcome, type Tape, updateKey, whereToRollBack } from './tape.ts'
@@ -101,6 +102,8 @@ export class Execution {
   readonly work = new UnderWay()
   /** Commits that the store has not answered for. */
   readonly writes = new UnderWay()
+  /** What the process sends, for other executions as well. */
+  readonly sendings: Sendings
   readonly steering: Steering
   readonly questions: OpenQuestions
   /** Ends the worker's sleep: something may be due. */
@@ -165,6 +168,7 @@ export class Execution {
     this.origin = options.origin
     this.log = options.log
     this.leaseMs = options.leaseMs
+    this.sendings = options.sendings
     this.#earliest = options.earliestSeq
     this.#committer = options.committer
     this.#writes = new WriteOrder(options.committer)
@@ -1414,6 +1418,7 @@ export interface ExecutionOptions {
   readonly outbox?: Outbox
   readonly wakeWorker: () => void
   readonly quietTimes: QuietTimes
+  readonly sendings: Sendings
   /** How many chunks the function has written in this tape, by stream. */
   readonly written: ReadonlyMap<string, number>
 }

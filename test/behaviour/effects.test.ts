@@ -1,5 +1,6 @@
 import { join } from 'node:path'
-import { type Context, type EffectOptions, NotHappened, workflow } from 'holdfast'
+import { type Context, type EffectOptions, HoldfastError, NotHappened, workflow } from 'holdfast'
+import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
 import { makeMailer, sentKeys } from './programs/mailer.ts'
 import { startProgram } from './programs.ts'
@@ -705,7 +706,7 @@ onLocalStores('what an effect returns', ({ open }) => {
   })
 })
 
-onEveryStore('an effect and a crash', ({ open, openMortal, advance }) => {
+onEveryStore('an effect and a crash', ({ open, openMortal, openWrapped, advance }) => {
   it('that died before the intent was durable sends for the first time', async () => {
     let sent = 0
     const mail = makeSend({ key: 'k', run: () => ++sent })
@@ -749,9 +750,17 @@ onEveryStore('an effect and a crash', ({ open, openMortal, advance }) => {
       },
     })
     // A worker whose lease runs out before it has renewed it: paused, seen from outside.
-    const paused = await open({ workflows: [mail], worker: { leaseMs: 600_000 } })
+    let isPaused = false
+    const claimsNothing = (act: StoreAct) => {
+      if (act === 'claim' && isPaused) throw new HoldfastError('store_unavailable', 'Paused.', { retryable: true })
+    }
+    const paused = await openWrapped((store) => wrapStore(store, { before: claimsNothing }), {
+      workflows: [mail],
+      worker: { leaseMs: 600_000 },
+    })
     await paused.start(mail, undefined, { id: 'r' })
     await sending.promise
+    isPaused = true
     advance(601_000)
     const heir = await open({ workflows: [mail] })
     const run = await heir.runs.get('r')

@@ -6,7 +6,7 @@ import type { Store } from '../../src/store/store.ts'
 import { patience } from '../patience.ts'
 import { startRelay } from '../servers/relay.ts'
 import { becomes, codeOfRejection, eventTypes, gate, logged } from './runs.ts'
-import { onEveryRemoteStore, onEverySharedStore, onLocalStores } from './stores.ts'
+import { onEveryRemoteStore, onEverySharedStore, onEveryStore, onLocalStores } from './stores.ts'
 
 /** A store that refuses what it is asked while it is down. */
 function breakable(code: ErrorCode = 'store_unavailable') {
@@ -389,6 +389,56 @@ onEverySharedStore('a write whose outcome is not known', ({ openWrapped }) => {
     expect(await run.result()).toBe('done')
     expect(failures).toBe(9)
     expect(await eventTypes(run)).not.toContain('run_paused')
+  })
+})
+
+onEveryStore('an effect that is under way', ({ openWrapped }) => {
+  it.each([
+    ['check', { check: true }],
+    ['idempotent', { idempotent: true }],
+    ['neither check nor idempotent', {}],
+  ])('with %s, while a write of its run gets lost: its answer is awaited, and it is not sent again', async (_, declared) => {
+    const { wrap } = losing('step_completed', true)
+    const isSending = gate()
+    const delivered = gate()
+    const answered = gate()
+    const sent: string[] = []
+    const mails: string[] = []
+    let looks = 0
+    let bodies = 0
+    const mail = workflow('mail', (ctx) =>
+      Promise.all([
+        ctx.once('send', {
+          key: 'k',
+          run: async (key) => {
+            sent.push(key)
+            isSending.open()
+            await delivered.promise
+            mails.push(key)
+            return `mail ${mails.length}`
+          },
+          ...('idempotent' in declared && { idempotent: true }),
+          ...('check' in declared && { check: (key: string) => ({ happened: mails.includes(key), looks: ++looks }) }),
+        }),
+        ctx.step('beside', () => isSending.promise),
+        ctx.step('after', () => {
+          bodies++
+          return answered.promise
+        }),
+      ]),
+    )
+    const hf = await openWrapped(wrap, { workflows: [mail], worker: { pollMs: 10 } })
+    const run = await hf.start(mail)
+    await isSending.promise
+    // The next execution is in the step after the effect, so it has come to the effect.
+    await vi.waitUntil(() => bodies === 2, { timeout: patience(10_000) })
+    delivered.open()
+    answered.open()
+    expect((await run.result({ timeoutMs: patience(10_000) }))[0]).toBe('mail 1')
+    expect(sent).toEqual(['k'])
+    expect(mails).toEqual(['k'])
+    expect(looks).toBe(0)
+    expect(await eventTypes(run)).not.toContain('effect_unsure')
   })
 })
 
