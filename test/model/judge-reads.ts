@@ -88,7 +88,9 @@ function keptBefore(view: View, run: string, section: string, index: number): st
   const given = new Set<string>()
   let hasFailed = false
   for (const [at, note] of notes.entries()) {
-    if (note.of === 'left' && at < index) hasFailed ||= note.run === run && note.at === section
+    // It is entered again by a replay of the same attempt as well.
+    if ((note.of === 'left' || note.of === 'entered') && note.run === run && note.at === section && at < index - 1)
+      hasFailed = note.of === 'left'
     if (note.of !== 'given' && note.of !== 'body') continue
     if (note.run !== run) continue
     if (note.of === 'given' && at < index) given.add(note.at)

@@ -112,7 +112,7 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
   switch (info.status) {
     case 'completed': {
       const hasOldEffects = view.isRolledBack || view.isDeleted
-      const problem = matchOutput(program, output, { hasOldEffects })
+      const problem = matchOutput(program, output, { hasOldEffects, isRedone: view.isRedone(program) })
       return problem === undefined ? [] : [{ rule: 'output', what: `run "${info.id}" returned what it can't: ${problem}` }]
     }
     case 'failed': {
