@@ -291,6 +291,15 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const areas = areasOf(failed)
     for (const key of failed) reopen(key)
     for (const [area, from] of areas) if (area === scope || (isInside(area, scope) && isEntered(area))) reopenUpdates(area, from)
+    beginAnewInside(scope)
+  }
+  /** A section that was under way, and began with something that is taken out and made again, begins again after it is made. */
+  const beginAnewInside = (scope: string): void => {
+    for (const history of calls.values()) {
+      const { scope: own, isRunning, started } = history
+      if (!isRunning || own === undefined || started === undefined || (scope !== '' && !isInside(own, scope))) continue
+      if (patches.slice(0, started.patchCount).some(({ droppedAt }) => droppedAt === here)) history.isRunning = false
+    }
   }
   /** A section that keeps its outcome is not entered: nothing in it runs again. */
   const isEntered = (area: string): boolean => [...around(`${area}/`, sites)].every(({ outcome }) => outcome === undefined)
@@ -338,6 +347,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       ;(calls.get(key) as CallHistory).outcome = loose
     }
     for (const [area, since] of areas) if (isEntered(area)) reopenUpdates(area, since)
+    beginAnewInside('')
   }
 
   /**

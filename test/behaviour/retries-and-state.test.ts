@@ -341,6 +341,74 @@ onEveryStore('another attempt and the state', (scene) => {
     expect(await run.result()).toEqual({ list: ['kept', 'taken', 'after'], n: 10 })
   })
 
+  it('a section that was under way when its run failed sees what is done again before it', async () => {
+    const hf = await open()
+    const seen: unknown[] = []
+    const entered = gate()
+    let isDown = true
+    const saga = workflow({ name: 'saga', state: listed, undoOnFailure: true }, async (ctx) => {
+      await ctx.step('take', (step) => step.update((draft: { list: string[] }) => void draft.list.push('taken')), {
+        undo: () => {},
+      })
+      const section = ctx.section('section', async () => {
+        seen.push(ctx.state.list)
+        await ctx.step('inside', () => {})
+        entered.open()
+        await ctx.waitFor('go')
+        return ctx.state.list
+      })
+      const bad = ctx.step(
+        'bad',
+        async () => {
+          await entered.promise
+          if (isDown) throw new Error('down')
+        },
+        { retry: once },
+      )
+      const [list] = await Promise.all([section, bad])
+      return list
+    })
+    const run = await hf.start(saga, undefined, { id: 'r' })
+    await failureOf(run)
+    isDown = false
+    await run.retry()
+    await hf.signal('r', 'go')
+    expect(await run.result()).toEqual(['taken'])
+    for (const list of seen) expect(list).toEqual(['taken'])
+  })
+
+  it('a section that was under way in a section that failed sees what is updated again before it', async () => {
+    const hf = await open()
+    const seen: unknown[] = []
+    const work = workflow({ name: 'work', state: listed, retry: once }, async (ctx) =>
+      ctx.section(
+        'outer',
+        async () => {
+          const bad = await ctx
+            .step('bad', ({ attempt }) => {
+              if (attempt === 1) throw new Error('down')
+            })
+            .catch((error: Error) => error)
+          ctx.update((draft) => void draft.list.push('after'))
+          const inner = ctx.section('inner', async () => {
+            seen.push(ctx.state.list)
+            await ctx.waitFor('go')
+            return ctx.state.list
+          })
+          await ctx.step('beside', () => {})
+          if (bad instanceof Error) throw bad
+          return inner
+        },
+        { retry: { attempts: 2, minMs: 1 } },
+      ),
+    )
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    await hf.signal('r', 'go')
+    expect(await run.result()).toEqual(['after'])
+    for (const list of seen) expect(list).toEqual(['after'])
+  })
+
   it('a plan step that was undone as a whole is done again as a whole, except for effects that stand', async () => {
     const hf = await open()
     const done: string[] = []
