@@ -189,7 +189,7 @@ class Question<T> {
     if (!(await execution.tryOperation({ kind: 'fail', key: this.#id }))) return true
     const error = new HoldfastError(
       'timeout',
-      `Nobody answered "${this.#call.path}" of run "${execution.runId}" within ${this.#options.timeoutMs} ms. Give the question a default, or catch this.`,
+      `Nobody answered "${this.#call.path}" of run "${execution.runId}" within ${this.#options.timeoutMs} ms. Give the question a default, or catch this; run.retry() asks again.`,
       { details: { runId: execution.runId, step: this.#call.path } },
     )
     const event = execution.event('timer_fired', this.#call, { data: { for: 'question', error } })

@@ -115,7 +115,7 @@ async function timeOut(execution: Execution, call: Call, waiter: Waiter, timeout
   const shown = waiter.names.map((name) => `"${name}"`).join(' or ')
   const error = new HoldfastError(
     'timeout',
-    `Run "${execution.runId}" waited for signal ${shown} for ${timeoutMs} ms, and none came. Send one with hf.signal, or catch this.`,
+    `Run "${execution.runId}" waited for signal ${shown} for ${timeoutMs} ms, and none came. Catch this to continue without one; run.retry() waits for the whole time again.`,
     { details: { runId: execution.runId, signal: waiter.names.length === 1 ? waiter.names[0] : waiter.names } },
   )
   const event = execution.event('timer_fired', call, { data: { for: 'signal', error } })

@@ -110,6 +110,29 @@ onEveryStore('a question', ({ open, openMortal, openWrapped, advance }) => {
     expect(await codeOfRejection(hf.answer(b.id, 'ok', 'yes'))).toBe('already_answered')
   })
 
+  it('that timed out and failed its run is asked again by a retry, under another id and with its whole time', async () => {
+    const strict = workflow('strict', (ctx) => ctx.ask('ok', { question: '?', timeoutMs: 10 * minute }))
+    const hf = await open()
+    const run = await hf.start(strict, undefined, { id: 'r' })
+    const ids = new Set<string>()
+    for (let time = 0; time < 3; time++) {
+      await becomes(run, 'waiting')
+      const [item] = await hf.inbox()
+      expect(item).toMatchObject({ kind: 'question', name: 'ok' })
+      if (item?.kind === 'question') ids.add(item.id)
+      if (time === 2) break
+      advance(11 * minute)
+      expect(await failureOf(run)).toMatchObject({ code: 'timeout', message: expect.stringContaining('run.retry() asks again') })
+      expect(await hf.inbox()).toEqual([])
+      await run.retry()
+    }
+    expect(ids.size).toBe(3)
+    advance(9 * minute)
+    expect((await run.info()).status).toBe('waiting')
+    await hf.answer('r', 'ok', 'yes')
+    expect(await run.result()).toBe('yes')
+  })
+
   it('answered binds to what was shown: the answer to something else is refused', async () => {
     let amount = 100
     const pay = workflow('pay', async (ctx) => {
