@@ -12,17 +12,18 @@ export class Account {
   isLimited: boolean
   #used: UsageTotal
   #steps = 0
-  #reserved = { tokens: 0, cost: 0 }
-  readonly #waitedMs: () => number
+  #reservedTokens = 0
+  #reservedCost = 0
+  readonly #quiet: { readonly waitedMs: number }
   #since = performance.now()
   #waitedBefore = 0
   #repeats: Map<string, number> | undefined
   /** What open children were given, by their calls. */
   #grants: Map<string, Budget> | undefined
 
-  /** `waitedMs`: how long the run has waited while it was held, which is no time in execution. */
-  constructor(options: { limits: Budget; used: UsageTotal; waitedMs: () => number } & Partial<AccountOnTape>) {
-    this.#waitedMs = options.waitedMs
+  /** `quiet.waitedMs`: how long the run has waited while it was held, which is no time in execution. */
+  constructor(options: { limits: Budget; used: UsageTotal; quiet: { readonly waitedMs: number } } & Partial<AccountOnTape>) {
+    this.#quiet = options.quiet
     this.#limits = options.limits
     this.isLimited = Object.keys(options.limits).length > 0
     this.#used = options.used
@@ -40,7 +41,7 @@ export class Account {
 
   /** Time in execution since this one began. */
   get sliceMs(): number {
-    return Math.round(performance.now() - this.#since - (this.#waitedMs() - this.#waitedBefore))
+    return Math.round(performance.now() - this.#since - (this.#quiet.waitedMs - this.#waitedBefore))
   }
 
   /** Ms of execution until the time limit is reached. */
@@ -73,14 +74,14 @@ export class Account {
     if (this.#limits.wallMs === undefined) return
     this.#used = addUsage(this.#used, { wallMs: this.sliceMs })
     this.#since = performance.now()
-    this.#waitedBefore = this.#waitedMs()
+    this.#waitedBefore = this.#quiet.waitedMs
   }
 
   add(used: Usage | Partial<UsageTotal>): void {
     this.#used = addUsage(this.#used, used)
     const { inputTokens = 0, outputTokens = 0, cost = 0 } = used
-    this.#reserved.tokens = Math.max(0, this.#reserved.tokens - inputTokens - outputTokens)
-    this.#reserved.cost = Math.max(0, this.#reserved.cost - cost)
+    this.#reservedTokens = Math.max(0, this.#reservedTokens - inputTokens - outputTokens)
+    this.#reservedCost = Math.max(0, this.#reservedCost - cost)
   }
 
   countStep(): void {
@@ -98,13 +99,13 @@ export class Account {
   }
 
   reserve(amount: { tokens?: number; cost?: number }): void {
-    this.#reserved.tokens += amount.tokens ?? 0
-    this.#reserved.cost += amount.cost ?? 0
+    this.#reservedTokens += amount.tokens ?? 0
+    this.#reservedCost += amount.cost ?? 0
   }
 
   /** Whether this much more would go past the budget, with what others have set aside. */
   wouldExceed({ tokens = 0, cost = 0 }: { tokens?: number; cost?: number }): boolean {
-    const more = { inputTokens: tokens + this.#reserved.tokens, cost: cost + this.#reserved.cost }
+    const more = { inputTokens: tokens + this.#reservedTokens, cost: cost + this.#reservedCost }
     return exceeded(this.#limits, addUsage(this.#now(), more)) !== null
   }
 

@@ -72,6 +72,7 @@ export class BudgetGuard {
 
   /** Pauses the run if a limit is passed, now and when its time in execution is over. */
   watch(): void {
+    if (!this.#account.isLimited) return
     let timer: NodeJS.Timeout
     const look = (leastMs: number): void => {
       this.check()

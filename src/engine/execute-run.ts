@@ -99,8 +99,7 @@ async function executeClaim(
   let headSeq = claim.thread.headSeq
   let isFirst = true
   for (;;) {
-    const execution = new Execution({
-      ...engine,
+    const execution = new Execution(engine, {
       claim,
       workflow,
       tape,
@@ -163,8 +162,8 @@ async function load(engine: Engine, workflow: AnyWorkflow, claim: Claim): Promis
   if (run.tapeSeq === null) {
     const isNew = run.inputSeq === thread.baseSeq + 1 && thread.headSeq === run.inputSeq
     const silentMs = claim.takenFrom === null ? 0 : await heedOutlived(store, claim, emptyTape)
-    const begun = { tape: emptyTape, input, origin, silentMs, written: nothingWritten }
-    if (isNew) return { ...begun, base: { ...emptyState, seq: thread.headSeq } }
+    const begun = (base: StateAt) => ({ tape: emptyTape, base, input, origin, silentMs, written: nothingWritten })
+    if (isNew) return begun({ ...emptyState, seq: thread.headSeq })
     const cached = cache.get(thread)
     // The run's own run_queued changes no state; when nothing else came since, there is nothing to read.
     const isFresh =
@@ -175,7 +174,7 @@ async function load(engine: Engine, workflow: AnyWorkflow, claim: Claim): Promis
       : cached !== undefined
         ? await catchUp(store, codec, thread, cached, thread.headSeq)
         : await loadState(store, codec, thread, thread.headSeq)
-    return { ...begun, base }
+    return begun(base)
   }
   const records = await store.readLog({
     owner: run.owner,
@@ -373,8 +372,7 @@ async function quarantine(
   error: unknown,
   onExecution: (execution: Execution) => void,
 ): Promise<ExecutionEnd> {
-  const execution = new Execution({
-    ...engine,
+  const execution = new Execution(engine, {
     claim,
     workflow,
     tape: emptyTape,

@@ -20,6 +20,7 @@ import { BudgetGuard } from './budget-guard.ts'
 import { type Call, Calls, type Frame, type ScopeAttempt } from './calls.ts'
 import { type Committer, isOutage } from './committer.ts'
 import { Dependants, type Steering } from './dependants.ts'
+import type { Engine } from './execute-run.ts'
 import { endError, expectRejections } from './expected-rejections.ts'
 import { Failures } from './failures.ts'
 import { giveLeaseUp } from './give-lease-up.ts'
@@ -28,11 +29,9 @@ import { MailCheck } from './mail-check.ts'
 import { budgetKey, Mailbox, nudgeKey } from './mailbox.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import type { RunOrigin } from './origin.ts'
-import type { Outbox } from './outbox.ts'
 import { Playback } from './playback.ts'
 import { Progress } from './progress.ts'
 import { QuietTime } from './quiet-time.ts'
-import type { QuietTimes } from './quiet-times.ts'
 import type { RebuiltLine } from './rebuild-line.ts'
 import { reportOutlived } from './report-outlived.ts'
 import { reportWork } from './report-work.ts'
@@ -88,7 +87,6 @@ export class Execution {
   readonly log: Logger
   readonly playback: Playback
   readonly calls: Calls
-  readonly progress: Progress
   readonly mailbox = new Mailbox()
   /** What the run was started with besides its input. */
   readonly origin: RunOrigin
@@ -96,8 +94,6 @@ export class Execution {
   readonly budget: BudgetGuard
   /** Calls whose promises nothing waits for. */
   readonly unawaited = new UnawaitedCalls()
-  /** How to take back what the run did. */
-  readonly undos = new Undos()
   /** Bodies whose results are awaited, recorded and undone although the run is cancelled meanwhile. */
   readonly work = new UnderWay()
   /** Commits that the store has not answered for. */
@@ -112,10 +108,13 @@ export class Execution {
   readonly registry: Registry
   // Made when they are first asked for, as are those below: most runs need few of them, and hundreds of runs are held at a time.
   #streams: RunStreams | undefined
+  #progress: Progress | undefined
+  #undos: Undos | undefined
+  #mailCheck: MailCheck | undefined
+  #waits: Waits | undefined
   #dependants: Dependants | undefined
   #signals: SignalWaiters | undefined
   readonly #written: ReadonlyMap<string, number>
-  readonly #waits: Waits
   /** How long the function has to be quiet before the run is persisted as waiting. */
   readonly quiet: QuietTime
   #isSuspended = false
@@ -150,7 +149,6 @@ export class Execution {
   #endedAs: ExecutionEnd['kind'] | undefined
   /** The process wants to end: nothing is waited for any more. */
   #isForced = false
-  readonly #mailCheck = new MailCheck({ read: () => this.#readInbox(), isOver: () => this.#hasEnded })
   #hasProgress = false
   readonly #earliest: number
   #lastSeq: number
@@ -159,28 +157,26 @@ export class Execution {
   /** How the execution ended. Never rejects. */
   readonly ended: Promise<ExecutionEnd>
 
-  constructor(options: ExecutionOptions) {
+  constructor(engine: Engine, options: ExecutionOptions) {
     this.claim = options.claim
     this.workflow = options.workflow
-    this.codec = options.codec
-    this.store = options.store
+    this.codec = engine.codec
+    this.store = engine.store
     this.tape = options.tape
     this.origin = options.origin
-    this.log = options.log
-    this.leaseMs = options.leaseMs
-    this.sendings = options.sendings
+    this.log = engine.log
+    this.leaseMs = engine.leaseMs
+    this.sendings = engine.sendings
     this.#earliest = options.earliestSeq
-    this.#committer = options.committer
-    this.#writes = new WriteOrder(options.committer)
+    this.#committer = engine.committer
+    this.#writes = new WriteOrder(engine.committer)
     const outcomes = readScopes(options.tape)
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
     const { run, thread } = options.claim
     this.calls = new Calls({ owner: run.owner, runId: run.id, life: thread.incarnation, tape: options.tape })
-    // A schedule that ticks every second would hold a place for ever.
-    this.#waits = new Waits(() => this.now(), isInternal(options.workflow.name) ? 0 : longWaitMs)
     this.quiet = new QuietTime({
-      times: options.quietTimes,
+      times: engine.quietTimes,
       isLimited: options.claim.isQueueLimited,
       isInternal: isInternal(options.workflow.name),
       onOver: () => this.#stopIfIdleOrHandBack(),
@@ -190,36 +186,24 @@ export class Execution {
     this.account = new Account({
       ...onTape,
       limits,
-      waitedMs: () => this.quiet.waitedMs,
+      quiet: this.quiet,
       used: { ...options.tape.usage, steps: options.tape.usage.steps + onTape.steps },
     })
     this.budget = new BudgetGuard(this, this.account)
-    this.steering = options.steering
-    this.questions = options.questions
-    this.wakeWorker = options.wakeWorker
-    this.registry = options.registry
-    this.#handOut = new HandOut(() => options.committer.turn)
+    this.steering = engine.steering
+    this.questions = engine.questions
+    this.wakeWorker = engine.wakeWorker
+    this.registry = engine.registry
+    this.#handOut = new HandOut(engine.committer)
     this.line = new StateLine({
-      codec: options.codec,
+      codec: engine.codec,
       base: options.base,
       patches: options.tape.patches,
       rebuilt: options.rebuilt,
       definition: options.workflow.options.state,
     })
     this.#written = options.written
-    this.#writer = new RunWriter({
-      claim: options.claim,
-      codec: options.codec,
-      ...(options.outbox !== undefined && { outbox: options.outbox }),
-      origin: options.origin,
-      leaseMs: options.leaseMs,
-      startsTape: options.startsTape,
-      line: this.line,
-      mailbox: this.mailbox,
-      now: () => this.now(),
-      currentStep: () => this.#running.first,
-      takeChunks: () => this.#streams?.take() ?? noChunks,
-    })
+    this.#writer = new RunWriter(this, { outbox: engine.outbox, startsTape: options.startsTape })
     if (options.hasNewInput === true) this.#writer.startNextTape()
     this.playback = new Playback({
       outcomes,
@@ -236,11 +220,7 @@ export class Execution {
       onLive: () => this.#goLive(),
       onMismatch: (recorded, asked) => this.#pauseOnMismatch(recorded, asked),
       isAtWork: () => this.#busy > this.#openCount,
-      begunAt: (key) => options.tape.calls.get(key)?.begunAt,
-    })
-    this.progress = new Progress({
-      event: ({ step, ...data }) => this.event('progress_reported', null, { scope: step, data }),
-      ride: (event) => this.ride(event),
+      begunAt: (key) => this.tape.calls.get(key)?.begunAt,
     })
     this.ended = new Promise((resolve) => {
       this.#settle = resolve
@@ -274,6 +254,30 @@ export class Execution {
   /** The streams, where there are any. */
   get streamsSoFar(): RunStreams | undefined {
     return this.#streams
+  }
+
+  /** What was written to streams since the last change. */
+  takeChunks(): readonly NewChunks[] {
+    return this.#streams?.take() ?? noChunks
+  }
+
+  /** The step that began first of those that run. */
+  get currentStep(): string | null {
+    return this.#running.first
+  }
+
+  get progress(): Progress {
+    this.#progress ??= new Progress({
+      event: ({ step, ...data }) => this.event('progress_reported', null, { scope: step, data }),
+      ride: (event) => this.ride(event),
+    })
+    return this.#progress
+  }
+
+  /** How to take back what the run did. */
+  get undos(): Undos {
+    this.#undos ??= new Undos()
+    return this.#undos
   }
 
   /** Calls that wait for signals. */
@@ -506,6 +510,8 @@ export class Execution {
   /** Waits in memory or, when nothing else is at work, as a row. Never resolves in an execution that stopped. */
   async park(wait: Wait): Promise<void> {
     this.throwIfEnded()
+    // A schedule that ticks every second would hold a place for ever.
+    this.#waits ??= new Waits(this, isInternal(this.workflow.name) ? 0 : longWaitMs)
     const over = this.#waits.add(wait)
     if (this.#stop !== null) this.#waits.freeze()
     this.#considerStopping()
@@ -514,17 +520,17 @@ export class Execution {
 
   /** Something that waits wait for has changed, by the key of their mail. */
   tell(key: string): void {
-    if (this.#stop === null) this.#waits.wakeForMail([key])
+    if (this.#stop === null) this.#waits?.wakeForMail([key])
   }
 
   /** A wait is over before its time. One of an execution that is being stopped stays as it is. */
   wake(wait: Wait): void {
-    if (this.#stop === null && !this.#hasEnded) this.#waits.wake(wait)
+    if (this.#stop === null && !this.#hasEnded) this.#waits?.wake(wait)
   }
 
   /** Ends a wait that has not come to its end. */
   withdraw(wait: Wait): void {
-    this.#waits.withdraw(wait)
+    this.#waits?.withdraw(wait)
   }
 
   // ── writing ──────────────────────────────────────────────────────────────
@@ -541,7 +547,7 @@ export class Execution {
   /** Called every now and then by the worker: what has been riding for long is written. */
   flushIfOld(): void {
     if (this.#hasEnded) return
-    this.progress.rideIfDue()
+    this.#progress?.rideIfDue()
     if (!this.#writer.hasOldRiding) return
     this.commit([], {}).catch((error: unknown) => this.log.debug('flush failed', { runId: this.runId, error }))
   }
@@ -560,7 +566,7 @@ export class Execution {
   async commitResult(events: readonly NewEvent[], options: ChangeOptions, call?: Call): Promise<number> {
     const { mark } = this.line
     const view = call === undefined ? this.view : this.#viewOf(call.within)
-    this.progress.rideHeld()
+    this.#progress?.rideHeld()
     this.#resultsOnTheirWay++
     if (options.failureOf !== undefined) this.failures.unheard.add(options.failureOf)
     let seq: number
@@ -570,7 +576,7 @@ export class Execution {
       const answer = await this.#write(change, options.undoable)
       if (!answer.ok) throw this.#refused(answer.refusal)
       seq = answer.lastSeq
-      if (answer.hasMail || this.#mailCheck.holdsResults) await this.#mailCheck.beforeResult(answer.hasMail)
+      if (answer.hasMail || this.#mailCheck?.holdsResults === true) await this.#mail.beforeResult(answer.hasMail)
       if (this.playback.isHandingOut) await this.playback.idle()
       if (!this.#handOut.takeTurn()) await this.#handOut.next()
     } finally {
@@ -827,7 +833,7 @@ export class Execution {
     this.#isUnwinding = true
     this.#stop = stopFor(order)
     if (order.kind === 'fail') this.#abort?.abort(this.#endError())
-    this.#waits.freeze()
+    this.#waits?.freeze()
     this.#beginWork()
     try {
       const finish = await this.#endingOf(order)
@@ -970,7 +976,6 @@ export class Execution {
     const leaseMs = Math.min(longestLeaseMs, 2 * silentMs)
     if (leaseMs <= this.leaseMs) return
     this.leaseMs = leaseMs
-    this.#writer.setLease(leaseMs)
     const { owner, runId, claim, store, log } = this
     await store
       .renew({ leaseMs, leases: [{ owner, runId, epoch: claim.run.epoch, leaseId: claim.leaseId }] })
@@ -1039,7 +1044,12 @@ export class Execution {
 
   /** Reads messages of others: requests, signals, word of children. Resolves when everything that is there by now was read. */
   checkMail(): Promise<void> {
-    return this.#mailCheck.now()
+    return this.#mail.now()
+  }
+
+  get #mail(): MailCheck {
+    this.#mailCheck ??= new MailCheck({ read: () => this.#readInbox(), isOver: () => this.#hasEnded })
+    return this.#mailCheck
   }
 
   async #readInbox(): Promise<void> {
@@ -1049,7 +1059,7 @@ export class Execution {
       this.quiet.raise(this.mailbox.quietMs)
       // Frozen where somebody asked the run to stop: a wait is a safe point, and stays as it is.
       if (this.#stop === null) {
-        this.#waits.wakeForMail(nudges)
+        this.#waits?.wakeForMail(nudges)
         this.#signals?.wakeFor(signals)
       }
       let pause: { readonly by: string | undefined } | null = null
@@ -1126,7 +1136,7 @@ export class Execution {
       // A machine that slept has a monotonic clock that stood still: the store's goes ahead.
       if (answer.now > this.#clockBase.now + at - this.#clockBase.at + clockSlackMs) {
         this.#clockBase = { now: answer.now, at }
-        this.#waits.clockMoved()
+        this.#waits?.clockMoved()
       }
       if (answer.hasMail) void this.checkMail()
     } else if (answer.refusal === 'lease_lost' || answer.refusal === 'thread_deleted' || answer.refusal === 'run_not_found')
@@ -1171,7 +1181,7 @@ export class Execution {
   }
 
   #considerStopping(): void {
-    if (this.#atWork > 0 || this.#waits.size === 0 || this.#hasEnded) return
+    if (this.#atWork > 0 || this.#waits === undefined || this.#waits.size === 0 || this.#hasEnded) return
     // What the last result set off runs first; only then is it known that nothing is at work.
     setImmediate(() => setImmediate(() => this.#stopIfIdleOrHandBack()))
   }
@@ -1181,7 +1191,8 @@ export class Execution {
   }
 
   async #stopIfIdle(): Promise<void> {
-    if (this.#atWork > 0 || this.#waits.size === 0 || this.#hasEnded || !this.playback.isLive) return
+    const waits = this.#waits
+    if (this.#atWork > 0 || waits === undefined || waits.size === 0 || this.#hasEnded || !this.playback.isLive) return
     // The last of them may be one that sets nothing off: nobody else would look again.
     if (!this.#handOut.isEmpty) return this.#considerStopping()
     if (this.#stop !== null) {
@@ -1190,9 +1201,9 @@ export class Execution {
       if (this.#stop.kind !== 'cancel' && this.#stop.kind !== 'lost') await this.#stopNow(this.#stop)
       return
     }
-    if (this.#waits.isAnyDueSoon) return
+    if (waits.isAnyDueSoon) return
     if (!this.quiet.isOver) return this.quiet.begin()
-    const wait = this.#waits.asRow()
+    const wait = waits.asRow()
     if (wait === null) return
     this.mailbox.forgetNudges((key) => this.#awaitsNudge(key))
     const dueAt = Math.min(wait.dueAt, this.overAt)
@@ -1244,7 +1255,7 @@ export class Execution {
     if (this.#stop?.kind === 'rollback' && stop.kind !== 'rollback') return
     this.#stop = stop
     // A wait is a safe point: it stays as it is.
-    this.#waits.freeze()
+    this.#waits?.freeze()
     this.#considerStopping()
   }
 
@@ -1278,7 +1289,7 @@ export class Execution {
     end: ExecutionEnd,
     inbox: Pick<ChangeOptions, 'delivers' | 'reads'> = {},
   ): Promise<void> {
-    this.progress.rideHeld()
+    this.#progress?.rideHeld()
     if (this.account.limits.wallMs !== undefined && this.playback.isLive)
       this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
     this.#streams?.end()
@@ -1290,7 +1301,7 @@ export class Execution {
     const answer = await this.#committer.commit(change, true).catch((error: unknown) => this.#unwritten(error))
     if (answer?.ok) this.#lastSeq = answer.lastSeq
     this.#endState = { ...state, seq: this.#lastSeq }
-    if (answer?.ok) reportEnd(this, events)
+    if (answer?.ok && (end.kind === 'failed' || end.kind === 'paused')) reportEnd(this, events)
     this.#finish(answer?.ok ? end : { kind: 'lost' })
   }
 
@@ -1314,7 +1325,7 @@ export class Execution {
     this.calls.hasEnded = true
     this.playback.stop()
     this.#streams?.end()
-    this.#waits.freeze()
+    this.#waits?.freeze()
     this.quiet.end()
     // To be persisted as waiting never throws into user code, through the signal neither (E4).
     if (!this.#isSuspended) this.#abort?.abort(this.#endError())
@@ -1330,7 +1341,7 @@ export class Execution {
     const error = this.#endError()
     expectRejections()
     this.#abort?.abort(error)
-    this.#waits.throw(error)
+    this.#waits?.throw(error)
     for (const reject of [...(this.#throwers ?? [])]) reject(error)
     this.playback.throw(error)
   }
@@ -1393,11 +1404,6 @@ export class Execution {
 export interface ExecutionOptions {
   readonly claim: Claim
   readonly workflow: AnyWorkflow
-  readonly codec: Codec
-  readonly store: Store
-  readonly committer: Committer
-  readonly log: Logger
-  readonly leaseMs: number
   readonly tape: Tape
   /** The state where the tape begins. */
   readonly base: StateAt
@@ -1412,13 +1418,6 @@ export interface ExecutionOptions {
   /** It brings an input of its own, which is checked now. */
   readonly hasNewInput?: boolean
   readonly origin: RunOrigin
-  readonly steering: Steering
-  readonly questions: OpenQuestions
-  readonly registry: Registry
-  readonly outbox?: Outbox
-  readonly wakeWorker: () => void
-  readonly quietTimes: QuietTimes
-  readonly sendings: Sendings
   /** How many chunks the function has written in this tape, by stream. */
   readonly written: ReadonlyMap<string, number>
 }

@@ -3,36 +3,43 @@
  * result sets off has run before the next one comes, as a replay will have it.
  */
 export class HandOut {
-  readonly #turnNow: () => number
+  readonly #turns: Turns
   #lastTurn = -1
-  #queue: (() => void)[] = []
+  #queue: (() => void)[] | undefined
 
-  /** `turnNow` numbers the turns in which results become durable. */
-  constructor(turnNow: () => number) {
-    this.#turnNow = turnNow
+  constructor(turns: Turns) {
+    this.#turns = turns
   }
 
   get isEmpty(): boolean {
-    return this.#queue.length === 0
+    return this.#queue === undefined || this.#queue.length === 0
   }
 
   /** Whether a result may be handed out right now; the caller then does so at once. */
   takeTurn(): boolean {
-    if (this.#queue.length > 0 || this.#lastTurn === this.#turnNow()) return false
-    this.#lastTurn = this.#turnNow()
+    const { turn } = this.#turns
+    if (!this.isEmpty || this.#lastTurn === turn) return false
+    this.#lastTurn = turn
     return true
   }
 
   /** Resolves when it is this result's turn. */
   next(): Promise<void> {
     return new Promise((resolve) => {
-      this.#queue.push(resolve)
-      if (this.#queue.length === 1) setImmediate(this.#go)
+      this.#queue ??= []
+      if (this.#queue.push(resolve) === 1) this.#goSoon()
     })
   }
 
-  readonly #go = (): void => {
-    this.#queue.shift()?.()
-    if (this.#queue.length > 0) setImmediate(this.#go)
+  #goSoon(): void {
+    setImmediate(() => {
+      this.#queue?.shift()?.()
+      if (!this.isEmpty) this.#goSoon()
+    })
   }
+}
+
+/** Numbers the turns in which results become durable. */
+interface Turns {
+  readonly turn: number
 }

@@ -35,7 +35,7 @@ export const budgetKey = 'budget:'
 export class Mailbox {
   #letters: Letter[] = []
   /** Requests that were read, by id: their kinds. */
-  readonly #requests = new Map<number, string>()
+  #requests: Map<number, string> | undefined
   /** Nudges that nobody has followed yet, by key. Made when the first one comes. */
   #nudges: Map<string, number[]> | undefined
   /** How many have come, by key: who looked before the last of them has to look again. */
@@ -66,6 +66,7 @@ export class Mailbox {
       } else if (message.kind === outlivedKind) this.#outlived.push(message.id)
       else if (message.kind === atWorkKind) this.#keepLongest({ id: message.id, quietMs: Number(name) })
       else {
+        this.#requests ??= new Map()
         this.#requests.set(message.id, message.kind)
         requests.push(message)
       }
@@ -125,12 +126,12 @@ export class Mailbox {
 
   /** Nothing is left to do about pauses that were read: the next change takes them out of the inbox. */
   forgetPauses(): void {
-    for (const [id, kind] of this.#requests) if (kind === 'pause' || kind === 'resume') this.#settleRequest(id)
+    for (const [id, kind] of this.#requests ?? []) if (kind === 'pause' || kind === 'resume') this.#settleRequest(id)
   }
 
   /** Requests of a kind that were carried out, or are on record: the next change takes them out of the inbox. */
   forget(kind: string): void {
-    for (const [id, of] of this.#requests) if (of === kind) this.#settleRequest(id)
+    for (const [id, of] of this.#requests ?? []) if (of === kind) this.#settleRequest(id)
   }
 
   /** Nothing is known of that a change would have to mention. */
@@ -144,7 +145,7 @@ export class Mailbox {
     // fulfil outlives it.
     if (status === 'paused') this.forgetPauses()
     else if (status !== undefined && status !== 'pending' && status !== 'waiting')
-      for (const id of [...this.#requests.keys()]) this.#settleRequest(id)
+      for (const id of [...(this.#requests?.keys() ?? [])]) this.#settleRequest(id)
     if (status !== undefined && isTerminal(status)) {
       this.#done.push(...this.#outlived)
       this.#outlived = []
@@ -157,7 +158,7 @@ export class Mailbox {
   get #isAnyLeft(): boolean {
     return (
       this.#letters.length > 0 ||
-      this.#requests.size > 0 ||
+      (this.#requests !== undefined && this.#requests.size > 0) ||
       this.#atWork !== undefined ||
       this.#outlived.length > 0 ||
       (this.#nudges !== undefined && this.#nudges.size > 0)
@@ -180,7 +181,7 @@ export class Mailbox {
   }
 
   #settleRequest(id: number): void {
-    this.#requests.delete(id)
+    this.#requests?.delete(id)
     this.#done.push(id)
   }
 }

@@ -20,17 +20,9 @@ const rideMs = 100
  * belongs into the same commit. Events that need no commit of their own ride with the next one.
  */
 export class RunWriter {
-  readonly #claim: Claim
+  readonly #execution: Writing
   readonly #guard: Guard
-  readonly #codec: Codec
-  readonly #line: StateLine
-  readonly #mailbox: Mailbox
   readonly #outbox: Outbox | undefined
-  readonly #origin: RunOrigin
-  #leaseMs: number
-  readonly #now: () => number
-  readonly #currentStep: () => string | null
-  readonly #takeChunks: () => readonly NewChunks[]
   #riding: NewEvent[] = []
   #ridingSince = 0
   #hasRidingResult = false
@@ -39,34 +31,13 @@ export class RunWriter {
   #hasNewInput = false
   #stateVersion: number | undefined
 
-  constructor(options: {
-    claim: Claim
-    codec: Codec
-    line: StateLine
-    mailbox: Mailbox
-    /** Absent: nobody is to be told of anything. */
-    outbox?: Outbox
-    origin: RunOrigin
-    leaseMs: number
-    /** The first change starts a tape. */
-    startsTape: boolean
-    now: () => number
-    currentStep: () => string | null
-    /** What was written to streams since the last change. */
-    takeChunks: () => readonly NewChunks[]
-  }) {
-    this.#claim = options.claim
-    this.#guard = { kind: 'lease', epoch: options.claim.run.epoch, leaseId: options.claim.leaseId }
-    this.#codec = options.codec
-    this.#line = options.line
-    this.#mailbox = options.mailbox
+  /** `startsTape`: the first change starts a tape. Without an outbox nobody is told of anything. */
+  constructor(execution: Writing, options: { outbox: Outbox | undefined; startsTape: boolean }) {
+    this.#execution = execution
+    const { run, leaseId } = execution.claim
+    this.#guard = { kind: 'lease', epoch: run.epoch, leaseId }
     this.#outbox = options.outbox
-    this.#origin = options.origin
-    this.#leaseMs = options.leaseMs
     this.#startsTape = options.startsTape
-    this.#now = options.now
-    this.#currentStep = options.currentStep
-    this.#takeChunks = options.takeChunks
   }
 
   event(type: EventType, call: Call | null, fields: EventFields = {}): NewEvent {
@@ -75,9 +46,9 @@ export class RunWriter {
       step: call?.path ?? fields.scope ?? null,
       count: fields.count ?? call?.count ?? 0,
       attempt: fields.attempt ?? 0,
-      at: fields.at ?? this.#now(),
+      at: fields.at ?? this.#execution.now(),
       durationMs: fields.durationMs ?? null,
-      payload: fields.data === undefined ? null : this.#codec.encode(fields.data),
+      payload: fields.data === undefined ? null : this.#execution.codec.encode(fields.data),
       patch: fields.patch ?? null,
     }
   }
@@ -88,11 +59,6 @@ export class RunWriter {
     this.#riding.push(event)
     if (isResult) this.#hasRidingResult = true
     if (hasProgress) this.#hasRidingProgress = true
-  }
-
-  /** How long each change extends the lease. */
-  setLease(ms: number): void {
-    this.#leaseMs = ms
   }
 
   get hasRiding(): boolean {
@@ -111,7 +77,7 @@ export class RunWriter {
     const hasProgress = this.#hasRidingProgress || isProgress
     this.#hasRidingResult = false
     this.#hasRidingProgress = false
-    const chunks = this.#takeChunks()
+    const chunks = this.#execution.takeChunks()
     const change = this.#make(all, options, isCheckpoint, hasProgress)
     return chunks.length === 0 ? change : { ...change, chunks }
   }
@@ -141,9 +107,10 @@ export class RunWriter {
   }
 
   #make(events: readonly NewEvent[], options: ChangeOptions, isCheckpoint: boolean, hasProgress: boolean): Change {
-    const { owner, id, threadId } = this.#claim.run
-    const run: Mutable<RunChange> = { currentStep: this.#currentStep(), leaseMs: this.#leaseMs }
-    if (options.run !== undefined) Object.assign(run, options.run)
+    const { claim, origin, line, mailbox, leaseMs, currentStep } = this.#execution
+    const { owner, id, threadId } = claim.run
+    const run: Mutable<RunChange> =
+      options.run === undefined ? { currentStep, leaseMs } : { currentStep, leaseMs, ...options.run }
     if (hasProgress) run.hasProgress = true
     if (this.#startsTape && events.length > 0) {
       run.startsTape = true
@@ -168,18 +135,32 @@ export class RunWriter {
     }
     if (options.creates !== undefined) change.creates = options.creates
     if (this.#outbox !== undefined) {
-      const messages = this.#outbox.messagesFor(this.#claim, this.#origin, events, this.#currentStep())
+      const messages = this.#outbox.messagesFor(claim, origin, events, currentStep)
       if (messages.length > 0) change.creates = [...(options.creates ?? []), ...messages]
     }
     if (options.delivers !== undefined) change.delivers = options.delivers
-    if (!this.#mailbox.isEmpty || options.reads !== undefined)
-      Object.assign(change, this.#mailbox.forChange(options.run?.status, options.reads))
+    if (!mailbox.isEmpty || options.reads !== undefined)
+      Object.assign(change, mailbox.forChange(options.run?.status, options.reads))
     if (events.some((event) => event.patch !== null)) {
-      const snapshot = this.#line.snapshot()
+      const snapshot = line.snapshot()
       if (snapshot !== undefined) change.snapshot = snapshot
     }
     return change
   }
+}
+
+/** The execution whose changes are made. */
+interface Writing {
+  readonly claim: Claim
+  readonly codec: Codec
+  readonly line: StateLine
+  readonly mailbox: Mailbox
+  readonly origin: RunOrigin
+  /** How long each change extends the lease. */
+  readonly leaseMs: number
+  readonly currentStep: string | null
+  now(): number
+  takeChunks(): readonly NewChunks[]
 }
 
 export interface EventFields {

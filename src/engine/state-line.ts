@@ -110,6 +110,7 @@ export class StateLine {
   /** The line up to a position of the tape. */
   at(position: number): At {
     const wanted = Math.min(position, this.#patches.length)
+    if (wanted === this.#applied.position) return this.#applied
     if (wanted < this.#applied.position) {
       const known = this.#recent.find((one) => one.position === wanted)
       return known ?? this.#apply(this.#base, wanted)

@@ -17,14 +17,14 @@ export interface Wait {
 
 /** The calls of one execution that wait for time to pass or for somebody else. */
 export class Waits {
-  readonly #now: () => number
+  readonly #clock: Clock
   readonly #inMemoryMs: number
   readonly #waiting = new Map<Wait, Waiting>()
   #byMail: Map<string, Set<Wait>> | undefined
   #isFrozen = false
 
-  constructor(now: () => number, inMemoryMs = longWaitMs) {
-    this.#now = now
+  constructor(clock: Clock, inMemoryMs = longWaitMs) {
+    this.#clock = clock
     this.#inMemoryMs = inMemoryMs
   }
 
@@ -54,7 +54,7 @@ export class Waits {
 
   /** Whether one of them is over so soon that the run stays in memory. */
   get isAnyDueSoon(): boolean {
-    const soon = this.#now() + this.#inMemoryMs
+    const soon = this.#clock.now() + this.#inMemoryMs
     for (const wait of this.#waiting.keys()) if (dueAsRow(wait) <= soon) return true
     return false
   }
@@ -99,10 +99,10 @@ export class Waits {
   }
 
   #setTimer(wait: Wait, waiting: Waiting, dueAt: number): void {
-    const delayMs = Math.max(0, dueAt - this.#now())
+    const delayMs = Math.max(0, dueAt - this.#clock.now())
     // Longer than setTimeout can count: looked at again. As a rule the run is a row long before.
     waiting.timer = setTimeout(
-      () => (dueAt > this.#now() ? this.#setTimer(wait, waiting, dueAt) : this.wake(wait)),
+      () => (dueAt > this.#clock.now() ? this.#setTimer(wait, waiting, dueAt) : this.wake(wait)),
       Math.min(delayMs, 60_000),
     )
   }
@@ -131,6 +131,11 @@ export class Waits {
 
 function dueAsRow(wait: Wait): number {
   return wait.rowDueAt ?? wait.dueAt ?? Number.POSITIVE_INFINITY
+}
+
+/** Says what time it is, in ms. */
+interface Clock {
+  now(): number
 }
 
 interface Waiting {

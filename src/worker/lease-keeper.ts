@@ -31,7 +31,8 @@ export class LeaseKeeper {
   #renewing: Promise<void> | undefined
   /** When the last renewal that succeeded was sent. */
   #lastRenewal: Instant = { at: 0, wallAt: 0 }
-  readonly #byRun = new Map<string, Execution>()
+  /** What is executed here, by its run. Made when the first message comes: most runs get none. */
+  #byRun: Map<string, Execution> | undefined
   /** Runs that were not executed here when a message came: their claims may have been on their way. Those of late, and those before. */
   #earlyMail = new Set<string>()
   #earlierMail = new Set<string>()
@@ -72,6 +73,7 @@ export class LeaseKeeper {
       }, mailEveryMs)
     } else if (hint.hasMail === true) {
       const key = keyOf(hint.owner ?? '', hint.runId)
+      this.#byRun ??= new Map([...this.#executions].map((execution) => [keyOf(execution.owner, execution.runId), execution]))
       const execution = this.#byRun.get(key)
       // The next tape of the run may be about to begin.
       if (execution === undefined || execution.hasEnded) this.#earlyMail.add(key)
@@ -81,13 +83,19 @@ export class LeaseKeeper {
 
   /** An execution of a run begins that was claimed at some instant by performance.now(). */
   began(execution: Execution, claimedAt: number): void {
-    const key = keyOf(execution.owner, execution.runId)
-    this.#byRun.set(key, execution)
-    const isEarly = this.#earlyMail.delete(key) || this.#earlierMail.delete(key) || this.#unnamedAt >= claimedAt
-    if (isEarly) void execution.checkMail()
+    if (this.#byRun !== undefined) this.#byRun.set(keyOf(execution.owner, execution.runId), execution)
+    if (this.#isEarly(execution) || this.#unnamedAt >= claimedAt) void execution.checkMail()
+  }
+
+  /** A message came before it. */
+  #isEarly({ owner, runId }: Execution): boolean {
+    if (this.#earlyMail.size + this.#earlierMail.size === 0) return false
+    const key = keyOf(owner, runId)
+    return this.#earlyMail.delete(key) || this.#earlierMail.delete(key)
   }
 
   ended(execution: Execution): void {
+    if (this.#byRun === undefined) return
     const key = keyOf(execution.owner, execution.runId)
     if (this.#byRun.get(key) === execution) this.#byRun.delete(key)
   }

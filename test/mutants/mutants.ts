@@ -562,7 +562,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'progress-held-for-ever',
     wrong: 'a report that came too soon is not written before the result',
-    edits: [{ file: 'engine/execution.ts', find: '    this.progress.rideIfDue()\n', put: '' }],
+    edits: [{ file: 'engine/execution.ts', find: '    this.#progress?.rideIfDue()\n', put: '' }],
     test: { file: 'test/behaviour/progress.test.ts', name: 'on memory > comes while a step still runs' },
   },
 ]
