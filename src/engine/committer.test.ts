@@ -5,7 +5,7 @@ import type { Change, Committed, NewRun } from '../store/change.ts'
 import type { Store } from '../store/store.ts'
 import { Committer } from './committer.ts'
 
-describe('Committer', { timeout: 5_000 }, () => {
+describe('Committer', () => {
   it('C1: acknowledges when the store has, not before', async () => {
     const { committer, writes } = slowStore()
     let isAcknowledged = false
@@ -108,7 +108,7 @@ describe('Committer', { timeout: 5_000 }, () => {
   })
 })
 
-describe('Committer, with a store that can pipeline', { timeout: 5_000 }, () => {
+describe('Committer, with a store that can pipeline', () => {
   const names = (prefix: string, count: number) => Array.from({ length: count }, (_, index) => `${prefix}${index}`)
   const pipelined = () => slowStore({ canPipeline: true, maxBatch: 100 })
 

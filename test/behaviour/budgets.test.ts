@@ -75,7 +75,7 @@ onLocalStores('a budget', ({ open, openMortal, advance }) => {
   })
 
   it('of time does not count the quiet time of a run that waits, and counts what its function did by itself meanwhile', async () => {
-    const wallMs = patience(400)
+    const wallMs = patience(800)
     const pass = () => new Promise<void>((resolve) => setTimeout(resolve, 2 * wallMs))
     const wait = workflow({ name: 'wait', budget: { wallMs } }, async (ctx, isBusy: boolean) => {
       const own = isBusy ? pass().then(() => ctx.step('own', () => 1)) : undefined

@@ -3,7 +3,7 @@ import { wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import { patience } from '../patience.ts'
-import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
+import { becomes, eventTypes, failureOf, gate, logged, noting } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 /** What of the log of a busy run has an undo and was not undone, and what was undone more often than once. */
@@ -56,7 +56,7 @@ onEveryStore('a cancel from another client', ({ open }) => {
   })
 })
 
-onEveryStore('what is under way at a cancel', ({ open }) => {
+onEveryStore('what is under way at a cancel', ({ open, openWrapped }) => {
   it('is recorded and undone too, if it ends within the grace: the body of a step, an effect, a section', async () => {
     for (const kind of ['step', 'effect', 'limited', 'section'] as const) {
       const journal: string[] = []
@@ -73,11 +73,12 @@ onEveryStore('what is under way at a cancel', ({ open }) => {
         if (kind === 'effect') return ctx.once('work', { run: body, undo })
         return ctx.section('work', body, { undo })
       }
-      const hf = await open()
+      const ordered = gate()
+      const hf = await openWrapped(noting('deliver', ordered.open))
       const run = await hf.start(workflow(`work-${kind}`, carryOut), undefined, { id: kind })
       await begun.promise
       const cancelled = run.cancel()
-      await new Promise((resolve) => setTimeout(resolve, 50))
+      await ordered.promise
       end.open()
       await cancelled
       expect((await run.info()).status).toBe('cancelled')

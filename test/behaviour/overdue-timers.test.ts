@@ -11,14 +11,18 @@ const places = 10
 onEveryStore('timers that are overdue after a downtime', ({ open, advance }) => {
   it('fire once each, and a run that is started later gets its turn among them', async () => {
     const order: string[] = []
-    const middle = gate()
+    const [middle, started] = [gate(), gate()]
+    let isStarted = false
     const newcomer = workflow('newcomer', (ctx) => {
       order.push(ctx.runId)
     })
     const sleeper = workflow('sleeper', async (ctx) => {
       await ctx.sleep(day)
       order.push(ctx.runId)
-      if (order.length === count / 2) middle.open()
+      if (order.length < count / 2 || isStarted) return
+      // Nobody passes the middle before that one is there.
+      middle.open()
+      await ctx.step('hold', () => started.promise)
     })
 
     const before = await open({ workflows: [sleeper] })
@@ -34,6 +38,8 @@ onEveryStore('timers that are overdue after a downtime', ({ open, advance }) => 
     // In the middle of it somebody starts one more.
     await middle.promise
     await hf.start(newcomer, undefined, { id: 'in the middle' })
+    isStarted = true
+    started.open()
     await vi.waitUntil(() => order.length === count + 2)
     await hf.queues.drain('default')
 

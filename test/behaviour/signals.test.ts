@@ -2,6 +2,7 @@ import { getEventListeners } from 'node:events'
 import { type Context, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import { z } from 'zod'
+import { patience } from '../patience.ts'
 import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
@@ -97,7 +98,7 @@ onEveryStore('a signal for which several calls wait', ({ open, openMortal, advan
     await gates.begun.promise
     for (const lap of [1, 2, 3]) await hf.signal(run.id, 'lap', lap)
     gates.sent.open()
-    expect(await run.result({ timeoutMs: 15_000 })).toEqual([1, 2, 3])
+    expect(await run.result({ timeoutMs: patience(15_000) })).toEqual([1, 2, 3])
   })
 
   it('goes to the latest of them: the loser of a race does not take it', async () => {

@@ -103,7 +103,8 @@ onEveryDurableStore((on) => {
       workflow: 'steady',
       id: `run-${n}`,
       threadId: `thread-${n}`,
-      input: { longMs: 1 },
+      // So long that one which comes a second later still finds some.
+      input: { longMs: 150 },
     }))
     const shared = { leaseMs: 10_000, clockOffsetMs: 0, runs }
     const racers = await Promise.all(
@@ -135,7 +136,7 @@ onEveryDurableStore((on) => {
       workflow: 'steady',
       id: `run-${n}`,
       threadId: `thread-${n}`,
-      input: { longMs: 50 + n * 10 },
+      input: { longMs: 500 + n * 50 },
     }))
     const shared = { leaseMs: 60_000, clockOffsetMs: 0, runs }
     const first = await WorkerProcess.start(on.stage, scene, { ...shared, number: 1, isWorker: true })

@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { describe, expect, it, vi } from 'vitest'
 import { openPostgresStore } from '../../src/stores/postgres/postgres-store.ts'
+import { patience } from '../patience.ts'
 import { usePostgres } from './postgres-scene.ts'
 import { createAndClaim, creating, stepping } from './sqlite-scene.ts'
 
@@ -123,7 +124,14 @@ describe("on a user's pool", () => {
     scene.afterwards(() => pool.end())
     const store = await scene.open({ pool })
     const claim = await createAndClaim(store, 'r')
-    const guarded = { owner: '', runId: 'r', threadId: 'r', epoch: claim.run.epoch, leaseId: claim.leaseId, timeoutMs: 300 }
+    const guarded = {
+      owner: '',
+      runId: 'r',
+      threadId: 'r',
+      epoch: claim.run.epoch,
+      leaseId: claim.leaseId,
+      timeoutMs: patience(1_000),
+    }
     const transact = (body: (query: (sql: string) => Promise<unknown>) => Promise<unknown>) =>
       store.transact?.(guarded, async (tx) => {
         await body((sql) => tx.query(sql))
@@ -145,7 +153,7 @@ describe("on a user's pool", () => {
     })
     await blocker.query('ROLLBACK')
     blocker.release()
-    await expect(transact((query) => query('SELECT pg_sleep(5)'))).rejects.toMatchObject({ code: 'timeout' })
+    await expect(transact((query) => query('SELECT pg_sleep(60)'))).rejects.toMatchObject({ code: 'timeout' })
     await expect(transact((query) => query('SELECT pg_terminate_backend(pg_backend_pid())'))).rejects.toMatchObject({
       code: 'store_unavailable',
     })

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { openPostgresStore } from '../../src/stores/postgres/postgres-store.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { codeOf, usePostgres } from './postgres-scene.ts'
@@ -38,9 +38,13 @@ describe('a server that goes away and comes back', () => {
     const name = new URL(own).pathname.slice(1)
     const turn = async (isReadOnly: boolean) => {
       await scene.admin.query(`ALTER DATABASE ${name} SET default_transaction_read_only = ${isReadOnly ? 'on' : 'off'}`)
-      await scene.admin.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${name}'`)
+      const ended = await scene.admin.query<{ pid: number }>(
+        `SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${name}'`,
+      )
       // The sessions of before are gone, and with them any doubt about what they did.
-      await new Promise((resolve) => setTimeout(resolve, 200))
+      const left = 'SELECT FROM pg_stat_activity WHERE pid = ANY ($1)'
+      const pids = ended.rows.map(({ pid }) => pid)
+      await vi.waitUntil(async () => (await scene.admin.query(left, [pids])).rowCount === 0)
       expect((await store.readRun({ owner: '', runId: 'r' }))?.id).toBe('r')
     }
     await turn(true)

@@ -3,7 +3,7 @@ import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createClient } from 'redis'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { open as openHoldfast, workflow } from '../../src/index.ts'
 import type { Change } from '../../src/store/change.ts'
 import type { WholeThread } from '../../src/store/moving.ts'
@@ -226,12 +226,18 @@ describe('redis, when the connection breaks', () => {
     const { own, store: direct } = await openOnOwnServer({ fsync: 'always' })
     const proxy = await startProxy(own.port)
     endings.push(() => proxy.stop())
-    const store = await open({ url: proxy.url, patience: { answerMs: 100, readyMs: 200, outcomeMs: 600 } })
+    const ofStore = { answerMs: patience(100), readyMs: patience(500), outcomeMs: patience(1_000) }
+    const store = await open({ url: proxy.url, patience: ofStore })
     const claim = await createAndClaim(store, 'r')
+    // Whatever it sends again, too.
+    const always = setInterval(() => proxy.arm('swallow'), 1)
+    endings.push(async () => clearInterval(always))
     proxy.arm('swallow')
     const sent = codeOf(store.commit([named(claim, 'sent')]))
-    await new Promise((resolve) => setTimeout(resolve, 50))
+    await vi.waitUntil(async () => (await stepNames(direct, 'r')).length === 1)
     await own.kill()
+    clearInterval(always)
+    proxy.disarm()
     expect(await sent).toBe('outcome_unknown')
     expect(await codeOf(store.commit([named(claim, 'not sent')]))).toBe('store_unavailable')
     expect(await codeOf(store.readRun({ owner: '', runId: 'r' }))).toBe('store_unavailable')
@@ -286,14 +292,14 @@ describe('redis, when the server dies', () => {
       }
     })
     for (let death = 0; death < 4; death++) {
-      await new Promise((resolve) => setTimeout(resolve, 150))
+      await vi.waitUntil(() => [...acknowledged.values()].every((names) => names.length > 4 * (death + 1)))
       await own.kill()
       await own.start()
     }
     isDone = true
     await Promise.all(writers)
     for (const [id, names] of acknowledged) {
-      expect(names.length).toBeGreaterThan(4)
+      expect(names.length).toBeGreaterThan(16)
       expect(await stepNames(store, id)).toEqual(names)
     }
   })

@@ -15,6 +15,8 @@ export interface RedisProxy {
   readonly url: string
   /** The fault is done to the next script call, or to the nth from now on, once. */
   arm(fault: Fault, nth?: number): void
+  /** No fault is to be done. */
+  disarm(): void
   /** How many faults were done. */
   readonly faultCount: number
   /** Hands on what was held. */
@@ -72,6 +74,9 @@ export async function startProxy(port: number): Promise<RedisProxy> {
     },
     get faultCount() {
       return faultCount
+    },
+    disarm: () => {
+      armed = null
     },
     release: () => {
       for (const send of held) send()
