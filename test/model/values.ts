@@ -1,6 +1,6 @@
 /**
  * What the function has seen so far, in one short word: two executions that saw the same have the same one. What it saw of the state is left
- * out: another attempt of a section begins with what the one before has kept, which judge-reads looks at. So is who won a race that nothing
+ * out: another attempt of a section, and what is done again after an undo, begin with what is kept, which judge-reads looks at. So is who won a race that nothing
  * on record decides.
  */
 export function digest(seen: string, value: unknown): string {
@@ -11,7 +11,7 @@ export function digest(seen: string, value: unknown): string {
 }
 
 function withoutChance(key: string, value: unknown): unknown {
-  return key === 'looked' || key === 'byChance' ? undefined : value
+  return key === 'looked' || key === 'state' || key === 'byChance' ? undefined : value
 }
 
 /** What a program's function has changed of the state, in order; what was done in parallel stands side by side. */
