@@ -1,6 +1,6 @@
 import type { Looked, Note } from './journal.ts'
 import type { View, Violation } from './oracle.ts'
-import { awaitsUnrecorded, type Node } from './program.ts'
+import { awaitsUnrecorded, type Node, partsOf } from './program.ts'
 import type { ObservedRun } from './run-case.ts'
 import type { ModelState } from './values.ts'
 
@@ -23,11 +23,14 @@ export function judgeReads(view: View, run: ObservedRun): Violation[] {
   const { notes } = view.journal
   const list = (run.state as Partial<ModelState> | undefined)?.list ?? []
   const isFlat = isNeverTakenBack(view, run) && view.isCalm && info.status === 'completed'
+  // A function that awaits something of its own may be left behind by its run: what it then updates is lost, and so is what it does next.
+  const nodes = [...run.program.tapes, ...(run.program.stages ?? []).flatMap((stage) => stage.map(({ body }) => body))]
+  const mayBeLeft = nodes.some(awaitsAnything)
   const before = new Map<string, { readonly note: Looked; readonly index: number }>()
   for (const [index, note] of notes.entries()) {
     if (note.of !== 'looked' || note.run !== info.id) continue
     const lost = note.own.filter((word) => !note.list.includes(word))
-    if (lost.length > 0) say('read_lost', note, `did not see ${lost.join(' ')}, which its branch had done`)
+    if (lost.length > 0 && !mayBeLeft) say('read_lost', note, `did not see ${lost.join(' ')}, which its branch had done`)
     if (new Set(note.list).size < note.list.length) say('read_twice', note, 'saw a change twice')
     if (isFlat && note.list.some((word, place) => list[place] !== word))
       say('read_other', note, `saw what the state never was (${list.join(' ')})`)
@@ -37,7 +40,7 @@ export function judgeReads(view: View, run: ObservedRun): Violation[] {
     before.set(place, { note, index })
     if (earlier === undefined || isSame(earlier.note.list, note.list)) {
       // Seen by the attempt before as well, or the first time.
-    } else if (mustBeSame(view, run, note) && !hasFailedBetween(notes, info.id, earlier.index, index))
+    } else if (!mayBeLeft && mustBeSame(view, run, note) && !hasFailedBetween(notes, info.id, earlier.index, index))
       say('read_changed', note, `saw ${earlier.note.list.join(' ')} before`)
     if (note.by !== 'section' || !isNeverTakenBackByHand(view, run) || !view.isCalm || info.status !== 'completed') continue
     for (const word of keptBefore(view, info.id, note.at, index))
@@ -72,6 +75,10 @@ function mustBeSame(view: View, run: ObservedRun, { at }: Looked): boolean {
   const isEdited = view.had(({ kind }) => kind === 'edit')
   const isRetried = run.events.some(({ type }) => type === 'run_retried')
   return !isBesideUnrecorded && !isVolatile && !isEdited && !isRetried && !view.isRolledBack
+}
+
+function awaitsAnything(node: Node): boolean {
+  return awaitsUnrecorded(node) || partsOf(node).some(awaitsAnything)
 }
 
 function isParallel({ kind }: Node): boolean {

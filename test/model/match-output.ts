@@ -14,7 +14,7 @@ export interface MatchOptions {
  * does not fit, if anything.
  */
 export function matchOutput(program: Program, output: unknown, options: MatchOptions): string | undefined {
-  const matcher = new Matcher(options, options.isRedone && hasUndoInRace(program))
+  const matcher = new Matcher(options, options.isRedone && canBeMadeOtherwise(program))
   try {
     if (program.stages === undefined) matcher.function(program, output as ProgramOutput)
     else matcher.plan(program, output as ModelState)
@@ -34,12 +34,12 @@ interface Branch {
 
 class Matcher {
   readonly #options: MatchOptions
-  /** A result that was undone is made again after those that were kept: a race that it had won may have another winner. */
-  readonly #isRacedAnew: boolean
+  /** What was undone is made again, after what was kept: it may lose a race that it had won, or come off where a fallback had to help. */
+  readonly #isMadeAnew: boolean
 
-  constructor(options: MatchOptions, isRacedAnew: boolean) {
+  constructor(options: MatchOptions, isMadeAnew: boolean) {
     this.#options = options
-    this.#isRacedAnew = isRacedAnew
+    this.#isMadeAnew = isMadeAnew
   }
 
   function(program: Program, output: ProgramOutput): undefined {
@@ -79,7 +79,7 @@ class Matcher {
     const what = `${node.kind} ${n}`
     expect(value?.n === n, `${what} has the value of ${value?.n}`)
     const sawTheSame = () =>
-      expect(this.#isRacedAnew || value.saw === branch.saw, `${what} was done by a function that had seen something else`)
+      expect(this.#isMadeAnew || value.saw === branch.saw, `${what} was done by a function that had seen something else`)
     switch (node.kind) {
       case 'step': {
         if (value.how !== 'skipped') sawTheSame()
@@ -100,7 +100,7 @@ class Matcher {
         return
       case 'begin': {
         const [own, inner] = value.value as [CallValue, unknown]
-        expect(this.#isRacedAnew || own?.saw === branch.saw, `${what} was completed by a function that had seen something else`)
+        expect(this.#isMadeAnew || own?.saw === branch.saw, `${what} was completed by a function that had seen something else`)
         return this.#match(node.inner, inner, branch)
       }
       case 'scope':
@@ -147,7 +147,7 @@ class Matcher {
     for (const [index, value] of values.entries()) {
       expect(value?.n === `${n}[${index}]`, `map ${n}[${index}] has the value of ${value?.n}`)
       expect(
-        this.#isRacedAnew || value.saw === branch.saw,
+        this.#isMadeAnew || value.saw === branch.saw,
         `map ${n}[${index}] was done by a function that had seen something else`,
       )
     }
@@ -188,9 +188,10 @@ class Matcher {
   }
 }
 
-function hasUndoInRace(program: Program): boolean {
+function canBeMadeOtherwise(program: Program): boolean {
   const isRace = ({ kind }: Node) => kind === 'race' || kind === 'any'
-  return [...walk(program)].some(({ node, above }) => 'undo' in node && above.some(isRace))
+  const fallsBack = (node: Node) => 'onFailure' in node && (node.onFailure === 'fallback' || node.onFailure === 'skip')
+  return [...walk(program)].some(({ node, above }) => fallsBack(node) || ('undo' in node && above.some(isRace)))
 }
 
 interface Winner {
