@@ -37,6 +37,8 @@ export class Playback {
   /** Results that were taken before their turn. */
   #taken: Set<CallKey> | undefined
   readonly #untold: (() => void)[] = []
+  /** The function has ended, and somebody waits for a call that it left behind. */
+  #onAsked: (() => void) | undefined
   #idle: (() => void)[] = []
   #next = 0
   isEnding = false
@@ -92,6 +94,7 @@ export class Playback {
         this.#waiters ??= new Map()
         this.#waiters.set(key, { resolve, reject })
       }
+      this.#onAsked?.()
       this.#schedule()
     })
   }
@@ -152,11 +155,32 @@ export class Playback {
     this.#passShowings()
     if (this.isConsumed) return true
     this.isEnding = true
-    while (this.#waiters?.has(this.#head?.key ?? '')) await new Promise((resolve) => setImmediate(resolve))
+    const overAt = performance.now() + this.#graceMs()
+    for (let head = this.#head; head !== undefined; head = this.#head) {
+      if (this.#waiters?.has(head.key)) await new Promise((resolve) => setImmediate(resolve))
+      else if (this.#isAheadOf(head) && performance.now() < overAt) await this.#asked(overAt - performance.now())
+      else break
+    }
     clearTimeout(this.#grace)
     if (this.isConsumed) return true
     this.#mismatch()
     return false
+  }
+
+  /** The function was given what stands after this in the log: it may have ended sooner than it did then. */
+  #isAheadOf({ seq }: Outcome): boolean {
+    return !this.#isStopped && this.#outcomes.some((one) => one.seq > seq && this.#taken?.has(one.key) === true)
+  }
+
+  /** Until somebody asks for a recorded result, or the time is over. */
+  async #asked(ms: number): Promise<void> {
+    let timer: NodeJS.Timeout | undefined
+    await new Promise<void>((resolve) => {
+      this.#onAsked = resolve
+      timer = setTimeout(resolve, ms)
+    })
+    clearTimeout(timer)
+    this.#onAsked = undefined
   }
 
   /** The run was cancelled or fenced: every call that waits for its turn throws. */
@@ -168,6 +192,7 @@ export class Playback {
   stop(): void {
     clearTimeout(this.#grace)
     this.#isStopped = true
+    this.#onAsked?.()
     this.#next = this.#outcomes.length
     this.#waiters = undefined
     this.#blocked = []

@@ -421,7 +421,11 @@ export class RunContext implements Context<never> {
     const started = performance.now()
     execution.ride(execution.event('step_started', call, { attempt }))
     execution.beginOpen(call)
-    if (execution.mustRecordStarts) await execution.commit([], {})
+    if (execution.mustRecordStarts) {
+      const recorded = execution.commit([], {})
+      if (isUnderWay) recorded.catch(() => {})
+      else await recorded
+    }
     let isOpen = true
     const close = async (event: ReturnType<Execution['event']>): Promise<void> => {
       if (!isOpen) await refuse()

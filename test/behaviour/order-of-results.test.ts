@@ -1,6 +1,8 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { type Context, state, workflow } from 'holdfast'
-import { expect, it } from 'vitest'
-import { becomes, failureOf, gate } from './runs.ts'
+import { expect, it, vi } from 'vitest'
+import { patience } from '../patience.ts'
+import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 const once = { attempts: 1 }
@@ -200,5 +202,63 @@ onEveryStore('the order of kept results', (scene) => {
     const heir = await open({ workflows: [work] })
     expect(await (await heir.runs.get('r')).result()).toBe('ended')
     expect(bodies).toEqual(['inner'])
+  })
+
+  it('does not keep ctx.begin from returning after a crash inside it, however soon the function continues beside it', async () => {
+    const isOver = gate()
+    const work = workflow('work', (ctx) =>
+      ctx.section('part', () => {
+        const begun = async () => {
+          await ctx.begin<string>('begun')
+          await ctx.step('inner', () => 'inner')
+          return new Promise<never>(() => {})
+        }
+        const beside = async () => {
+          for (let ticks = 0; ticks < 50; ticks++) await null
+          await isOver.promise
+          return 'won'
+        }
+        return Promise.race([begun(), beside()])
+      }),
+    )
+    const { hf, die } = await openMortal({ workflows: [work] })
+    await hf.start(work, undefined, { id: 'r' })
+    await logged(await hf.runs.get('r'), 'step_completed')
+    die()
+    isOver.open()
+    advance(11_000)
+    const heir = await open({ workflows: [work] })
+    expect(await (await heir.runs.get('r')).result({ timeoutMs: patience(10_000) })).toBe('won')
+  })
+
+  it('is waited for where ctx.begin gave a later result at once and the function ended sooner than it did', async () => {
+    const isFirst = { value: true }
+    const isSlow = gate()
+    const work = workflow('work', async (ctx) => {
+      const begun = async () => {
+        const step = await ctx.begin<string>('begun')
+        if (step.recorded !== undefined) return step.recorded
+        await isSlow.promise
+        return step.complete('ended')
+      }
+      const beside = async () => {
+        await delay(20)
+        await ctx.step('beside', () => 'beside')
+        isSlow.open()
+        return new Promise<never>(() => {})
+      }
+      const won = await Promise.race([begun(), beside()])
+      if (isFirst.value) await new Promise(() => {})
+      return won
+    })
+    const { hf, die } = await openMortal({ workflows: [work] })
+    await hf.start(work, undefined, { id: 'r' })
+    const run = await hf.runs.get<string>('r')
+    await vi.waitUntil(async () => (await eventTypes(run)).filter((type) => type === 'step_completed').length === 2)
+    die()
+    isFirst.value = false
+    advance(11_000)
+    const heir = await open({ workflows: [work] })
+    expect(await (await heir.runs.get('r')).result({ timeoutMs: patience(10_000) })).toBe('ended')
   })
 })
