@@ -221,6 +221,7 @@ export class Execution {
       onMismatch: (recorded, asked) => this.#pauseOnMismatch(recorded, asked),
       isAtWork: () => this.#busy > this.#openCount,
       begunAt: (key) => this.tape.calls.get(key)?.begunAt,
+      startedAt: this.claim.run.startedAt ?? 0,
     })
     this.ended = new Promise((resolve) => {
       this.#settle = resolve

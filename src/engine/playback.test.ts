@@ -23,6 +23,7 @@ function play(
     onMismatch: (recordedKeys, asked) => void mismatches.push({ recorded: recordedKeys, asked }),
     isAtWork,
     begunAt: (key) => begun[key.slice(5, -2)],
+    startedAt: 0,
   })
   playback.start()
   return { playback, seen, mismatches }
@@ -90,6 +91,22 @@ describe('a function that does not ask for the next result', () => {
     expect(mismatches).toEqual([])
     await waitFor(200_000)
     expect(mismatches).toHaveLength(1)
+  })
+
+  it.each([
+    ['at once after the result before it', { at: 5_020, durationMs: 2_015 }, 5_200, 5_400],
+    ['at once, while a step beside it was running', { at: 5_020, durationMs: 5_015 }, 5_200, 5_400],
+    ['after a while', { at: 9_000, durationMs: 2_000 }, 60_000, 90_000],
+  ])('and waits for a signal has a time by how soon it asked then: %s', async (_, head, none, one) => {
+    vi.useFakeTimers()
+    const { playback, mismatches } = play([recorded(3, 'a'), recorded(5, 'b', head)])
+    void playback.take('step:a#1')
+    await waitFor(10)
+    playback.untilLive('signal:go#1').catch(() => {})
+    await waitFor(none)
+    expect(mismatches).toEqual([])
+    await waitFor(one - none)
+    expect(mismatches).toEqual([{ recorded: ['step:b#1'], asked: ['signal:go#1'] }])
   })
 
   it('and is known to be at work is waited for', async () => {

@@ -10,6 +10,11 @@ const graceMs = 5_000
  * it did then. It has this long, and several times what it took then.
  */
 const patienceMs = { least: 60_000, factor: 4, most: 600_000 }
+/**
+ * The log does not say when a wait for a signal began. Where nothing else waits, the function has no longer than this many times what it took
+ * then to make the next call: one that made it at once has most likely lost it.
+ */
+const beforeSignalFactor = 50
 
 /**
  * Hands recorded results out in log order, one a turn of the event loop, so that Promise.all and Promise.race go the
@@ -27,6 +32,7 @@ export class Playback {
   readonly #onMismatch: (recorded: CallKey[], asked: CallKey[]) => void
   readonly #isAtWork: () => boolean
   readonly #begunAt: (key: CallKey) => number | undefined
+  readonly #startedAt: number
   /** Undefined until somebody waits, as are the loose ones until there are any: most runs have no tape. */
   #waiters: Map<CallKey, Waiting<Outcome>> | undefined
   #blocked: ({ key: CallKey } & Waiting<void>)[] = []
@@ -58,6 +64,8 @@ export class Playback {
     isAtWork: () => boolean
     /** Where in the log a call began; undefined where the log does not know it. */
     begunAt: (key: CallKey) => number | undefined
+    /** Store time at which the function was first called. */
+    startedAt: number
   }) {
     const loose = options.outcomes.filter(({ isLoose, isShowing }) => isLoose === true && isShowing !== true)
     this.#outcomes = options.outcomes.every(({ isLoose }) => isLoose !== true)
@@ -69,6 +77,7 @@ export class Playback {
     this.#onMismatch = options.onMismatch
     this.#isAtWork = options.isAtWork
     this.#begunAt = options.begunAt
+    this.#startedAt = options.startedAt
     this.isLive = false
   }
 
@@ -293,11 +302,21 @@ export class Playback {
   #graceMs(): number {
     const head = this.#head
     if (head === undefined) return graceMs
-    const isUnderWay = (key: CallKey) => key.startsWith('signal:') || (this.#begunAt(key) ?? Number.POSITIVE_INFINITY) < head.seq
-    if (!this.#waitingKeys().every(isUnderWay)) return graceMs
+    const waiting = this.#waitingKeys()
+    const isUnderWay = (key: CallKey) => isSignal(key) || (this.#begunAt(key) ?? Number.POSITIVE_INFINITY) < head.seq
+    if (!waiting.every(isUnderWay)) return graceMs
     const { least, factor, most } = patienceMs
     const tookMs = Math.max(0, head.at - (this.#outcomes[this.#next - 1]?.at ?? head.at))
-    return Math.min(most, least + factor * tookMs)
+    const longMs = Math.min(most, least + factor * tookMs)
+    return waiting.every(isSignal) ? Math.min(longMs, graceMs + beforeSignalFactor * this.#askedAfterMs(head)) : longMs
+  }
+
+  /** How long after a result, or its start, the function made the call that has the next one. */
+  #askedAfterMs(head: Outcome): number {
+    const askedAt = head.at - (head.durationMs ?? 0)
+    let before = this.#next - 1
+    while (before >= 0 && (this.#outcomes[before] as Outcome).at > askedAt) before--
+    return Math.max(0, askedAt - (this.#outcomes[before]?.at ?? this.#startedAt))
   }
 
   #waitingKeys(): CallKey[] {
@@ -313,6 +332,10 @@ export class Playback {
       this.#waitingKeys(),
     )
   }
+}
+
+function isSignal(key: CallKey): boolean {
+  return key.startsWith('signal:')
 }
 
 interface Waiting<T> {

@@ -118,6 +118,8 @@ export interface Outcome {
   readonly isFailure: boolean
   /** How many of the tape's patches are applied once it is handed out. */
   readonly patchCount: number
+  /** What its last attempt took. */
+  readonly durationMs?: number
   /** Its own among them, if it changed the state. */
   readonly patch?: LinePatch | undefined
   /** Recorded after a failure that was reopened: handed out when asked for, and not missed when it is not. */
@@ -248,6 +250,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     history.isRunning = false
     const { type, seq, at, payload } = record
     const outcome: Mutable<Outcome> = { key, seq, at, payload, isFailure, patchCount: patches.length }
+    if (record.durationMs !== null) outcome.durationMs = record.durationMs
     if (type === 'step_skipped' || type === 'effect_skipped') outcome.isSkip = true
     if (type === 'wait_withdrawn') outcome.isWithdrawn = true
     if (type === 'state_updated') outcome.isShowing = true

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { state, workflow } from 'holdfast'
+import { type Holdfast, state, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import { makeRacer } from './programs/racer.ts'
 import { startProgram } from './programs.ts'
@@ -240,7 +240,25 @@ onLocalStores('a function that no longer matches its log', ({ open, openMortal, 
     return { changing, work }
   }
 
-  it('(a step renamed, removed, inserted, swapped, an earlier end) pauses once, shows both sides, and finishes with the code back', async () => {
+  async function removeBeforeWait(hf: Holdfast): Promise<void> {
+    let isRemoved = false
+    const wait = workflow('wait', async (ctx) => {
+      await ctx.step('a', () => {})
+      if (!isRemoved) await ctx.step('b', () => {})
+      return ctx.waitFor('go')
+    })
+    const run = await hf.start(wait)
+    await becomes(run, 'waiting')
+    isRemoved = true
+    await hf.signal(run.id, 'go', 1)
+    await vi.waitUntil(async () => (await run.info()).status === 'paused', { timeout: 30_000 })
+    expect(await run.info()).toMatchObject({ reason: 'mismatch' })
+    isRemoved = false
+    await run.resume()
+    expect(await run.result()).toBe(1)
+  }
+
+  it('(a step renamed, removed, also before a wait, inserted, swapped, an earlier end) pauses once, shows both sides, and finishes with the code back', async () => {
     const hf = await open()
     const look = workflow('look', () => 'a run that shows that the worker has looked')
     // All at a time: a function is given some seconds to ask for what comes next.
@@ -266,7 +284,7 @@ onLocalStores('a function that no longer matches its log', ({ open, openMortal, 
       expect([variant, changing.ran]).toEqual([variant, ['load', 'think', 'write']])
       return { run, changing }
     })
-    const paused = await Promise.all(pauses)
+    const [paused] = await Promise.all([Promise.all(pauses), removeBeforeWait(hf)])
     advance(3_600_000)
     await hf.run(look)
     for (const { run, changing } of paused) {
