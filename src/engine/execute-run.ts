@@ -321,7 +321,12 @@ async function callFunction(execution: Execution, input: unknown, wrongInput: Er
   watchTimeout(execution)
   try {
     if (wrongInput !== undefined) throw wrongInput
-    let output = await execution.calls.inFunction(() => workflow.fn(new RunContext(execution), input))
+    let output: unknown
+    try {
+      output = await execution.calls.inFunction(() => workflow.fn(new RunContext(execution), input))
+    } finally {
+      execution.isFunctionOver = true
+    }
     if (execution.hasEnded) return void execution.cameTooLate()
     if (execution.unawaited.hasAny) await execution.unawaited.report(execution)
     if ((await execution.obey()) || !(await execution.playback.finish())) return

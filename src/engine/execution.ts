@@ -146,6 +146,8 @@ export class Execution {
   leaseMs: number
   #aliveAt = performance.now()
   #hasEnded = false
+  /** The workflow's function has come to its end. */
+  isFunctionOver = false
   #endedAs: ExecutionEnd['kind'] | undefined
   /** The process wants to end: nothing is waited for any more. */
   #isForced = false
@@ -242,6 +244,7 @@ export class Execution {
       ...{ runId: this.runId, codec: this.codec, tape: this.tape.number, written: this.#written },
       isRunning: (call) => this.#running.has(call.key),
       beforeWrite: (name) => {
+        if (this.comesToNothing(name)) return
         this.throwIfEnded()
         this.calls.refuseInBody('stream', name)
       },
@@ -405,7 +408,24 @@ export class Execution {
 
   /** A cancelled or fenced run throws at every later call (E4). */
   throwIfEnded(): void {
-    if (this.#stop?.kind === 'cancel' || this.#stop?.kind === 'lost') throw this.#endError()
+    if (!this.#isTakenAway) return
+    // A branch that nobody awaits any more may call at any time.
+    expectRejections()
+    throw this.#endError()
+  }
+
+  get #isTakenAway(): boolean {
+    return this.#stop?.kind === 'cancel' || this.#stop?.kind === 'lost'
+  }
+
+  /**
+   * A call that returns no promise comes after the end, of the run or of its function: in a timer that was left behind nobody hears an error,
+   * and it would end the process. So it is told of in the log, and does nothing.
+   */
+  comesToNothing(name: string): boolean {
+    if (this.#isTakenAway ? !this.isFunctionOver : !this.isOver) return false
+    this.#lateCall(name)
+    return true
   }
 
   /** After a death it matters which step was running: until something is recorded, starts are durable before bodies begin. */
@@ -696,6 +716,7 @@ export class Execution {
 
   /** The n-th ctx.update: moves to where it stood, or runs the recipe and lets the patch ride. */
   update(recipe: (draft: never) => unknown): void {
+    if (this.comesToNothing('update')) return
     // What belongs to an attempt of a scope that is over changes nothing any more.
     const { within } = this.enter('value', 'update', true)
     if (within?.isOver) return
@@ -1371,7 +1392,12 @@ export class Execution {
   }
 
   #lateCall(name: string): HoldfastError {
-    const how = this.#endedAs === 'continued' ? 'has continued with another input' : `is ${this.#endedAs}`
+    const how =
+      this.#endedAs === 'continued'
+        ? 'has continued with another input'
+        : this.isOver
+          ? `is ${this.#endedAs}`
+          : 'this process no longer executes'
     const message = `"${name}" was called on the ctx of run "${this.runId}", which ${how}: nothing was done. Await everything before the function ends.`
     this.log.warn(message, { runId: this.runId, workflow: this.workflow.name, step: name, reason: 'closed' })
     // Of a branch that its function began and nobody awaits any more, as a rule: the run has its end, and the others here continue.

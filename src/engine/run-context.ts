@@ -254,6 +254,7 @@ export class RunContext implements Context<never> {
 
   usage(usage: Usage): void {
     const checked = checkUsage(usage)
+    if (this.#execution.comesToNothing('usage')) return
     const call = this.#execution.enter('value', 'usage', true)
     if (this.#execution.tape.booked.has(call.key)) return
     refuseUnknownUsage('ctx.usage', usage)
@@ -323,7 +324,7 @@ export class RunContext implements Context<never> {
   }
 
   stream(name: string): StreamWriter {
-    this.#execution.throwIfEnded()
+    if (!this.#execution.comesToNothing(name)) this.#execution.throwIfEnded()
     this.#execution.calls.refuseInBody('stream', name)
     return this.#execution.streams.ofFunction(name)
   }
@@ -361,6 +362,7 @@ export class RunContext implements Context<never> {
 
   /** Values ride with the next commit: a value nothing durable depends on yet may differ after a crash. */
   #value<T>(name: string, make: () => T): T {
+    if (this.#execution.comesToNothing(name)) return make()
     const call = this.#execution.enter('value', name, true)
     const key = callKey('value', call.path, call.count)
     if (this.#execution.tape.values.has(key)) return this.#execution.tape.values.get(key) as T

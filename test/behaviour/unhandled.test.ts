@@ -13,6 +13,13 @@ it('a call that comes after the end of its run does not, either', async () => {
   expect(await program.ended).toBe(0)
 })
 
+it('a timer that a function left behind does not, either: what it calls is told of in the log and does nothing', async () => {
+  const program = startProgram('late-timer-beside-others')
+  const told = '"late" "now" "random" "tokens" "update" "usage" "uuid"'
+  expect(await program.said('ended')).toEqual(['completed', 'failed', 'cancelled', 'completed', 'failed', 'done', told])
+  expect(await program.ended).toBe(0)
+})
+
 it("a rejection of somebody else's ends the process as ever", async () => {
   const program = startProgram('cancel-beside-others', 'foreign')
   await program.said('ended')

@@ -42,7 +42,7 @@ const own: readonly Planted[] = [
     edits: [
       {
         file: 'engine/unwinding.ts',
-        find: 'const [next] = this.#undoes ? execution.undos.due(execution, afterSeq) : []',
+        find: 'const next = this.#undoes ? execution.undos.next(execution, afterSeq) : undefined',
         put: 'const next = this.#undoes ? execution.undos.due(execution, afterSeq).at(-1) : undefined',
       },
     ],
@@ -53,8 +53,8 @@ const own: readonly Planted[] = [
     edits: [
       {
         file: 'engine/undos.ts',
-        find: '.filter(({ seq }) => !undone.has(seq) && !this.#done.has(seq))',
-        put: '.filter(({ seq }) => !this.#done.has(seq))',
+        find: '.filter(({ seq }) => !undone.has(seq) && this.#done?.has(seq) !== true)',
+        put: '.filter(({ seq }) => this.#done?.has(seq) !== true)',
       },
     ],
   },

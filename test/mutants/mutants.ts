@@ -450,7 +450,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'crash-pays-the-bill',
     wrong: 'what a run has used before a crash does not count after it',
-    edits: [{ file: 'engine/tape.ts', find: '        usage = addUsage(usage, data<Partial<UsageTotal>>(record))\n', put: '' }],
+    edits: [{ file: 'engine/tape.ts', find: '        usage = addUsage(usage, used)\n', put: '' }],
     test: { file: 'test/behaviour/budgets.test.ts', name: 'on memory > survives the worker' },
   },
   {
