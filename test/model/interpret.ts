@@ -361,15 +361,19 @@ class Execution {
         const before = journal.count((note) => note.of === 'sent' && note.run === run && note.at === n)
         const sending = node.sendings[before] ?? 'happens'
         this.#machine.note({ of: 'sent', run, at: n, key })
-        if (sending === 'not_happened') throw new holdfast.NotHappened(new Error(`x${node.id}`))
-        await work(node.work)
-        if (sending === 'lost_not') throw new Error(`x${node.id}`)
-        const result: CallValue = { n, run, saw }
-        const earlier = node.declared === 'idempotent' ? journal.happening(key) : undefined
-        if (earlier === undefined) this.#machine.note({ of: 'happened', run, at: n, key, result })
-        if (sending === 'lost_happened') throw new Error(`x${node.id}`)
-        this.#machine.note({ of: 'result', run, at: n, attempt })
-        return (earlier?.result as CallValue | undefined) ?? result
+        try {
+          if (sending === 'not_happened') throw new holdfast.NotHappened(new Error(`x${node.id}`))
+          await work(node.work)
+          if (sending === 'lost_not') throw new Error(`x${node.id}`)
+          const result: CallValue = { n, run, saw }
+          const earlier = node.declared === 'idempotent' ? journal.happening(key) : undefined
+          if (earlier === undefined) this.#machine.note({ of: 'happened', run, at: n, key, result })
+          if (sending === 'lost_happened') throw new Error(`x${node.id}`)
+          this.#machine.note({ of: 'result', run, at: n, attempt })
+          return (earlier?.result as CallValue | undefined) ?? result
+        } finally {
+          this.#machine.note({ of: 'settled', key })
+        }
       },
     })
   }

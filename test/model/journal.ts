@@ -21,6 +21,8 @@ export type Note =
   | Looked
   | { readonly of: 'sent'; readonly run: string; readonly at: string; readonly key: string }
   | { readonly of: 'happened'; readonly run: string; readonly at: string; readonly key: string; readonly result: unknown }
+  /** What was sent has come to its end, whatever that was: nothing of it can happen any more. */
+  | { readonly of: 'settled'; readonly key: string }
   | { readonly of: 'checked'; readonly run: string; readonly at: string; readonly key: string; readonly happened: boolean }
   | { readonly of: 'undo'; readonly run: string; readonly at: string; readonly ok: boolean; readonly key?: string }
   | { readonly of: 'act'; readonly nth: number; readonly act: Act; readonly client: number; readonly stage: 'begins' }
@@ -34,6 +36,8 @@ export type Note =
       readonly code?: string
       readonly detail?: string
     }
+  /** Somebody cancelled a child that fails whenever it is tried. */
+  | { readonly of: 'given_up'; readonly run: string }
   | { readonly of: 'resolved'; readonly key: string; readonly happened: boolean }
   | { readonly of: 'fault'; readonly fault: Fault }
   | { readonly of: 'told'; readonly id: string; readonly kind: string; readonly run: string }
@@ -107,6 +111,17 @@ export class Journal {
       else if (note.of === 'undo' && note.key === key && note.ok) found = undefined
     }
     return found
+  }
+
+  /** Whether something that was sent under a key may still happen: its process lives and has not come to the end of it. */
+  isBeingSent(key: string): boolean {
+    let sendings = 0
+    for (const note of this.notes) {
+      if (note.of === 'sent' && note.key === key) sendings++
+      else if (note.of === 'settled' && note.key === key) sendings--
+      else if (note.of === 'fault' && (note.fault.kind === 'crash' || note.fault.kind === 'kill')) sendings = 0
+    }
+    return sendings > 0
   }
 
   count(isMeant: (note: Note) => boolean): number {

@@ -1,4 +1,5 @@
 import type { View, Violation } from './oracle.ts'
+import { rootId } from './run-case.ts'
 
 /**
  * A recorded result is never made again: no body runs, no section is entered, and the function is given the same, however often it is called.
@@ -11,15 +12,20 @@ export function judgeBodies(view: View): Violation[] {
   const attempts = new Map<string, number>()
   const keys = new Map<string, string>()
   const { notes } = view.journal
+  const allowance = new Allowance(view)
   for (const [index, note] of notes.entries()) {
+    // Two lives of a thread have runs of one id, and the first may still be under way when the second begins.
+    if (note.of === 'act' && note.act.kind === 'delete') break
     if (note.of !== 'body' && note.of !== 'given' && note.of !== 'entered') continue
     const { run, at } = note
-    // Two lives of a thread have runs of one id, and the first may still be under way when the second begins.
-    if (view.isDeleted) continue
     const place = `${run} ${at}`
     const node = view.nodeAt(at)?.node
     const before = given.get(place) ?? (at.includes('[') ? given.get(`${run} ${at.slice(0, at.indexOf('['))}`) : undefined)
-    const isKept = before !== undefined && !isForgotten(view, run, before.index, index) && !isVolatile(view, at)
+    const isKept =
+      before !== undefined &&
+      !isForgotten(view, run, before.index, index) &&
+      !isVolatile(view, at) &&
+      !allowance.take(note.of, run, at, 'undone')
     if (note.of === 'given') {
       if (isKept && before?.value !== note.value)
         say('other_value', place, `the function of run "${run}" was given another outcome of ${node?.kind} ${at} than before`)
@@ -31,7 +37,8 @@ export function judgeBodies(view: View): Violation[] {
       const attempt = `${place} ${note.attempt}`
       // A run that failed leaves what was under way without a record.
       const isRepeated = attempts.has(attempt) && !isForgotten(view, run, attempts.get(attempt) as number, index, true)
-      if (isRepeated && view.isCalm && node?.kind !== 'effect' && node?.kind !== 'transaction')
+      const isNew = node?.kind === 'effect' || node?.kind === 'transaction'
+      if (isRepeated && view.isCalm && !isNew && !allowance.take('attempt', run, `${at} ${note.attempt}`, 'any'))
         say('attempt_twice', attempt, `attempt ${note.attempt} of ${node?.kind} ${at} of run "${run}" ran twice without a fault`)
       attempts.set(attempt, index)
       if (node?.kind === 'step' || node?.kind === 'map') {
@@ -44,14 +51,33 @@ export function judgeBodies(view: View): Violation[] {
   return [...violations.values()]
 }
 
+/** A child is retried by its parent, which no act tells: each time, what was undone is done once more, and so is what was under way. */
+class Allowance {
+  readonly #view: View
+  readonly #taken = new Map<string, number>()
+
+  constructor(view: View) {
+    this.#view = view
+  }
+
+  take(what: string, run: string, at: string, of: 'undone' | 'any'): boolean {
+    if (run === rootId) return false
+    const seen = this.#view.seen.runs.find(({ info }) => info.id === run)
+    const retries = seen?.events.filter(({ type }) => type === 'run_retried').length ?? 0
+    if (retries === 0 || (of === 'undone' && seen?.program.undoOnFailure !== true)) return false
+    const key = `${what} ${run} ${at}`
+    const taken = (this.#taken.get(key) ?? 0) + 1
+    this.#taken.set(key, taken)
+    // A fault lets a body run several times before it has a result.
+    return taken <= retries || !this.#view.isCalm
+  }
+}
+
 /** Between the two somebody took the run back, or it undid itself, or began a new life. */
 function isForgotten(view: View, run: string, from: number, to: number, byRetry = false): boolean {
   const { notes } = view.journal
   const seen = view.seen.runs.find(({ info }) => info.id === run)
   const program = seen?.program
-  // A child is retried by its parent, which no act tells.
-  const isRetried = seen?.events.some(({ type }) => type === 'run_retried') === true
-  if (isRetried && (byRetry || program?.undoOnFailure === true)) return true
   const open = new Set<number>()
   for (let index = 0; index <= to; index++) {
     const note = notes[index]
@@ -65,7 +91,8 @@ function isForgotten(view: View, run: string, from: number, to: number, byRetry 
       if (index > from) return true
     } else {
       if (index > from) return true
-      open.delete(note.nth)
+      // What was ordered is carried out all the same, later.
+      if (note.code !== 'outcome_unknown' && note.code !== 'timeout') open.delete(note.nth)
     }
   }
   return open.size > 0

@@ -4,10 +4,11 @@ import type { Sending } from './program.ts'
 /** One key is one effect: nothing happens twice, and what nobody vouches for is not sent twice. */
 export function judgeEffects(view: View): Violation[] {
   const violations: Violation[] = []
-  const happening = new Set<string>()
+  const happening = new Map<string, number>()
   const underWay = new Set<string>()
   const sendings = new Map<string, number>()
-  const isFenced = view.journal.notes.some((note) => note.of === 'fault' && note.fault.kind === 'lost_lease')
+  // Whoever lost the lease may still come to the end of the one sending that it has under way.
+  const zombies = view.journal.count((note) => note.of === 'fault' && note.fault.kind === 'lost_lease')
   for (const note of view.journal.notes) {
     switch (note.of) {
       case 'sent': {
@@ -27,9 +28,9 @@ export function judgeEffects(view: View): Violation[] {
         break
       }
       case 'happened':
-        if (happening.has(note.key) && !isFenced)
+        happening.set(note.key, (happening.get(note.key) ?? 0) + 1)
+        if ((happening.get(note.key) as number) > 1 + zombies)
           violations.push({ rule: 'effect_twice', what: `effect ${note.at} happened twice under ${note.key}` })
-        happening.add(note.key)
         break
       case 'resolved':
         if (!note.happened) underWay.delete(note.key)

@@ -1,4 +1,4 @@
-import type { Act } from './acts.ts'
+import type { Act, Fault } from './acts.ts'
 import type { Case } from './case.ts'
 import { quietMs } from './grounds.ts'
 import { judgeBodies } from './judge-bodies.ts'
@@ -9,7 +9,7 @@ import { judgeState } from './judge-state.ts'
 import { judgeUndos } from './judge-undos.ts'
 import { matchOutput } from './match-output.ts'
 import { possibleErrors } from './possible-errors.ts'
-import { type Node, type Program, walk } from './program.ts'
+import { type Node, type Program, walk, withChildren } from './program.ts'
 import { type Observation, type ObservedRun, rootId } from './run-case.ts'
 import { errorName } from './values.ts'
 
@@ -30,8 +30,10 @@ export function judge(given: Case, seen: Observation): Violation[] {
       const colon = sentence.indexOf(':')
       return { rule: sentence.slice(0, colon), what: sentence.slice(colon + 2) }
     })
-    .filter(({ rule, what }) => !(rule === 'stuck' && what.includes(' is waiting (') && view.mayBeForgotten))
-  const isCut = violations.some(({ rule }) => ['stuck', 'endless', 'mismatch', 'poisoned', 'act_hangs'].includes(rule))
+    .filter(({ rule, what }) => !(rule === 'stuck' && view.forgotten.some(({ info }) => what.startsWith(`run "${info.id}" `))))
+  const isCut =
+    view.forgotten.length > 0 ||
+    violations.some(({ rule }) => ['stuck', 'endless', 'mismatch', 'poisoned', 'act_hangs'].includes(rule))
   for (const run of seen.runs) {
     if (!isCut) violations.push(...judgeEnd(view, run))
     violations.push(...judgeUndos(view, run), ...judgeState(view, run), ...judgeReads(view, run))
@@ -68,10 +70,21 @@ export class View {
     return this.journal.count(({ of }) => of === 'fault') === 0
   }
 
-  /** What a function awaits of its own for longer than the quiet time is lost with its process: the guide says to use a step for it. */
-  get mayBeForgotten(): boolean {
+  /**
+   * What a function awaits of its own for longer than the quiet time is lost with its process: the guide says to use a step for it. Such runs
+   * wait, and so do those that wait for them.
+   */
+  get forgotten(): readonly ObservedRun[] {
+    const isLost = ({ of, fault }: { of: string; fault?: Fault }) => of === 'fault' && fault?.kind !== 'outage'
+    if (!this.journal.notes.some(isLost)) return []
     const isLong = ({ node }: { readonly node: Node }) => node.kind === 'foreign' && node.ms >= quietMs / 2
-    return !this.isCalm && [...this.nodes.values()].some(isLong)
+    const canBe = (program: Program) => [...withChildren(program)].some((each) => [...walk(each)].some(isLong))
+    return this.seen.runs.filter(({ info, program }) => info.status === 'waiting' && canBe(program))
+  }
+
+  /** Somebody gave a child up. */
+  get isGivenUp(): boolean {
+    return this.journal.notes.some(({ of }) => of === 'given_up')
   }
 
   had(isMeant: (act: Act) => boolean): boolean {
@@ -120,12 +133,13 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
       const name = errorName(cause)
       if (name !== undefined && possibleErrors(program).has(name)) return []
       const { code, message } = (cause ?? {}) as { code?: string; message?: string }
+      if (code === 'run_cancelled' && view.isGivenUp) return []
       return [{ rule: 'failure', what: `run "${info.id}" failed with what nothing in it throws: ${code ?? ''} ${message}` }]
     }
     case 'cancelled': {
       const isMeant =
         view.had(({ kind }) => kind === 'cancel') ||
-        (!isRoot && (view.isRolledBack || view.isDeleted || view.given.program.undoOnFailure))
+        (!isRoot && (view.isRolledBack || view.isDeleted || view.isGivenUp || view.given.program.undoOnFailure))
       return isMeant ? [] : [{ rule: 'cancelled', what: `run "${info.id}" is cancelled and nobody cancelled it` }]
     }
     default:

@@ -318,10 +318,10 @@ export class Table {
     }
   }
 
-  /** A person who looks at the world and says what is true. */
+  /** A person who looks at the world and says what is true, and says nothing of what may still happen. */
   async #resolve(hf: SimulatedProcess['hf']): Promise<void> {
     for (const item of await hf.inbox()) {
-      if (item.kind !== 'effect') continue
+      if (item.kind !== 'effect' || this.#journal.isBeingSent(item.key)) continue
       const found = this.#journal.happening(item.key)
       const happened = found !== undefined
       await hf.resolve(item.key, { happened, ...(found !== undefined && { result: found.result }), by: 'dana' })
@@ -413,7 +413,10 @@ export class Table {
         // It fails whenever it is tried: somebody gives it up.
         const cancelled = await this.#hf.runs.get(id)
         if (id === rootId) await this.#do({ act: { kind: 'cancel', undo: true }, client: 1, isWedged: false, afterNotes: 0 })
-        else await cancelled.cancel().catch(() => {})
+        else {
+          this.#journal.write({ of: 'given_up', run: id })
+          await cancelled.cancel().catch(() => {})
+        }
         continue
       }
       if (++this.#resumes > 30) {
