@@ -58,15 +58,14 @@ export async function answerQuestion(
 async function findById(core: Core, run: Run, name: string, options: AnswerOptions & { readonly id: string }): Promise<string> {
   const id = checkId('id of a question', options.id)
   const operation = await core.store.readOperation({ owner: run.owner, key: id })
-  if (
-    operation?.kind !== 'question' ||
-    operation.runId !== run.id ||
-    !(isCalled(operation.name, name) || isCalled(name, operation.name))
-  )
+  if (operation?.kind !== 'question' || operation.runId !== run.id) throw unknownQuestion(run, name, id)
+  const readAsked = async () => (await readAskings(core, run)).find(({ asking }) => asking.key === id)
+  // The operations of version 0.1 have the name without its scopes, only the log has the path.
+  if (!isCalled(operation.name, name) && !(isCalled(name, operation.name) && (await readAsked())?.path === name))
     throw unknownQuestion(run, name, id)
   if (!isOpen(operation.status)) throw alreadyAnswered(run, name, operation)
   if (options.shown !== undefined) {
-    const asked = (await readAskings(core, run)).find(({ asking }) => asking.key === id)
+    const asked = await readAsked()
     if (asked === undefined || !shows(asked.asking, options.shown)) throw otherShown(run, name)
   }
   return id

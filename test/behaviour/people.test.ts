@@ -250,8 +250,11 @@ onEveryStore('a question', ({ open, openMortal, openWrapped, advance }) => {
     const run = await hf.start(board)
     expect((await openQuestions(hf, 2)).map(({ name }) => name).sort()).toEqual(['x/approve', 'y/approve'])
     expect(await codeOfRejection(hf.answer(run.id, 'approve', 1))).toBe('conflict')
+    const inX = (await openQuestions(hf, 2)).find(({ name }) => name === 'x/approve')
+    for (const path of ['y/approve', 'board/x/approve', 'x', 'other'])
+      expect([path, await codeOfRejection(hf.answer(run.id, path, 1, { id: inX!.id }))]).toEqual([path, 'invalid_input'])
     await hf.answer(run.id, 'y/approve', 'y')
-    await hf.answer(run.id, 'approve', 'x')
+    await hf.answer(run.id, 'approve', 'x', { id: inX!.id })
     await vi.waitUntil(async () => (await eventTypes(run, 'question')).filter((type) => type === 'question_asked').length === 4)
     await hf.answer(run.id, 'only x', 1)
     await hf.answer(run.id, 'y/only y', 2)
@@ -259,6 +262,17 @@ onEveryStore('a question', ({ open, openMortal, openWrapped, advance }) => {
       ['x', 1],
       ['y', 2],
     ])
+  })
+
+  it('outside a scope is not answered by the path of one inside, whatever the id', async () => {
+    const both = workflow('both', (ctx) => Promise.all([ctx.ask('approve', { question: '?' }), ctx.waitFor('end')]))
+    const hf = await open()
+    const run = await hf.start(both)
+    const [asked] = await openQuestions(hf, 1)
+    expect(await codeOfRejection(hf.answer(run.id, 'billing/approve', 1, { id: asked!.id }))).toBe('invalid_input')
+    await hf.answer(run.id, 'approve', 'yes', { id: asked!.id })
+    await hf.signal(run.id, 'end')
+    expect(await run.result()).toEqual(['yes', undefined])
   })
 
   it('asked twice in a row is approved once by an answer that is sent twice', async () => {
