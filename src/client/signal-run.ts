@@ -6,7 +6,10 @@ import { readRun } from './control-run.ts'
 import type { Core } from './core.ts'
 
 export interface SignalOptions {
-  /** Of the signals to a run with the same id the first is delivered, however often it is sent: for a sender that may try again. */
+  /**
+   * Of the signals to a run with the same id the first is delivered, whatever their names and values, and however often it is sent: for a sender
+   * that may try again.
+   */
   readonly id?: string
 }
 

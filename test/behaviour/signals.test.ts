@@ -423,6 +423,8 @@ onEveryStore('a signal with an id', ({ open, openMortal, advance }) => {
     await other.signal(run.id, 'add', 1, { id: 'payment-1' })
     await hf.signal(run.id, 'add', 2, { id: 'payment-2' })
     await hf.signal(run.id, 'add', 2)
+    // The id counts for the run, whatever the name and the value.
+    await hf.signal(run.id, 'end', 3, { id: 'payment-1' })
     await hf.signal(run.id, 'end', undefined, { id: 'end' })
     expect(await run.result()).toEqual([1, 2, 2])
     await hf.signal(run.id, 'end', undefined, { id: 'end' })
