@@ -1,9 +1,11 @@
 import { refuseRetryInFunction } from '../engine/calls.ts'
 import { isOutage } from '../engine/committer.ts'
+import { isIn, rolledBackStretches, type Stretch } from '../engine/tape.ts'
 import { checkMs } from '../model/duration.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
+import type { Payload } from '../model/payload.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
 import { sentence } from '../model/sentence.ts'
 import { standingOf } from '../model/standing.ts'
@@ -29,7 +31,7 @@ export interface RunInfo {
   readonly reason?: PauseReason | WaitReason
   /** The step that runs, waits for its next attempt, or failed the run. */
   readonly currentStep?: string
-  /** Steps and effects with a recorded result, in order. */
+  /** Steps and effects with a recorded result, in order. Those that were rolled back are not among them. */
   readonly completedSteps: readonly string[]
   /** Attempts of each step so far. */
   readonly stepAttempts: Readonly<Record<string, number>>
@@ -244,9 +246,11 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
       'effect_unsure',
       'effect_failed',
       'progress_reported',
+      'run_rolled_back',
     ],
     bare: true,
   })
+  const takenBack = records.some(({ type }) => type === 'run_rolled_back') ? await readTakenBack(core, run) : []
   const completed: string[] = []
   const attempts: Record<string, number> = Object.create(null)
   const open = new Map<string, string>()
@@ -256,10 +260,11 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
   for (const { type, seq, step, count, attempt, at } of records) {
     // The row learns of it with the first result that is written.
     if (type === 'run_started' && startedAt !== null) startedAt = Math.min(startedAt, at)
-    if (type === 'progress_reported') reportedAt = seq
+    if (type === 'progress_reported' && !isIn(takenBack, seq)) reportedAt = seq
     if (step === null || type === 'progress_reported') continue
     const key = `${step}#${count}`
     begun.add(key)
+    if (isIn(takenBack, seq)) continue
     if (attempt > 0) attempts[step] = Math.max(attempts[step] ?? 0, attempt)
     if (type === 'step_completed' || type === 'effect_completed' || type === 'effect_skipped') completed.push(step)
     if (type === 'step_completed' || type === 'step_skipped' || type === 'effect_completed' || type === 'effect_skipped')
@@ -287,6 +292,12 @@ export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
     ...(startedAt !== null && { startedAt }),
     ...(run.finishedAt !== null && { finishedAt: run.finishedAt }),
   }
+}
+
+/** The stretches of the run's log that rollbacks have taken back. */
+async function readTakenBack(core: Core, { owner, threadId, id: runId, inputSeq }: Run): Promise<readonly Stretch[]> {
+  const records = await core.store.readLog({ owner, threadId, runId, afterSeq: inputSeq - 1, types: ['run_rolled_back'] })
+  return rolledBackStretches(records, runId, ({ payload }) => core.codec.decode(payload as Payload) as never)
 }
 
 async function progressOf(core: Core, run: Run, reportedAt: number | undefined): Promise<RunProgress> {

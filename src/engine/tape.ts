@@ -702,7 +702,7 @@ export function rolledBackStretches(
     .map((record) => ({ from: data<{ to: number }>(record).to, to: record.seq }))
 }
 
-function isIn(stretches: readonly Stretch[], seq: number): boolean {
+export function isIn(stretches: readonly Stretch[], seq: number): boolean {
   return stretches.some(({ from, to }) => seq > from && seq < to)
 }
 

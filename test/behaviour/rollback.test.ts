@@ -30,6 +30,45 @@ onEveryStore('rolling back', ({ open, openWrapped }) => {
     expect(await run.result()).toEqual(['list', 'bread', 'milk'])
   })
 
+  it('takes what it took back out of info() as well, until it is done again', async () => {
+    let flaws = 1
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => {})
+      ctx.progress(0.1)
+      await ctx.checkpoint('here')
+      await ctx.step(
+        'b',
+        () => {
+          if (flaws-- > 0) throw new Error('a flaw')
+        },
+        { retry: { attempts: 2, minMs: 1 } },
+      )
+      ctx.progress(0.9)
+      await ctx.once('c', { key: 'k', run: () => {} })
+      await ctx.waitFor('done')
+    })
+    const hf = await open()
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    expect(await run.info()).toMatchObject({
+      completedSteps: ['a', 'b', 'c'],
+      stepAttempts: { b: 2 },
+      progress: { fraction: 0.9 },
+    })
+    for (let time = 0; time < 2; time++) {
+      await run.rollback('here')
+      const info = await run.info()
+      expect(info).toMatchObject({ completedSteps: ['a'], stepAttempts: { a: 1 }, progress: { fraction: 0.1 } })
+      expect(info).not.toHaveProperty('currentStep')
+      await run.resume()
+      await becomes(run, 'waiting')
+      expect(await run.info()).toMatchObject({ completedSteps: ['a', 'b', 'c'], progress: { fraction: 0.9 } })
+    }
+    await hf.signal('r', 'done')
+    await run.result()
+    expect((await run.info()).completedSteps).toEqual(['a', 'b', 'c'])
+  })
+
   it('to a checkpoint that was itself rolled back is refused, and names where it can go', async () => {
     const hf = await open()
     const run = await hf.start(shop, undefined, { id: 'a' })
