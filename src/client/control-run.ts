@@ -3,7 +3,7 @@ import type { EventType, NewEvent } from '../model/event.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { type Budget, checkBudget } from '../model/usage.ts'
 import type { OperationChange, RunChange } from '../store/change.ts'
-import type { NewMessage, RunKey } from '../store/store.ts'
+import type { Message, NewMessage, RunKey } from '../store/store.ts'
 import type { Core } from './core.ts'
 import { readEnd } from './read-events.ts'
 import { sooner } from './sooner.ts'
@@ -100,6 +100,8 @@ export interface Asked {
   isRequested: boolean
   /** A change was written. */
   isWritten: boolean
+  /** Where the run had stopped last when it was asked: a request is not carried out in a later life of the run. */
+  endSeq: number | null
 }
 
 /**
@@ -111,7 +113,7 @@ export async function control(
   key: RunKey,
   decide: (run: Run, asked: Readonly<Asked>) => Promise<Action>,
 ): Promise<void> {
-  const asked: Asked = { isRequested: false, isWritten: false }
+  const asked: Asked = { isRequested: false, isWritten: false, endSeq: null }
   for (let refusals = 0; refusals < 50; ) {
     const run = await readRun(core, key)
     const action = await decide(run, asked)
@@ -129,7 +131,7 @@ export async function control(
       }
       const payload = Object.keys(data).length === 0 ? null : core.codec.encode(data)
       const answer = await core.store.deliver({ ...key, kind, name: null, payload })
-      if (answer.ok) asked.isRequested = true
+      if (answer.ok) Object.assign(asked, { isRequested: true, endSeq: run.endSeq })
       else refusals++
     } else if (await write(core, key, run, action)) asked.isWritten = true
     else {
@@ -143,6 +145,7 @@ export async function control(
 /** Writes a change of a run that nobody holds. False: it is no longer as it was read. */
 async function write(core: Core, key: RunKey, run: Run, action: Extract<Action, { events: unknown }>): Promise<boolean> {
   const { events, isUndisturbed, operation, delivers = [] } = action
+  const readMessages = action.run?.status === 'pending' ? await leftRequests(core, run) : []
   const answer = await core.committer.commit({
     owner: key.owner,
     threadId: run.threadId,
@@ -153,6 +156,7 @@ async function write(core: Core, key: RunKey, run: Run, action: Extract<Action, 
     isCheckpoint: events.length > 0,
     ...(operation !== undefined && { operation }),
     ...(delivers.length > 0 && { delivers }),
+    ...(readMessages.length > 0 && { readMessages }),
   })
   if (answer.ok) {
     core.wakeWorker()
@@ -160,6 +164,17 @@ async function write(core: Core, key: RunKey, run: Run, action: Extract<Action, 
   } else if (isUndisturbed && answer.refusal === 'conflict' && (await readRun(core, key)).status === run.status)
     throw disturbed(run)
   return answer.ok
+}
+
+/**
+ * Requests that came while the run was about to end or to pause, which its holder has not read: whoever made them was told how it
+ * ended, or that it is paused. Whoever takes the run up again takes them out: it must not be stopped by them a second time.
+ */
+async function leftRequests(core: Core, { owner, id: runId, status }: Run): Promise<readonly number[]> {
+  const isOver = isTerminal(status)
+  if (!isOver && status !== 'paused') return []
+  const isLeft = ({ kind }: Message) => kind === 'pause' || (isOver && (kind === 'cancel' || kind === 'rollback'))
+  return (await core.store.readInbox({ owner, runId })).filter(isLeft).map(({ id }) => id)
 }
 
 export async function readRun(core: Core, key: RunKey): Promise<Run> {

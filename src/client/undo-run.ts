@@ -145,7 +145,8 @@ function isStopped({ status, reason }: Run, { isRequested, isWritten }: Asked): 
 /** While somebody is about to carry it out, it is waited for, but not for ever. */
 function patience(run: Run, asked: Asked, what: 'cancel' | 'rollback', until: number): Action | null {
   const isAsked = asked.isRequested || asked.isWritten
-  const isUnderWay = run.status === 'running' ? isAsked : run.status === 'pending' && asked.isWritten
+  const isReached = asked.isWritten || asked.endSeq === run.endSeq
+  const isUnderWay = run.status === 'running' ? isAsked && isReached : run.status === 'pending' && asked.isWritten
   if (!isAsked || (!isUnderWay && performance.now() < until) || isStopped(run, asked)) return null
   if (performance.now() < until) return { waitUntil: until }
   const { is, help } = standingOf(run)

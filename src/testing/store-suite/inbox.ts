@@ -209,6 +209,21 @@ export function testInbox(test: StoreTest): void {
     expect(await scene.claim()).toEqual([])
   })
 
+  test('whoever takes up a run that has ended takes out mail that was left; the rest stays', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    for (const payload of ['1', '2']) await scene.deliver({ runId: 'r', payload })
+    await scene.leave(claim, 'failed')
+    const run = await scene.run('r')
+    const [left] = await scene.store.readInbox({ owner: '', runId: 'r' })
+    const readMessages = [left?.id ?? 0]
+    const pending = { events: [event('run_retried')], run: { status: 'pending', due: { inMs: 0 } }, readMessages } as const
+    expect(refusalOf(await scene.commit(guarded(run, { epoch: run.epoch + 1 }, pending)))).toBe('conflict')
+    expect(await inboxOf(scene, 'r')).toEqual(['text:1', 'text:2'])
+    ok(await scene.commit(guarded(run, {}, pending)))
+    expect(await inboxOf(scene, 'r')).toEqual(['text:2'])
+    expect((await scene.claimOne()).hasMail).toBe(true)
+  })
+
   test('mail survives a change of holder', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'r' })
     await scene.deliver({ runId: 'r', payload: '"keep"' })
