@@ -318,7 +318,13 @@ class Generator {
     const random = this.#random
     const seq = (...nodes: Node[]): Seq => ({ kind: 'seq', id: this.#id(), nodes })
     const racer = (ms: number): Seq => seq({ ...this.#step(), fails: 0, work: { ms } })
-    const branches = random.chance(0.5) ? [racer(25), racer(2)] : [racer(2), racer(15), racer(25)]
+    const quick = (): Seq => seq({ ...this.#step(), fails: 0, work: 'sync' })
+    const begun = (): Seq => seq({ kind: 'begin', id: this.#id(), isFailing: false, inner: seq() })
+    const branches = random.pick([
+      () => [racer(25), racer(2)],
+      () => [racer(2), racer(15), racer(25)],
+      () => [quick(), begun()],
+    ])()
     return seq(
       { kind: 'race', id: this.#id(), branches },
       { ...this.#step(), fails: 0, attempts: 1 },

@@ -80,6 +80,66 @@ const own: readonly Planted[] = [
       },
     ],
   },
+  {
+    name: 'end-of-a-begun-step-early',
+    wrong: 'what ctx.begin began ends on a replay before results that came before it',
+    edits: [
+      {
+        file: 'engine/execution.ts',
+        find: '    await this.playback.turnOf(outcome)\n',
+        put: '    await Promise.resolve(outcome)\n',
+      },
+    ],
+  },
+  {
+    name: 'dropped-patches-stay',
+    wrong: 'another attempt begins with what it makes again',
+    edits: [{ file: 'engine/tape.ts', find: 'if (patch !== undefined) patch.droppedAt ??= here', put: 'void patch' }],
+  },
+  {
+    name: 'kept-patches-dropped',
+    wrong: 'another attempt loses what other results had changed after the failure',
+    edits: [
+      {
+        file: 'engine/tape.ts',
+        find: '      const loose = { ...outcome, isLoose: true }\n',
+        put: '      drop(outcome.patch)\n      const loose = { ...outcome, isLoose: true }\n',
+      },
+    ],
+  },
+  {
+    name: 'section-from-an-old-state',
+    wrong: 'a section under way when its run failed continues from a state without what is done again',
+    edits: [
+      {
+        file: 'engine/tape.ts',
+        find: "    beginAnewInside('')\n",
+        put: '',
+      },
+    ],
+  },
+  {
+    name: 'state-ahead',
+    wrong: 'a recorded result shows the whole state instead of that from when it came',
+    edits: [
+      {
+        file: 'engine/execution.ts',
+        find: 'if (showsState) this.#viewOf(call.within).advance(outcome.patchCount)',
+        put: 'if (showsState) this.#viewOf(call.within).advance(this.line.end)',
+      },
+    ],
+  },
+  {
+    name: 'update-again',
+    wrong: 'the recipe of an update runs again on a replay',
+    edits: [
+      {
+        file: 'engine/execution.ts',
+        find: 'const recorded = this.tape.updates.get(key)\n',
+        put: 'const recorded = count > 1 ? undefined : this.tape.updates.get(key)\n',
+      },
+    ],
+  },
 ]
 
 const { values, positionals } = parseArgs({
@@ -98,7 +158,7 @@ let caught = 0
 for (const mutant of chosen) {
   const startedAt = performance.now()
   const verdict = await tryMutant(mutant)
-  if (verdict !== 'survived') caught++
+  if (verdict.startsWith('seen')) caught++
   console.log(`${mutant.name.padEnd(26)} ${verdict}  (${((performance.now() - startedAt) / 1000).toFixed(0)} s)`)
 }
 console.log(`${caught} of ${chosen.length} seen`)
@@ -118,25 +178,43 @@ async function tryMutant({ edits }: Planted): Promise<string> {
       )
     }
     const found = await play(copy, known.size + 3)
-    const fresh = found.filter(({ seed, violations }) => !known.has(`${seed} ${violations.map(({ rule }) => rule).join()}`))
+    const fresh = found
+      .filter(({ seed, violations }) => !known.has(`${seed} ${violations.map(({ rule }) => rule).join()}`))
+      .sort((a, b) => a.seed - b.seed)
     const rules = [...new Set(fresh.flatMap(({ violations }) => violations.map(({ rule }) => rule)))]
-    return fresh.length === 0
-      ? 'survived'
-      : `seen in ${fresh.length} programs: ${rules.join(', ')}, first with seed ${fresh[0]?.seed}`
+    if (fresh.length === 0) return 'survived'
+    const confirmed = await confirm(copy, fresh)
+    const what = `${fresh.length} programs: ${rules.join(', ')}`
+    return confirmed === undefined ? `survived (${what}, and none when played again)` : `seen in ${what}, with seed ${confirmed}`
   } finally {
     rmSync(copy, { recursive: true, force: true })
   }
 }
 
-async function play(folder: string, enough: number): Promise<{ seed: number; violations: Violation[] }[]> {
+/** The first case that goes wrong again when it is played alone, and does not without the mutant. */
+async function confirm(copy: string, found: readonly { seed: number; violations: Violation[] }[]): Promise<string | undefined> {
+  if (found.some(({ seed }) => seed === -1)) return 'none: the process hung or died'
+  for (const { seed } of found.slice(0, 8)) {
+    const isWrong = async (folder: string) => (await play(folder, 1, { programs: '1', seed: String(seed) })).length > 0
+    const isMutantWrong = (await isWrong(copy)) || (await isWrong(copy))
+    if (isMutantWrong && !(await isWrong(root)) && !(await isWrong(root))) return String(seed)
+  }
+  return undefined
+}
+
+async function play(
+  folder: string,
+  enough: number,
+  { programs, seed } = values,
+): Promise<{ seed: number; violations: Violation[] }[]> {
   const program = join(import.meta.dirname, 'main.ts')
   const args = [
     '--conditions=holdfast-source',
     program,
     '--programs',
-    values.programs,
+    programs,
     '--seed',
-    values.seed,
+    seed,
     '--json',
     '--enough',
     String(enough),
