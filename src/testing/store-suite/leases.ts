@@ -187,16 +187,16 @@ export function testLeases(test: StoreTest): void {
   })
 
   test('renewing extends a lease that is held', async (scene) => {
-    const claim = await scene.createAndClaim({ id: 'r' }, { leaseMs: 10_000 })
-    scene.advance(9_000)
+    const claim = await scene.createAndClaim({ id: 'r' }, { leaseMs: 100_000 })
+    scene.advance(80_000)
     const lease = { owner: '', runId: 'r', epoch: claim.run.epoch, leaseId: claim.leaseId }
-    expect(await scene.store.renew({ leaseMs: 10_000, leases: [lease] })).toEqual([
+    expect(await scene.store.renew({ leaseMs: 100_000, leases: [lease] })).toEqual([
       { owner: '', runId: 'r', isHeld: true, hasMail: false },
     ])
-    scene.advance(9_000)
+    scene.advance(80_000)
     expect(await scene.claim()).toEqual([])
     expect((await scene.run('r')).epoch).toBe(1)
-    scene.advance(2_000)
+    scene.advance(21_000)
     expect(await scene.claimedIds()).toEqual(['r'])
   })
 
