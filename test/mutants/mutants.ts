@@ -565,4 +565,28 @@ export const mutants: readonly Mutant[] = [
     edits: [{ file: 'engine/execution.ts', find: '    this.#progress?.rideIfDue()\n', put: '' }],
     test: { file: 'test/behaviour/progress.test.ts', name: 'on memory > comes while a step still runs' },
   },
+  {
+    name: 'lost-claim-given-up',
+    wrong: 'runs stay with nobody until their leases are over where the lost answer of a claim can not be looked up at once',
+    edits: [
+      {
+        file: 'stores/postgres/claim.ts',
+        find: 'if (!(error instanceof HoldfastError && error.retryable) || performance.now() >= until) throw error',
+        put: 'throw error',
+      },
+    ],
+    test: { file: 'test/stores/postgres-connections.test.ts', name: 'what was claimed is looked up' },
+  },
+  {
+    name: 'late-claim-not-renewed',
+    wrong: 'a lease of which most was over when the claim was answered runs out before its first renewal',
+    edits: [
+      {
+        file: 'worker/worker.ts',
+        find: '      if (performance.now() - claimedAt > this.#engine.leaseMs / 3) void this.#keeper.renewAgain()\n',
+        put: '',
+      },
+    ],
+    test: { file: 'test/behaviour/outages.test.ts', name: 'on sqlite > are renewed at once' },
+  },
 ]
