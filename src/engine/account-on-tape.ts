@@ -20,8 +20,9 @@ export function readAccount({ calls }: Tape): AccountOnTape {
   let grants: Map<CallKey, Budget> | undefined
   let steps = 0
   for (const [key, { inputFingerprint, begun, outcome }] of calls) {
-    if (/^(?:step|effect|child):/.test(key)) steps++
-    if (inputFingerprint !== undefined && key.startsWith('step:')) {
+    const isStep = key.startsWith('step:')
+    if (isStep || key.startsWith('effect:') || key.startsWith('child:')) steps++
+    if (isStep && inputFingerprint !== undefined) {
       const repeat = repeatKey(pathOf(key), inputFingerprint)
       repeats ??= new Map()
       repeats.set(repeat, (repeats.get(repeat) ?? 0) + 1)

@@ -67,10 +67,9 @@ export class Playback {
     /** Store time at which the function was first called. */
     startedAt: number
   }) {
-    const loose = options.outcomes.filter(({ isLoose, isShowing }) => isLoose === true && isShowing !== true)
-    this.#outcomes = options.outcomes.every(({ isLoose }) => isLoose !== true)
-      ? options.outcomes
-      : options.outcomes.filter(({ isLoose }) => isLoose !== true)
+    const hasLoose = options.outcomes.some(({ isLoose }) => isLoose === true)
+    this.#outcomes = hasLoose ? options.outcomes.filter(({ isLoose }) => isLoose !== true) : options.outcomes
+    const loose = hasLoose ? options.outcomes.filter(({ isLoose, isShowing }) => isLoose === true && isShowing !== true) : []
     if (loose.length > 0) this.#loose = new Map(loose.map((outcome) => [outcome.key, outcome]))
     this.#onResult = options.onResult
     this.#onLive = options.onLive
@@ -230,7 +229,7 @@ export class Playback {
       this.#schedule()
       return
     }
-    for (const tell of this.#idle.splice(0)) tell()
+    if (this.#idle.length > 0) for (const tell of this.#idle.splice(0)) tell()
     if (head === undefined) {
       setImmediate(this.#goLive)
       return

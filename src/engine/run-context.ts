@@ -207,7 +207,7 @@ export class RunContext implements Context<never> {
 
   sleep(duration: number | Date, options: Withdrawable = {}): Promise<void> {
     const check = () => checkWithdrawable('ctx.sleep', options)
-    const carryOut = async (call: Call) => {
+    const carryOut = (call: Call) => {
       checkOptions(call, 'ctx.sleep', options, sleepOptionNames)
       return this.#sleep(call, duration, options.signal)
     }

@@ -392,7 +392,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   }
 
   const rolledBack = rolledBackStretches(records, runId, data)
-  const isForgotten = ({ seq, type }: LogRecord): boolean => isIn(rolledBack, seq) && !kept.has(type)
+  const isForgotten = ({ seq, type }: LogRecord): boolean => rolledBack.length > 0 && isIn(rolledBack, seq) && !kept.has(type)
   for (const record of records) {
     here = record.seq
     if (record.patch !== null) {
@@ -487,7 +487,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'step_started': {
         const history = call('step', record)
         history.isRunning = true
-        delete history.opened
+        if (history.opened !== undefined) delete history.opened
         const { inputFingerprint, scope, hasUndo, key } = data<StartData>(record)
         if (inputFingerprint !== undefined) history.inputFingerprint = inputFingerprint
         if (hasUndo === true) history.hasUndo = true
@@ -733,7 +733,9 @@ export interface FailureData {
  */
 export function runningCalls(tape: Tape): CallKey[] {
   const running: [CallKey, CallHistory][] = []
-  for (const [key, history] of tape.calls) if (history.isRunning && history.outcome === undefined) running.push([key, history])
+  tape.calls.forEach((history, key) => {
+    if (history.isRunning && history.outcome === undefined) running.push([key, history])
+  })
   const isBusyInside = ({ scope }: CallHistory) =>
     scope !== undefined && running.some(([key]) => isInside(pathOf(key), scope) || isInside(pathOf(key), fallbackPath(scope)))
   return running.filter(([, history]) => !isBusyInside(history)).map(([key]) => key)

@@ -13,8 +13,11 @@ import type { Wait } from './waits.ts'
  */
 
 /** Waits until the wait is over or the signal is aborted. */
-export async function parkUnlessAborted(execution: Execution, wait: Wait, signal: AbortSignal | undefined): Promise<void> {
-  if (signal === undefined) return execution.park(wait)
+export function parkUnlessAborted(execution: Execution, wait: Wait, signal: AbortSignal | undefined): Promise<void> {
+  return signal === undefined ? execution.park(wait) : parkUntilAborted(execution, wait, signal)
+}
+
+async function parkUntilAborted(execution: Execution, wait: Wait, signal: AbortSignal): Promise<void> {
   if (signal.aborted) return
   const stop = whenAborted(execution, signal, () => execution.wake(wait))
   try {
