@@ -159,12 +159,18 @@ function patience(run: Run, asked: Asked, what: 'cancel' | 'rollback', until: nu
 
 /** The run is taken up once more, to do this instead of continuing. */
 async function orderOf(core: Core, run: Run, order: Order) {
-  // A function that brought its workers down is not called again for this.
-  const isDeadly = run.status === 'paused' && run.reason === 'poisoned'
+  // A function that brought its workers down is not called again for this, unless somebody has resumed the run since.
+  const isDeadly =
+    run.status === 'paused' && (run.reason === 'poisoned' || (run.reason === 'undo' && (await isUnreplayed(core, run))))
   return {
     events: [await newEvent(core, 'run_resumed', { order: isDeadly ? { ...order, replays: false } : order })],
     run: { status: 'pending', reason: null, due: { inMs: 0 }, hasProgress: true },
   } as const
+}
+
+async function isUnreplayed(core: Core, run: Run): Promise<boolean> {
+  const order = (await readEnd(core, run))?.data?.['order'] as Order | undefined
+  return order?.replays === false
 }
 
 const nothing: RunPast = { undoables: [], children: [], questions: [], usage: noUsage, usageOfChildren: new Map() }

@@ -843,7 +843,8 @@ export class Execution {
     const afterSeq = order.kind === 'rollback' ? order.to : order.undo === false ? Number.POSITIVE_INFINITY : 0
     // A child may have completed meanwhile.
     const due = [...this.undos.due(this, afterSeq), ...openOn(this.tape).children.filter(({ seq }) => seq > afterSeq)]
-    if (order.replays === false) this.#unreplayed = new Error('its function brought its workers down and is not called')
+    if (order.replays === false)
+      this.#unreplayed = new HoldfastError('worker_died', 'its function brought its workers down and is not called')
     else if (due.some(({ undo }) => undo === true)) return false
     await this.#carryOut(order)
     return true

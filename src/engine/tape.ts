@@ -94,6 +94,12 @@ export type Order =
       readonly replays?: never
     }
 
+function replayable(order: Order | undefined): Order | undefined {
+  if (order === undefined || order.kind === 'fail') return order
+  const { replays: _, ...again } = order
+  return again
+}
+
 export interface RecordedUpdate {
   readonly position: number
   /** Its own among `patches`; undefined where it changed nothing. */
@@ -442,7 +448,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'run_resumed':
         if (isRolledBack) showAllAtLast()
         isRolledBack = false
-        order = data<{ order?: Order }>(record).order ?? order
+        // Resumed by a person: the function may be called again.
+        order = data<{ order?: Order }>(record).order ?? replayable(order)
         if (order === undefined) for (const [key, history] of calls) if (history.next === 'pause') reopen(key)
         break
       case 'run_paused':

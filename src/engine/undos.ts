@@ -1,4 +1,5 @@
 import type { Codec } from '../model/codec.ts'
+import { codeOf } from '../model/errors.ts'
 import type { Payload } from '../model/payload.ts'
 import { defaultRetryPolicy } from '../model/retry.ts'
 import { sentence } from '../model/sentence.ts'
@@ -200,7 +201,10 @@ function notFound({ runId, workflow }: Execution, path: string, undo: RecordedUn
   const [what, help] =
     typeof undo === 'string'
       ? [`"${undo}" is not among the undos of ${name}`, 'Add it']
-      : [why?.message.replace(/\.$/, '') ?? `the function of ${name} gives none`, `Bring the function of ${name} back`]
+      : [
+          why?.message.replace(/\.$/, '') ?? `the function of ${name} gives none`,
+          `${codeOf(why) === 'worker_died' ? 'Repair the function' : 'Bring back the function'} of ${name}`,
+        ]
   return new Error(
     `The undo of "${path}" of run "${runId}" can't be found: ${what}. ${help} and resume the run, or end it as it stands with ` +
       'cancel({ undo: false }).',

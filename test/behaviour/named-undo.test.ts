@@ -134,9 +134,15 @@ onEveryStore('a named undo', ({ open, openMortal, openWrapped, advance }) => {
       expect((await run.info()).status).toBe(hasFunction ? 'paused' : 'cancelled')
       if (!hasFunction) continue
       expect(refusal).toMatchObject({ code: 'conflict', details: { reason: 'undo' } })
-      expect(refusal?.message).toMatch(/undo of "f".*brought its workers down/)
-      await run.cancel({ undo: false })
-      expect((await run.info()).status).toBe('cancelled')
+      expect(refusal?.message).toMatch(/undo of "f".*brought its workers down.*Repair the function of .* and resume the run/)
+      // Asked again, nothing else happens.
+      await expect(run.cancel()).rejects.toMatchObject({ code: 'conflict' })
+      expect(lives).toBe(before)
+      // Repaired, which it is here by now, and resumed, the function is called and gives its undo.
+      await run.resume()
+      await becomes(run, 'cancelled')
+      expect(lives).toBe(before + 1)
+      expect(steps()).toEqual(['a', 'f'])
       await hf.close()
     }
   }, 60_000)
