@@ -132,6 +132,16 @@ describe('the state without what is to be made again', () => {
       }),
     )
   })
+
+  it('is refused with the path also where it leads into something that has no parts', () => {
+    const log = logOf({ list: [], job: { a: 1 } })
+      .change((draft) => void Object.assign(draft['job'] as object, { a: {} }))
+      .change((draft) => void Object.assign((draft['job'] as { a: object }).a, { isDone: true }))
+      .drop(1)
+    expect(() => log.rebuild()).toThrow(
+      expect.objectContaining({ code: 'nondeterminism', details: expect.objectContaining({ path: '$.job.a.isDone' }) }),
+    )
+  })
 })
 
 describe('the line of the state', () => {

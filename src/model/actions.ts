@@ -14,5 +14,5 @@ export const actionsForPausedRun: Readonly<Record<PauseReason, Actions>> = {
   budget: ['resume with a higher budget', 'cancel', 'rollback'],
   undo: ['resume', 'cancel with undo: false'],
   poisoned: ['resume', 'cancel'],
-  mismatch: ['resume', 'cancel'],
+  mismatch: ['resume', 'cancel', 'rollback'],
 }

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import { hasKey, keysOf, kindOf, read, shownPath } from './container.ts'
-import { HoldfastError } from './errors.ts'
+import { codeOf, HoldfastError } from './errors.ts'
 import { applyPatch, type Patch, type PatchOperation, type Path, type PathKey, type Segments } from './patch.ts'
 
 /**
@@ -20,10 +20,20 @@ export function rebasePatch(patch: Patch, before: unknown, state: unknown): unkn
     for (const part of refined(operation, made)) {
       const moved = moveOperation(part, made, now)
       made = applyPatch(made, [part])
-      if (moved !== null) now = applyPatch(now, [moved])
+      if (moved !== null) now = applyMoved(now, moved, part)
     }
   }
   return now
+}
+
+/** What it leads to may be something else by now. */
+function applyMoved(now: unknown, moved: PatchOperation, { 1: path }: PatchOperation): unknown {
+  try {
+    return applyPatch(now, [moved])
+  } catch (error) {
+    if (codeOf(error) !== 'corrupt_record') throw error
+    throw gone(path)
+  }
 }
 
 /** A container that was set as a whole, because nothing of it stayed, says what changed in it. */

@@ -16,7 +16,7 @@ export const helpForPause: Readonly<Record<PauseReason, string>> = {
   budget: 'run.resume({ budget }) continues it with higher limits; run.cancel() ends it.',
   undo: 'run.resume() tries the undo again; run.cancel({ undo: false }) ends it as it is.',
   poisoned: 'Find out why, then run.resume() gives it a new count; run.cancel() ends it.',
-  mismatch: 'Repair the code, then run.resume() continues it; run.cancel() ends it.',
+  mismatch: 'Repair the code, then run.resume() continues it; run.rollback(checkpoint) takes it back; run.cancel() ends it.',
 }
 
 const helpForWait: Readonly<Record<WaitReason, string>> = {

@@ -278,6 +278,8 @@ onEveryStore('a control call says what became of it', ({ open, openWrapped }) =>
     const again = await hf.runs.get('w')
     await becomes(again, 'paused')
     expect(await again.info()).toMatchObject({ reason: 'mismatch' })
+    const stopped = (await hf.inbox()).find(({ kind }) => kind === 'run')
+    expect(stopped?.actions).toEqual(['resume', 'cancel', 'rollback'])
     await again.rollback('before')
     expect(await again.info()).toMatchObject({ status: 'paused', reason: 'asked' })
     await again.resume()
