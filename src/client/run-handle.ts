@@ -8,7 +8,7 @@ import { refuseUnknownOptions } from '../model/known-options.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
 import { sentence } from '../model/sentence.ts'
-import { standingOf } from '../model/standing.ts'
+import { standingOf, whyAndHelp } from '../model/standing.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { RunKey, Thread } from '../store/store.ts'
 import { checkpointSeq } from './checkpoint-seq.ts'
@@ -210,10 +210,10 @@ export class RunHandle<Output = unknown> {
     if (run.reason !== 'mismatch' && run.reason !== 'poisoned') return
     const error = (await readEnd(this.#core, run))?.error
     const { is, help } = standingOf(run)
-    const why = sentence(error?.message ?? 'no reason is recorded')
+    const why = whyAndHelp(error, run.reason, help)
     throw new HoldfastError(
       run.reason === 'mismatch' ? 'nondeterminism' : 'worker_died',
-      `Run "${run.id}" of workflow "${run.workflow}" is ${is}: ${why} ${help}`,
+      `Run "${run.id}" of workflow "${run.workflow}" is ${is}: ${why}`,
       { cause: error, details: { runId: run.id, status: run.status, reason: run.reason } },
     )
   }

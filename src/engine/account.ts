@@ -136,7 +136,7 @@ export function budgetExceeded(runId: string, over: OverBudget): HoldfastError {
   return new HoldfastError(
     'budget_exceeded',
     `Run "${runId}" has used ${used} ${what === 'wallMs' ? 'ms' : what} of the ${limit} in its budget${asked === undefined ? '' : `, asks for ${asked} more,`} and is paused. ` +
-      `run.resume({ budget: { ${what}: … } }) with a higher limit lets it go on; run.cancel() ends it.`,
+      `run.resume({ budget }) with more ${what} continues it; run.cancel() ends it.`,
     { details: { runId, ...over } },
   )
 }

@@ -244,7 +244,7 @@ async function executeTape(
     const error = new HoldfastError(
       'worker_died',
       `Run "${execution.runId}" was claimed ${poisonLimit} times without recording anything: it seems to bring its worker down. ` +
-        'It is paused as poisoned; find the reason, then resume it.',
+        'Find out why, then run.resume() gives it a new count; run.cancel() ends it.',
       { details: { runId: execution.runId } },
     )
     await execution.pauseNow('poisoned', error)

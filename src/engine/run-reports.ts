@@ -3,8 +3,7 @@ import type { NewEvent } from '../model/event.ts'
 import { isInternal, notifyQueue } from '../model/internal.ts'
 import type { Logger } from '../model/logger.ts'
 import type { PauseReason, Run } from '../model/run.ts'
-import { sentence } from '../model/sentence.ts'
-import { helpForFailure, helpForPause, helpForUnsureEffect } from '../model/standing.ts'
+import { helpForFailure, helpForPause, helpForUnsureEffect, whyAndHelp } from '../model/standing.ts'
 import type { Claim } from '../store/store.ts'
 import type { RunOrigin } from './origin.ts'
 
@@ -27,9 +26,9 @@ export function reportEnd({ claim: { run }, origin, codec, log }: Reported, even
   const step = data.step ?? pathOf(data.failed?.[0]) ?? stepOf(error)
   const help = end.type === 'run_failed' ? helpForFailed(origin) : helpForPause[reason as PauseReason]
   const what = end.type === 'run_failed' ? 'failed' : `is paused (${reason})`
-  const why = error === undefined ? '.' : `: ${sentence(error.message)}`
+  const why = error === undefined ? `. ${help}` : `: ${whyAndHelp(error, reason, help)}`
   const at = step === undefined ? '' : ` at "${step}"`
-  log.error(`${nameOf(run)} ${what}${at}${why} ${help}`, { ...aboutRun(run, step), ...(reason && { reason }), error, help })
+  log.error(`${nameOf(run)} ${what}${at}${why}`, { ...aboutRun(run, step), ...(reason && { reason }), error, help })
 }
 
 /** Tells the logger that nobody can know whether an effect happened. */

@@ -181,8 +181,8 @@ function stateAfter({ store, codec, claim, workflow }: Execution, seq: number): 
 function undoFailed({ runId }: Execution, path: string, error: unknown): Error {
   const cause = toStorableError(error)
   return new Error(
-    `The undo of "${path}" of run "${runId}" failed: ${sentence(cause.message)} Resume the run to try again; ` +
-      'cancel({ undo: false }) ends it as it stands.',
+    `The undo of "${path}" of run "${runId}" failed: ${sentence(cause.message)} run.resume() tries again; ` +
+      'run.cancel({ undo: false }) ends it as it stands.',
     { cause },
   )
 }
@@ -206,8 +206,8 @@ function notFound({ runId, workflow }: Execution, path: string, undo: RecordedUn
           `${codeOf(why) === 'worker_died' ? 'Repair the function' : 'Bring back the function'} of ${name}`,
         ]
   return new Error(
-    `The undo of "${path}" of run "${runId}" can't be found: ${what}. ${help} and resume the run, or end it as it stands with ` +
-      'cancel({ undo: false }).',
+    `The undo of "${path}" of run "${runId}" can't be found: ${what}. ${help}, then run.resume() tries again; ` +
+      'run.cancel({ undo: false }) ends it as it stands.',
     why === null ? {} : { cause: toStorableError(why) },
   )
 }

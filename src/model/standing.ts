@@ -1,4 +1,6 @@
+import { codeOf } from './errors.ts'
 import type { PauseReason, Run, WaitReason } from './run.ts'
+import { sentence } from './sentence.ts'
 
 /** Where a run stands, in words, and what takes it further: the same in errors and in the log. */
 export function standingOf({ status, reason }: Pick<Run, 'status' | 'reason'>): { readonly is: string; readonly help: string } {
@@ -26,6 +28,19 @@ const helpForWait: Readonly<Record<WaitReason, string>> = {
   person: 'hf.inbox() lists what it asks for; hf.answer or hf.resolve continues it.',
   child: 'It continues when its child has ended.',
   effect: 'It continues when the run that has its effect under way is done with it.',
+}
+
+/** What stopped or failed a run, and what takes it further, said once: most errors that pause a run say the latter themselves. */
+export function whyAndHelp(error: Error | undefined, reason: string | null | undefined, help: string): string {
+  const why = sentence(error?.message ?? 'no reason is recorded')
+  const code = codeOf(error)
+  const isSaid =
+    error !== undefined &&
+    (reason === 'budget' ||
+      reason === 'undo' ||
+      (reason === 'mismatch' && code === 'nondeterminism') ||
+      (reason === 'poisoned' && code === 'worker_died'))
+  return isSaid ? why : `${why} ${help}`
 }
 
 export function helpForUnsureEffect(key: string): string {
