@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { setImmediate } from 'node:timers/promises'
 import { refuseStartInFunction } from '../engine/calls.ts'
 import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
 import { fingerprint } from '../model/codec.ts'
@@ -159,24 +160,18 @@ export class Schedules {
     refuseUnknownOptions('hf.schedules.backfill', options, { from: true, to: true })
     const schedule = await this.#read(name)
     const { from, until } = checkStretch(options, await this.#core.now())
-    const { timing } = shownSettings(schedule)
+    const ticks = await this.#ticks(schedule, from, until)
     let [started, existing] = [0, 0]
-    for (let after = from - 1; ; ) {
-      const ticks = ticksBetween(timing, after, until, batchSize)
+    for (let next = 0; next < ticks.length; next += batchSize) {
       const batch = await Promise.all(
-        ticks.map((at) => startScheduled(this.#core, this.#owner, schedule, { id: tickRunId(name, at), at })),
+        ticks
+          .slice(next, next + batchSize)
+          .map((at) => startScheduled(this.#core, this.#owner, schedule, { id: tickRunId(name, at), at })),
       )
       started += batch.filter(({ isNew }) => isNew).length
       existing += batch.filter(({ isNew }) => !isNew).length
-      if (ticks.length < batchSize) return { started, existing }
-      after = ticks.at(-1)!
-      if (started + existing >= maxTicks)
-        throw new HoldfastError(
-          'invalid_input',
-          `Schedule "${name}" has more than ${maxTicks} ticks in this stretch. ${started} runs were started, up to ${new Date(after).toISOString()}; go on from there.`,
-          { details: { started, existing } },
-        )
     }
+    return { started, existing }
   }
 
   /** Ends a schedule; the runs that it started live on. False if there was none. */
@@ -184,6 +179,28 @@ export class Schedules {
     const key = this.#key(name)
     if ((await readSchedule(this.#core, key)) === null) return false
     return this.#core.store.deleteThread({ owner: key.owner, threadId: key.runId, at: await this.#core.now() })
+  }
+
+  /** All ticks of a stretch, or `invalid_input` where they are too many: that is known before the first run is started. */
+  async #ticks(schedule: Schedule, from: number, until: number): Promise<number[]> {
+    const { timing } = shownSettings(schedule)
+    const ticks: number[] = []
+    for (let after = from - 1; ; after = ticks.at(-1)!) {
+      const some = ticksBetween(timing, after, until, batchSize)
+      if (ticks.length + some.length > maxTicks) {
+        const last = new Date(some[0]!).toISOString()
+        throw new HoldfastError(
+          'invalid_input',
+          `Schedule "${schedule.name}" has more than ${maxTicks} ticks from ${new Date(from).toISOString()} on, which is too many for one call. ` +
+            `Nothing was started. If that is the time you mean, call it with to: new Date("${last}") first, then again with this as from.`,
+          { details: { schedule: schedule.name, from: new Date(from).toISOString(), to: last } },
+        )
+      }
+      ticks.push(...some)
+      if (some.length < batchSize) return ticks
+      // Telling the ticks of a cron pattern takes a while: others have their turn.
+      await setImmediate()
+    }
   }
 
   async #read(name: string): Promise<Schedule> {

@@ -268,6 +268,21 @@ onLocalStores('a schedule', (scene) => {
     expect((await started(hf)).length).toBe(4)
   })
 
+  it('refuses a stretch with too many ticks before it starts one, and says how far a call can go', async () => {
+    begin()
+    const hf = await open({ workflows: [job], worker: false })
+    await hf.schedules.set('often', { workflow: job, everyMs: second })
+    const now = new Date('2030-05-01T00:00Z').getTime()
+    const from = new Date(now - 100_005_000)
+    const error = await hf.schedules.backfill('often', { from }).then(
+      () => undefined,
+      (refusal: { code: string; message: string; details: { to: string } }) => refusal,
+    )
+    expect(error).toMatchObject({ code: 'invalid_input', message: expect.stringContaining('Nothing was started') })
+    expect(new Date(error!.details.to).getTime()).toBe(from.getTime() + 100_000_000)
+    expect(await started(hf)).toEqual([])
+  })
+
   it('starts a run at once when it is triggered, beside its ticks', async () => {
     begin()
     const hf = await open({ workflows: [job], worker: { pollMs: 20 } })
