@@ -57,8 +57,9 @@ export function reportTakeover({ claim: { run, takenFrom }, log }: Reported, run
   })
 }
 
-/** Tells the logger that this process lost a run that it was executing. */
+/** Tells the logger that this process lost a run that it was executing. A schedule loses nothing by it, and is lost where it is deleted. */
 export function reportLoss({ claim: { run }, log }: Reported): void {
+  if (isInternal(run.workflow)) return
   log.warn(
     `${nameOf(run)} is no longer held by this process: its lease was lost to another worker, or its thread was deleted. What this process did since is discarded.`,
     { ...aboutRun(run, undefined), reason: 'lease_lost' },

@@ -1,6 +1,8 @@
 import { NotHappened, type OpenOptions, open as openHoldfast, type RunHandle, workflow } from 'holdfast'
+import { wrapStore } from 'holdfast/testing'
 import { afterEach, describe, expect, it, vi } from 'vitest'
-import { becomes, failureOf, logged } from './runs.ts'
+import type { Change } from '../../src/store/change.ts'
+import { becomes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 const once = { attempts: 1 }
@@ -24,7 +26,7 @@ function createListener(): {
   return { said, logger, heard }
 }
 
-onEveryStore('the logger', ({ open, openMortal, advance }) => {
+onEveryStore('the logger', ({ open, openMortal, openWrapped, advance }) => {
   it('hears when a run fails: run, step, reason, and the call that helps', async () => {
     const { said, logger, heard } = createListener()
     const hf = await open({ logger })
@@ -131,6 +133,34 @@ onEveryStore('the logger', ({ open, openMortal, advance }) => {
     const hf = await open({ logger: { debug: bad, info: bad, warn: bad, error: bad } })
     const work = workflow('work', () => Promise.reject(new Error('boom')))
     expect((await failureOf(await hf.start(work))).message).toBe('boom')
+  })
+
+  it('hears nothing about a schedule that is deleted while a worker is at it', async () => {
+    const { said, logger } = createListener()
+    const [isHeld, isDeleted] = [gate(), gate()]
+    const hf = await openWrapped(
+      (store) =>
+        wrapStore(store, {
+          before: async (act, _, [changes]) => {
+            if (act !== 'commit') return
+            const isScheduling = (changes as readonly Change[]).some(({ events }) =>
+              events.some(({ type }) => type === 'timer_set'),
+            )
+            if (!isScheduling) return
+            isHeld.open()
+            await isDeleted.promise
+          },
+        }),
+      { logger, worker: { concurrency: 1 } },
+    )
+    const work = workflow('work', () => 1)
+    await hf.schedules.set('hourly', { workflow: work, everyMs: 3_600_000 })
+    await isHeld.promise
+    expect(await hf.schedules.delete('hourly')).toBe(true)
+    isDeleted.open()
+    // The one place of the worker is free again: it has let the schedule go.
+    expect(await hf.run(work)).toBe(1)
+    expect(said).toEqual([])
   })
 
   it('hears nothing about a run that completes, is paused by a person or is cancelled', async () => {
