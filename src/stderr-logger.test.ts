@@ -38,6 +38,19 @@ describe('the logger of who gives none', () => {
     expect(lines).toHaveLength(22)
   })
 
+  it('names the runs of the lines that it left out', () => {
+    const { lines, logger } = createListening()
+    for (let i = 0; i < 13; i++) logger.error('A run failed.', { runId: `r${Math.floor(i / 2)}` })
+    logger.flush()
+    expect(lines.at(-1)).toBe(
+      'holdfast: 3 more lines were left out, about runs "r5", "r6"; open(url, { logger: console }) shows all.\n',
+    )
+    for (let i = 0; i < 30; i++) logger.error('A run failed.', { runId: `s${i}` })
+    logger.flush()
+    expect(lines.at(-1)).toContain('30 more lines were left out, about runs "s0", "s1", ')
+    expect(lines.at(-1)).toContain(', "s19" and 10 more;')
+  })
+
   it('shortens a line that is too long', () => {
     const { lines, logger } = createListening()
     logger.warn('x'.repeat(100_000))

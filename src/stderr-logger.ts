@@ -2,10 +2,12 @@ import type { Logger } from './model/logger.ts'
 
 const maxLinesASecond = 10
 const maxLineLength = 2_000
+/** So many runs are named in the line that says how many lines were left out. */
+const maxRunsNamed = 20
 
 /** The logger of who gives none: warnings and errors, a line each, no more than 10 a second. */
 export interface StderrLogger extends Logger {
-  /** Says how many lines were left out, if any were. */
+  /** Says how many lines were left out, and about which runs, if any were. */
   flush(): void
 }
 
@@ -17,17 +19,18 @@ export function createStderrLogger(
   let since = Number.NEGATIVE_INFINITY
   let lines = 0
   let dropped = 0
+  const droppedRuns = new Set<string>()
   let timer: NodeJS.Timeout | undefined
 
   const flush = (): void => {
     clearTimeout(timer)
     timer = undefined
     if (dropped === 0) return
-    const count = dropped
+    const lines = dropped === 1 ? '1 more line was' : `${dropped} more lines were`
+    const runs = namesOf([...droppedRuns])
     dropped = 0
-    write(
-      `holdfast: ${count} more ${count === 1 ? 'line was' : 'lines were'} left out; open(url, { logger: console }) shows all.\n`,
-    )
+    droppedRuns.clear()
+    write(`holdfast: ${lines} left out${runs}; open(url, { logger: console }) shows all.\n`)
   }
   const say = (message: string, data?: Readonly<Record<string, unknown>>): void => {
     if (now() - since >= 1_000) {
@@ -40,10 +43,18 @@ export function createStderrLogger(
       write(`holdfast: ${lineOf(message, data)}\n`)
     } else {
       dropped++
+      if (typeof data?.['runId'] === 'string') droppedRuns.add(data['runId'])
       timer ??= setTimeout(flush, Math.max(0, since + 1_000 - now())).unref()
     }
   }
   return { debug() {}, info() {}, warn: say, error: say, flush }
+}
+
+function namesOf(runIds: readonly string[]): string {
+  if (runIds.length === 0) return ''
+  const named = runIds.slice(0, maxRunsNamed).map((id) => JSON.stringify(id))
+  const more = runIds.length > named.length ? ` and ${runIds.length - named.length} more` : ''
+  return `, about ${runIds.length === 1 ? 'run' : 'runs'} ${named.join(', ')}${more}`
 }
 
 /** A message that is a sentence says it all; to others belongs what they are about. */

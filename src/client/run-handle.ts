@@ -8,7 +8,7 @@ import { refuseUnknownOptions } from '../model/known-options.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
 import { sentence } from '../model/sentence.ts'
-import { standingOf, whyAndHelp } from '../model/standing.ts'
+import { helpForFailure, standingOf, whyAndHelp } from '../model/standing.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { RunKey, Thread } from '../store/store.ts'
 import { checkpointSeq } from './checkpoint-seq.ts'
@@ -18,6 +18,7 @@ import { type RunEvent, readEnd, readEvent, readEvents } from './read-events.ts'
 import { readStream, type StreamItem, type StreamOptions } from './read-stream.ts'
 import { sooner } from './sooner.ts'
 import { cancelRun, rollbackRun } from './undo-run.ts'
+import { whereRunStands } from './where-run-stands.ts'
 
 /** What is known of a run. Times are ms since 1970, by the store's clock. */
 export interface RunInfo {
@@ -223,7 +224,8 @@ export class RunHandle<Output = unknown> {
     if (run.status === 'completed') return end?.data?.['output'] as Output
     const details = { runId: run.id }
     if (run.status === 'cancelled') throw new HoldfastError('run_cancelled', `Run "${run.id}" was cancelled.`, { details })
-    const message = `Run "${run.id}" of workflow "${run.workflow}" failed: ${sentence(end?.error?.message ?? 'unknown error')} retry() takes it up where it failed.`
+    const why = sentence(end?.error?.message ?? 'unknown error')
+    const message = `Run "${run.id}" of workflow "${run.workflow}" failed: ${why} ${helpForFailure(end?.error)}`
     throw new HoldfastError('run_failed', message, { cause: end?.error, details })
   }
 }
@@ -332,29 +334,12 @@ async function readUsage(core: Core, run: Run, steps: number): Promise<UsageTota
 }
 
 async function stillRunning(core: Core, run: Run, timeoutMs: number | undefined): Promise<HoldfastError> {
-  const { is, help } = standingOf((await waitsForPerson(core, run)) ? { status: 'waiting', reason: 'person' } : run)
-  const details = { runId: run.id, status: run.status, ...(run.reason !== null && { reason: run.reason }) }
-  const message = `Run "${run.id}" was still ${is} after ${timeoutMs} ms. ${help}`
-  return new HoldfastError('timeout', message, { retryable: true, details })
-}
-
-/** A run whose function waits is held for a while before it is persisted as waiting; what it waits for is on record before. */
-async function waitsForPerson(core: Core, run: Run): Promise<boolean> {
-  if (run.status !== 'running') return false
-  const { owner, threadId, id: runId, inputSeq } = run
-  const types = [
-    'effect_unsure',
-    'effect_resolved',
-    'effect_completed',
-    'effect_failed',
-    'question_asked',
-    'question_answered',
-  ] as const
-  const records = await core.store.readLog({ owner, threadId, runId, afterSeq: inputSeq - 1, types, bare: true })
-  const open = new Set<string>()
-  for (const { type, step, count } of records) {
-    if (type === 'effect_unsure' || type === 'question_asked') open.add(`${step}#${count}`)
-    else open.delete(`${step}#${count}`)
-  }
-  return open.size > 0
+  const { is, help } = await whereRunStands(core, run)
+  const { id: runId, status, reason } = run
+  // One that runs may still carry what it waited for before.
+  const details = { runId, status, ...(reason !== null && status !== 'running' && { reason }) }
+  return new HoldfastError('timeout', `Run "${runId}" was still ${is} after ${timeoutMs} ms. ${help}`, {
+    retryable: true,
+    details,
+  })
 }

@@ -12,6 +12,7 @@ import type { NewMessage, RunKey } from '../store/store.ts'
 import { type Action, type Asked, control, hasEnded, newEvent } from './control-run.ts'
 import type { Core } from './core.ts'
 import { readEnd } from './read-events.ts'
+import { whereRunStands } from './where-run-stands.ts'
 
 /** How long `cancel` and `rollback` wait for what they ask for. */
 const waitMs = 10_000
@@ -42,7 +43,9 @@ export async function cancelRun(core: Core, key: RunKey, options: CancelOptions 
     if (isTerminal(run.status)) throw hasEnded(run, 'cancelled')
     // Unless somebody resumed it meanwhile: then its holder is waited for like any other.
     const wait =
-      isHeld && run.status === 'paused' ? null : patience(run, asked, 'cancel', run.status === 'pending' ? untilTaken : until)
+      isHeld && run.status === 'paused'
+        ? null
+        : await patience(core, run, asked, 'cancel', run.status === 'pending' ? untilTaken : until)
     if (wait !== null) return wait
     if (run.status === 'running') return { kind: 'cancel', by, undo }
     const past = await pastOf(core, run)
@@ -97,7 +100,7 @@ export async function rollbackRun(core: Core, key: RunKey, to: number, by?: stri
     }
     if (await isDone(run)) return 'done'
     await refuseRolledBack(core, run, to)
-    const wait = patience(run, asked, 'rollback', until)
+    const wait = await patience(core, run, asked, 'rollback', until)
     if (wait !== null) return wait
     if (run.status === 'running') return { kind: 'rollback', by, to }
     if (isStopped(run, asked)) throw await stopped(core, run, 'rolled back')
@@ -143,16 +146,18 @@ function isStopped({ status, reason }: Run, { isRequested, isWritten }: Asked): 
 }
 
 /** While somebody is about to carry it out, it is waited for, but not for ever. */
-function patience(run: Run, asked: Asked, what: 'cancel' | 'rollback', until: number): Action | null {
+async function patience(core: Core, run: Run, asked: Asked, what: 'cancel' | 'rollback', until: number): Promise<Action | null> {
   const isAsked = asked.isRequested || asked.isWritten
   const isReached = asked.isWritten || asked.endSeq === run.endSeq
   const isUnderWay = run.status === 'running' ? isAsked && isReached : run.status === 'pending' && asked.isWritten
   if (!isAsked || (!isUnderWay && performance.now() < until) || isStopped(run, asked)) return null
   if (performance.now() < until) return { waitUntil: until }
-  const { is, help } = standingOf(run)
+  const { is, help } = await whereRunStands(core, run)
+  // One that is executed says nothing more than that.
+  const more = run.status === 'running' ? '' : help
   throw new HoldfastError(
     'timeout',
-    `Run "${run.id}" was told to ${what === 'cancel' ? 'end' : 'go back'} and is still ${is}. It will be carried out; ask again later. ${help}`.trim(),
+    `Run "${run.id}" was told to ${what === 'cancel' ? 'end' : 'go back'} and is still ${is}. It will be carried out; ask again later. ${more}`.trim(),
     { retryable: true, details: { runId: run.id, status: run.status } },
   )
 }

@@ -3,6 +3,7 @@ import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
 import type { Payload } from '../model/payload.ts'
+import { restoreAdvice } from '../model/restore-advice.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import { type Budget, checkBudget, lower, noUsage, usedSince } from '../model/usage.ts'
@@ -121,7 +122,7 @@ function pauseOnOtherCall(execution: Execution, call: Call, started: ChildData, 
     new HoldfastError(
       'nondeterminism',
       `Child "${call.path}" (call ${call.count}) of run "${runId}" was started as "${started.runId}" of workflow "${started.workflow}"; ` +
-        `the function calls ${asked} now. Bring the code back, or give the changed workflow a higher version, then resume the run.`,
+        `the function calls ${asked} now. ${restoreAdvice(execution.workflow)}`,
       { details: { runId, step: call.path, recorded: [started.workflow], asked: [workflow.name] } },
     ),
   )

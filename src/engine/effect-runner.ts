@@ -3,6 +3,7 @@ import { codeOf, HoldfastError, isNotHappened } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isOpen, type Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
+import { restoreAdvice } from '../model/restore-advice.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
@@ -85,7 +86,7 @@ function pauseOnOtherKey(execution: Execution, call: Call, key: string): Promise
     new HoldfastError(
       'nondeterminism',
       `Effect "${call.path}" (call ${call.count}) of run "${runId}" was recorded with key "${recorded}"; the function gives ${given} now. ` +
-        'A key must be the same at every replay: make it of the input or of recorded results. Bring the code back, then resume the run.',
+        `A key must be the same at every replay: make it of the input or of recorded results. ${restoreAdvice(execution.workflow)}`,
       { details: { runId, step: call.path, recorded: [recorded], asked: [key === recorded ? null : key] } },
     ),
   )

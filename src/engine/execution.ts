@@ -6,6 +6,7 @@ import { isInternal } from '../model/internal.ts'
 import type { Logger } from '../model/logger.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
+import { restoreAdvice } from '../model/restore-advice.ts'
 import { isTerminal, type PauseReason, type RunStatus } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
@@ -1375,8 +1376,7 @@ export class Execution {
     const error = new HoldfastError(
       'nondeterminism',
       `Run "${this.runId}" no longer matches its log: next in the log is ${shown(recorded)}; the function asked for ${shown(asked)}. ` +
-        `Bring the code back to what workflow "${this.workflow.name}" version ${this.workflow.version} did, or give the changed code a ` +
-        'higher version, then resume the run.',
+        restoreAdvice(this.workflow),
       { details: { runId: this.runId, recorded: recorded.slice(0, 10), asked: asked.slice(0, 10) } },
     )
     this.mismatch(error)

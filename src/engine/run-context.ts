@@ -3,6 +3,7 @@ import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkStepName } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
+import { restoreAdvice } from '../model/restore-advice.ts'
 import { checkUsage, refuseUnknownUsage, type Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
 import { blame, blamed } from './blame.ts'
@@ -490,7 +491,7 @@ function pauseOnOtherSleep(execution: Execution, call: Call, recordedMs: number,
     new HoldfastError(
       'nondeterminism',
       `Sleep ${call.count} ("${call.path}") of run "${runId}" was recorded as ${recordedMs} ms; the function sleeps ${shown} now. ` +
-        'Bring the code back, or give the changed workflow a higher version, then resume the run. Use ctx.now() for the time.',
+        `Use ctx.now() for the time. ${restoreAdvice(execution.workflow)}`,
       {
         details: { runId, step: call.path, recorded: [recordedMs], asked: [typeof asked === 'number' ? asked : asked.getTime()] },
       },

@@ -24,7 +24,7 @@ export function reportEnd({ claim: { run }, origin, codec, log }: Reported, even
   const { error, reason } = data
   if (end.type === 'run_paused' && (reason === undefined || reason === 'asked')) return
   const step = data.step ?? pathOf(data.failed?.[0]) ?? stepOf(error)
-  const help = end.type === 'run_failed' ? helpForFailed(origin) : helpForPause[reason as PauseReason]
+  const help = end.type === 'run_failed' ? helpForFailed(origin, error) : helpForPause[reason as PauseReason]
   const what = end.type === 'run_failed' ? 'failed' : `is paused (${reason})`
   const why = error === undefined ? `. ${help}` : `: ${whyAndHelp(error, reason, help)}`
   const at = step === undefined ? '' : ` at "${step}"`
@@ -50,7 +50,12 @@ export function reportTakeover({ claim: { run, takenFrom }, log }: Reported, run
   const { holder, why } = takenFrom
   const steps = running.map((key) => `"${pathOf(key)}"`).join(', ')
   const because = why === 'holder_died' ? 'which is dead' : 'whose lease was over'
-  const atWork = steps === '' ? 'Nothing of it was running.' : `Running was ${steps}.`
+  const atWork =
+    steps === ''
+      ? 'No running step was on record.'
+      : running.length === 1
+        ? `Step ${steps} was running.`
+        : `Steps ${steps} were running.`
   log.warn(`${nameOf(run)} was taken over from worker "${workerIn(holder)}", ${because}; it continues here. ${atWork}`, {
     ...aboutRun(run, pathOf(running[0])),
     ...{ reason: why, holder: workerIn(holder) },
@@ -73,8 +78,8 @@ interface EndData {
   readonly failed?: readonly string[]
 }
 
-function helpForFailed({ parent }: RunOrigin): string {
-  return parent === undefined ? helpForFailure : `Its parent, run "${parent}", was told.`
+function helpForFailed({ parent }: RunOrigin, error: Error | undefined): string {
+  return parent === undefined ? helpForFailure(error) : `The error was passed to its parent, run "${parent}".`
 }
 
 function nameOf({ id, workflow, owner }: Run): string {

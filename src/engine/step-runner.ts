@@ -2,6 +2,7 @@ import { fingerprint } from '../model/codec.ts'
 import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import type { Payload } from '../model/payload.ts'
+import { restoreAdvice } from '../model/restore-advice.ts'
 import { defaultRetryPolicy, type RetryPolicy, retryPolicy } from '../model/retry.ts'
 import { stepDeathLimit } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
@@ -378,7 +379,7 @@ function pauseOnOtherInput(execution: Execution, call: Call): Promise<never> {
   const error = new HoldfastError(
     'nondeterminism',
     `Step "${call.path}" (call ${call.count}) of run "${execution.runId}" was recorded with another input than the function gives now. ` +
-      'Bring the code back, or give the changed workflow a higher version, then resume the run.',
+      restoreAdvice(execution.workflow),
     { details: { runId: execution.runId, step: call.path } },
   )
   execution.mismatch(error)

@@ -1,6 +1,7 @@
 import type { Codec } from '../model/codec.ts'
 import { codeOf } from '../model/errors.ts'
 import type { Payload } from '../model/payload.ts'
+import { restoreAdvice } from '../model/restore-advice.ts'
 import { defaultRetryPolicy } from '../model/retry.ts'
 import { sentence } from '../model/sentence.ts'
 import { toStorableError } from '../model/stored-error.ts'
@@ -202,8 +203,8 @@ function notFound({ runId, workflow }: Execution, path: string, undo: RecordedUn
     typeof undo === 'string'
       ? [`"${undo}" is not among the undos of ${name}`, 'Add it']
       : [
-          why?.message.replace(/\.$/, '') ?? `the function of ${name} gives none`,
-          `${codeOf(why) === 'worker_died' ? 'Repair the function' : 'Bring back the function'} of ${name}`,
+          why?.message.replace(` ${restoreAdvice(workflow)}`, '').replace(/\.$/, '') ?? `the function of ${name} gives none`,
+          `${codeOf(why) === 'worker_died' ? 'Fix the function' : 'Restore the function'} of ${name}`,
         ]
   return new Error(
     `The undo of "${path}" of run "${runId}" can't be found: ${what}. ${help}, then run.resume() tries again; ` +

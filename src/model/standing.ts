@@ -7,10 +7,35 @@ export function standingOf({ status, reason }: Pick<Run, 'status' | 'reason'>): 
   if (status === 'paused' && reason !== null) return { is: `paused (${reason})`, help: helpForPause[reason as PauseReason] }
   if (status === 'waiting' && reason !== null) return { is: `waiting (${reason})`, help: helpForWait[reason as WaitReason] }
   if (status === 'pending') return { is: 'pending', help: 'A worker that has its workflow takes it when it is due.' }
-  return { is: status, help: status === 'running' ? 'It continues; ask again later.' : '' }
+  return {
+    is: status,
+    help: status === 'running' ? 'It is being executed, or has only just begun to wait; ask again later.' : '',
+  }
 }
 
-export const helpForFailure = 'run.retry() takes it up where it failed.'
+/** What helps a run that failed of this. */
+export function helpForFailure(error: Error | undefined): string {
+  const code = codeOf(error)
+  const isChildOver = (code === 'run_cancelled' || code === 'thread_deleted') && 'runId' in detailsOf(error)
+  if (isChildOver) return helpForChildThatIsOver
+  return mistakesInCode.has(code)
+    ? 'Fix it, then run.retry() takes it up where it failed.'
+    : 'run.retry() takes it up where it failed.'
+}
+
+const helpForChildThatIsOver =
+  'A retry finds that child as it is: to start another, take the run back to before the call with run.rollback(checkpoint), then run.resume().'
+
+const mistakesInCode: ReadonlySet<string | undefined> = new Set([
+  'invalid_input',
+  'invalid_id',
+  'nested_call',
+  'value_not_storable',
+])
+
+function detailsOf(error: unknown): object {
+  return (error as { details?: object } | undefined)?.details ?? {}
+}
 
 export const helpForPause: Readonly<Record<PauseReason, string>> = {
   asked: 'run.resume() continues it.',
@@ -18,7 +43,8 @@ export const helpForPause: Readonly<Record<PauseReason, string>> = {
   budget: 'run.resume({ budget }) continues it with higher limits; run.cancel() ends it.',
   undo: 'run.resume() tries the undo again; run.cancel({ undo: false }) ends it as it is.',
   poisoned: 'Find out why, then run.resume() gives it a new count; run.cancel() ends it.',
-  mismatch: 'Repair the code, then run.resume() continues it; run.rollback(checkpoint) takes it back; run.cancel() ends it.',
+  mismatch:
+    'Fix the code, then run.resume() continues it; run.rollback(checkpoint) takes it back; run.cancel() ends it if its undos can be found, run.cancel({ undo: false }) without undoing.',
 }
 
 const helpForWait: Readonly<Record<WaitReason, string>> = {
@@ -44,5 +70,6 @@ export function whyAndHelp(error: Error | undefined, reason: string | null | und
 }
 
 export function helpForUnsureEffect(key: string): string {
-  return `Find out whether it happened, then hf.resolve(${JSON.stringify(key)}, { happened: true }), or false, continues the run.`
+  const resolve = `hf.resolve(${JSON.stringify(key)}`
+  return `Find out whether it happened, then call ${resolve}, { happened: true, result: <what the effect returns> }), or ${resolve}, { happened: false }) to send it again.`
 }

@@ -103,7 +103,8 @@ onEveryStore('the logger', ({ open, openMortal, openWrapped, advance }) => {
     const { level, message, data } = await heard('waits for a person')
     expect(level).toBe('warn')
     expect(message).toContain('"send" happened is not known (connection reset)')
-    expect(message).toContain('hf.resolve("mail-1", { happened: true })')
+    expect(message).toContain('hf.resolve("mail-1", { happened: true, result: <what the effect returns> })')
+    expect(message).toContain('hf.resolve("mail-1", { happened: false }) to send it again.')
     expect(data).toMatchObject({ runId: 'r', step: 'send', effectKey: 'mail-1' })
     await run.cancel({ undo: false })
   })
@@ -122,7 +123,7 @@ onEveryStore('the logger', ({ open, openMortal, openWrapped, advance }) => {
     expect(await (await heir.runs.get('r')).result()).toBe('done')
     const { level, message, data } = await heard('taken over')
     expect(level).toBe('warn')
-    expect(message).toContain('Running was "long"')
+    expect(message).toContain('Step "long" was running.')
     expect(data).toMatchObject({ runId: 'r', step: 'long' })
   })
 
@@ -177,6 +178,70 @@ onEveryStore('the logger', ({ open, openMortal, openWrapped, advance }) => {
     await run.resume()
     await run.cancel()
     expect(said).toEqual([])
+  })
+})
+
+onEveryStore('what helps a run that failed', ({ open }) => {
+  it('of a cancelled child is to go back to before the call: it starts another', async () => {
+    const { logger, heard } = createListener()
+    const hf = await open({ logger })
+    const child = workflow('child', (ctx) => ctx.waitFor('go'))
+    const parent = workflow('parent', async (ctx) => {
+      await ctx.step('before', () => 1)
+      return ctx.call(child, undefined)
+    })
+    const run = await hf.start(parent, undefined, { id: 'p' })
+    await becomes(run, 'waiting')
+    await (await hf.runs.get('p/child#1')).cancel()
+    const told = 'to start another, take the run back to before the call with run.rollback(checkpoint), then run.resume().'
+    await expect(run.result()).rejects.toMatchObject({ code: 'run_failed', message: expect.stringContaining(told) })
+    expect((await heard('failed')).message).toContain(told)
+    const before = (await hf.thread('p').checkpoints()).find(({ step }) => step === 'before')
+    await run.rollback(before?.checkpoint as string)
+    await run.resume()
+    await becomes(run, 'waiting')
+    const second = (await hf.runs.list({ workflow: 'child' })).items.find(({ status }) => status !== 'cancelled')
+    await hf.signal(second?.id as string, 'go', 'other')
+    expect(await run.result()).toBe('other')
+  })
+
+  it('of a mistake in its code is to fix that first', async () => {
+    const { logger, heard } = createListener()
+    const hf = await open({ logger })
+    const work = workflow('work', (ctx) => ctx.step('a', () => 1, { retrys: 2 } as never))
+    const error = await hf.run(work).catch((caught: Error) => caught)
+    expect((error as Error).message).toContain('Fix it, then run.retry() takes it up where it failed.')
+    expect((await heard('failed')).message).toContain('Fix it, then run.retry() takes it up where it failed.')
+  })
+})
+
+onEveryStore('a run that no longer matches its log', ({ open }) => {
+  it('is helped by both versions side by side; one whose undo is not found says each piece of advice once', async () => {
+    const { logger, heard } = createListener()
+    const before = workflow('work', async (ctx) => {
+      await ctx.step('book', () => 1, { undo: () => {} })
+      return ctx.waitFor('go')
+    })
+    const first = await open({ workflows: [before] })
+    await becomes(await first.start('work', undefined, { id: 'r' }), 'waiting')
+    await first.close()
+    const after = workflow('work', async (ctx) => {
+      await ctx.step('reserve', () => 1)
+      return ctx.waitFor('go')
+    })
+    const hf = await open({ workflows: [after], logger })
+    const run = await hf.runs.get('r')
+    await hf.signal('r', 'go')
+    const { message } = await heard('paused (mismatch)')
+    expect(message).toContain(
+      'Restore what version 1 of workflow "work" did and call run.resume(). To change the code, add it as version 2 and keep version 1 registered: open(url, { workflows: [v1, v2] }).',
+    )
+    expect(message).toContain('run.cancel() ends the run if its undos can be found, run.cancel({ undo: false }) without undoing.')
+    const refused = await run.cancel().catch((caught: Error) => caught)
+    expect(refused).toMatchObject({ code: 'conflict', details: { status: 'paused', reason: 'undo' } })
+    expect((refused as Error).message).not.toContain('To change the code')
+    expect((refused as Error).message).toContain('cancel({ undo: false })')
+    await run.cancel({ undo: false })
   })
 })
 
@@ -238,6 +303,55 @@ onEveryStore('result()', ({ open }) => {
 })
 
 onEveryStore('the time-out of result()', ({ open }) => {
+  const messageOf = (run: RunHandle) =>
+    run.result({ timeoutMs: 1 }).then(
+      () => '',
+      ({ message }: Error) => message,
+    )
+
+  it('names the child that is waited for, and where that stands', async () => {
+    const hf = await open()
+    const child = workflow('child', (ctx) =>
+      ctx.step('a', () => Promise.reject(new Error('no')), { retry: once, onFailure: 'pause' }),
+    )
+    const parent = workflow('parent', (ctx) => ctx.call(child, undefined))
+    const run = await hf.start(parent, undefined, { id: 'p' })
+    await becomes(run, 'waiting')
+    await becomes(await hf.runs.get('p/child#1'), 'paused')
+    expect(await messageOf(run)).toContain(
+      'It waits for child "p/child#1", which is paused (retries): resume or cancel that run.',
+    )
+  })
+
+  it('says what keeps a pending run from being claimed: its queue, its workflow, its turn or its time', async () => {
+    const hf = await open()
+    const work = workflow('work', (ctx) => ctx.waitFor('go'))
+    await hf.queues.pause('mail')
+    expect(await messageOf(await hf.start(work, undefined, { queue: 'mail' }))).toContain(
+      'Queue "mail" is paused: hf.queues.resume("mail") continues it.',
+    )
+    expect(await messageOf(await hf.start('work', undefined, { version: 9 }))).toContain(
+      'No worker here has workflow "work" version 9 (this process has 1)',
+    )
+    const first = await hf.start(work, undefined, { id: 'first' })
+    await becomes(first, 'waiting')
+    expect(await messageOf(await hf.thread('first').start(work))).toContain(
+      'Run "first" of the same thread comes before it, and is waiting (signal).',
+    )
+    expect(await messageOf(await hf.start(work, undefined, { delayMs: 60_000 }))).toMatch(/It is due at \d{4}-/)
+  })
+
+  it('of a waiting run that has got its signal says that no worker here has its workflow', async () => {
+    const other = await open({ workflows: [workflow('work', (ctx) => ctx.waitFor('go'))] })
+    await becomes(await other.start('work', undefined, { id: 'r' }), 'waiting')
+    await other.close()
+    const hf = await open({ workflows: [workflow({ name: 'work', version: 2 }, () => 1)] })
+    await hf.signal('r', 'go')
+    expect(await messageOf(await hf.runs.get('r'))).toContain(
+      'was still waiting (signal) after 1 ms. No worker here has workflow "work" version 1 (this process has 2)',
+    )
+  })
+
   it('says that a person is waited for also while the run is held, before it is persisted as waiting', async () => {
     const hf = await open({ worker: { quietMs: 60_000 } })
     const unsure = workflow('unsure', (ctx) =>

@@ -134,7 +134,7 @@ onEveryStore('a named undo', ({ open, openMortal, openWrapped, advance }) => {
       expect((await run.info()).status).toBe(hasFunction ? 'paused' : 'cancelled')
       if (!hasFunction) continue
       expect(refusal).toMatchObject({ code: 'conflict', details: { reason: 'undo' } })
-      expect(refusal?.message).toMatch(/undo of "f".*brought its workers down.*Repair the function of .*, then run\.resume\(\)/)
+      expect(refusal?.message).toMatch(/undo of "f".*brought its workers down.*Fix the function of .*, then run\.resume\(\)/)
       // Asked again, nothing else happens.
       await expect(run.cancel()).rejects.toMatchObject({ code: 'conflict' })
       expect(lives).toBe(before)
