@@ -3,7 +3,8 @@ import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import type { Store } from '../../src/store/store.ts'
-import { becomes, codeOfRejection, gate } from './runs.ts'
+import { patience } from '../patience.ts'
+import { becomes, codeOfRejection, gate, noting } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 /** For the client that executes: the first write that gives a run this status waits until a request has been put into an inbox. */
@@ -40,7 +41,7 @@ onEveryStore('a request that comes while its run is about to end', ({ openWrappe
       expect(await late.outcome).toBe('conflict')
       isBroken = false
       await run.retry()
-      expect(await run.result({ timeoutMs: 5_000 })).toBe('done')
+      expect(await run.result({ timeoutMs: patience(5_000) })).toBe('done')
     })
 
     it(`is refused and does nothing when the run is rolled back: ${call}`, async () => {
@@ -56,7 +57,7 @@ onEveryStore('a request that comes while its run is about to end', ({ openWrappe
       await run.rollback('start')
       expect(await run.info()).toMatchObject({ status: 'paused', reason: 'asked' })
       await run.resume()
-      expect(await run.result({ timeoutMs: 5_000 })).toBe('done')
+      expect(await run.result({ timeoutMs: patience(5_000) })).toBe('done')
     })
   }
 })
@@ -75,10 +76,12 @@ onEveryStore('a pause that comes while its run is about to pause', ({ openWrappe
     })
     const late = requestBefore('paused', async () => (await client.runs.get('r')).pause())
     const client = await openWrapped(late.client, { worker: false })
-    const hf = await openWrapped(late.holder, { workflows: [work] })
+    const asked = gate()
+    const hf = await openWrapped((store) => noting('deliver', asked.open)(late.holder(store)), { workflows: [work] })
     const run = await hf.start(work, undefined, { id: 'r' })
     await begun.promise
     const paused = run.pause()
+    await asked.promise
     body.open()
     await paused
     expect(await late.outcome).toBe('nothing was thrown')

@@ -3,7 +3,7 @@ import { type Context, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import { patience } from '../patience.ts'
-import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
+import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged, noting } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 const day = 86_400_000
@@ -190,7 +190,7 @@ onEveryStore('a signal for which several calls wait', ({ open, openMortal, advan
   })
 })
 
-onEveryStore('a wait that is withdrawn', ({ open, openMortal, advance }) => {
+onEveryStore('a wait that is withdrawn', ({ open, openMortal, openWrapped, advance }) => {
   it('leaves no listener on its signal when its run is persisted as waiting', async () => {
     const { signal } = new AbortController()
     const listen = workflow('listen', (ctx) =>
@@ -391,11 +391,12 @@ onEveryStore('a wait that is withdrawn', ({ open, openMortal, advance }) => {
       abort.abort(reason)
       return message
     })
-    const hf = await open()
+    const asked = gate()
+    const hf = await openWrapped(noting('deliver', asked.open))
     const run = await hf.start(work)
     await logged(run, 'step_started')
     const pausing = run.pause()
-    await vi.waitUntil(async () => (await hf.runs.get(run.id)) !== null)
+    await asked.promise
     between.open()
     await pausing
     await becomes(run, 'paused')
