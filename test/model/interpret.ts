@@ -269,11 +269,11 @@ class Execution {
         await ctx.sleep(node.ms)
         return this.#given(n, { n })
       case 'signal':
-        return this.#given(n, await this.#signal(node, n))
+        return limited(node, this.#given(n, await this.#signal(node, n)))
       case 'signals':
         return this.#given(n, await this.#signalOfSeveral(node, n))
       case 'ask':
-        return this.#given(n, await this.#ask(node, n))
+        return limited(node, this.#given(n, await this.#ask(node, n)))
       case 'call':
         return this.#given(n, await this.#child(node, n))
       case 'value':
@@ -299,7 +299,13 @@ class Execution {
 
   /** The function has it: from now on it is the same whenever the function is called again. */
   #given<T>(at: string, value: T): T {
-    this.#machine.note({ of: 'given', run: this.#ctx.runId, at, execution: this.#number, value: digest('', value) })
+    this.#machine.note({
+      of: 'given',
+      run: this.#ctx.runId,
+      at,
+      execution: this.#number,
+      value: digest('', JSON.stringify(value)),
+    })
     return value
   }
 
@@ -570,6 +576,11 @@ class Execution {
     if (this.#machine.features.namedUndo && (kind === 'named' || branch.isInSection)) return 'takeBack'
     return (result: CallValue | undefined, about?: UndoInfo | string) => this.#machine.undo(run, result, about, fails)
   }
+}
+
+/** A wait that may be over before anything comes may also go otherwise in another attempt of what is around it. */
+function limited({ timeoutMs }: Signal | Ask, { n, ...waited }: CallValue): CallValue {
+  return timeoutMs === undefined ? { n, ...waited } : { n, waited }
 }
 
 function changesSoFar({ before, trace }: Branch): readonly string[] {

@@ -27,7 +27,7 @@ export function judgeBodies(view: View): Violation[] {
       !isVolatile(view, at) &&
       !allowance.take(note.of, run, at, 'undone')
     if (note.of === 'given') {
-      if (isKept && before?.value !== note.value)
+      if (isKept && before?.value !== note.value && !isWaitedAnew(view, run, at, before.index, index))
         say('other_value', place, `the function of run "${run}" was given another outcome of ${node?.kind} ${at} than before`)
       given.set(place, { index, value: note.value })
     } else if (note.of === 'entered') {
@@ -103,4 +103,16 @@ function isVolatile(view: View, at: string): boolean {
   const found = view.nodeAt(at)
   const isUnrecorded = found?.node.kind === 'step' && found.node.checkpoint === false
   return isUnrecorded && !view.isCalm
+}
+
+/** A time-out that the function caught, and began nothing because of, is reopened with the attempt that failed (docs/guides/retries.md). */
+function isWaitedAnew(view: View, run: string, at: string, from: number, to: number): boolean {
+  const found = view.nodeAt(at)
+  if ((found?.node.kind !== 'signal' && found?.node.kind !== 'ask') || found.node.timeoutMs === undefined) return false
+  const { above } = found
+  const hasFailed = view.journal.notes
+    .slice(from, to)
+    .some((note) => note.of === 'left' && note.run === run && above.some(({ id }) => id === Number.parseInt(note.at, 10)))
+  const events = view.seen.runs.find(({ info }) => info.id === run)?.events ?? []
+  return hasFailed || events.some(({ type }) => type === 'run_retried')
 }

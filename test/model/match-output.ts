@@ -75,7 +75,7 @@ class Matcher {
   #call(node: Exclude<Node, Seq>, given: unknown, branch: Branch): undefined {
     const n = `${node.id}${branch.turn}`
     if (node.kind === 'map') return this.#map(node, n, given as CallValue[], branch)
-    const value = given as CallValue
+    const value = { ...(given as CallValue), ...(given as CallValue | undefined)?.waited }
     const what = `${node.kind} ${n}`
     expect(value?.n === n, `${what} has the value of ${value?.n}`)
     const sawTheSame = () =>

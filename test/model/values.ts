@@ -1,6 +1,7 @@
 /**
  * What the function has seen so far, in one short word: two executions that saw the same have the same one. What it saw of the state is left
- * out: another attempt of a section, and what is done again after an undo, begin with what is kept, which judge-reads looks at. So is who won a race that nothing
+ * out: another attempt of a section, and what is done again after an undo, begin with what is kept, which judge-reads looks at. So is what became of a wait
+ * with a limit, which is tried again with a section whose failure names no cause, and who won a race that nothing
  * on record decides.
  */
 export function digest(seen: string, value: unknown): string {
@@ -10,8 +11,10 @@ export function digest(seen: string, value: unknown): string {
   return (hash >>> 0).toString(36)
 }
 
+const chances = new Set(['looked', 'state', 'byChance', 'waited'])
+
 function withoutChance(key: string, value: unknown): unknown {
-  return key === 'looked' || key === 'state' || key === 'byChance' ? undefined : value
+  return chances.has(key) ? undefined : value
 }
 
 /** What a program's function has changed of the state, in order; what was done in parallel stands side by side. */
@@ -28,6 +31,8 @@ export interface CallValue {
   readonly state?: string
   readonly how?: 'skipped' | 'fallback' | 'timeout' | 'default'
   readonly value?: unknown
+  /** What became of a wait that has a limit. */
+  readonly waited?: Pick<CallValue, 'how' | 'value'>
 }
 
 /** What a program's function returns. */
