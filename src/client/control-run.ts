@@ -65,6 +65,7 @@ export async function retryRun(core: Core, key: RunKey): Promise<void> {
         `Run "${run.id}" is ${run.status}; only a failed run can be retried${run.status === 'paused' ? '. Resume it instead' : ''}.`,
       )
     }
+    await refuseWhereUndoneForGood(core, run)
     const end = await readEnd(core, run)
     const reopened = (end?.data?.['failed'] as string[] | undefined) ?? []
     return {
@@ -73,6 +74,21 @@ export async function retryRun(core: Core, key: RunKey): Promise<void> {
       isUndisturbed: true,
     }
   })
+}
+
+/** What was done before ctx.continueAs can't be done again: a retry would continue as if it had not been undone. */
+async function refuseWhereUndoneForGood({ store, codec }: Core, run: Run): Promise<void> {
+  const { owner, threadId, id: runId, tapeSeq } = run
+  if (tapeSeq === null) return
+  const records = await store.readLog({ owner, threadId, runId, afterSeq: tapeSeq, types: ['step_undone'] })
+  const lost = records.filter(({ payload }) => payload !== null && (codec.decode(payload) as { of: number }).of < tapeSeq)
+  if (lost.length === 0) return
+  const steps = lost.map(({ step }) => `"${step}"`).join(', ')
+  throw new HoldfastError(
+    'conflict',
+    `Run "${runId}" can't be retried: what it did before ctx.continueAs was undone when it failed (${steps}), and is not done again. Start a new run.`,
+    { details: { runId, status: run.status } },
+  )
 }
 
 /** What to do about a run as it stands: a request for its holder, a change of its own, or to wait and look again. */

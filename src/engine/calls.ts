@@ -164,7 +164,7 @@ export class Calls {
    * its key was given the plain one.
    */
   keyOf(call: Call): string {
-    if (call.history === undefined) return this.newName(call)
+    if (call.history === undefined || call.history.isDueAnew === true) return this.newName(call)
     return call.history.key ?? this.plainName(call)
   }
 

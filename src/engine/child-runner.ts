@@ -157,7 +157,8 @@ async function start(
   options: ChildOptions,
 ): Promise<ChildData> {
   const { owner, runId } = execution
-  const id = options.id === undefined ? execution.calls.newName(call) : checkId('run id', options.id)
+  const id =
+    options.id === undefined ? execution.calls.newName(call) : await freeId(execution, call, checkId('run id', options.id))
   const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
   const isDetached = options.detached === true
   if (!isDetached) refuseOwnThread(execution, id, threadId)
@@ -203,6 +204,18 @@ async function start(
   if (known !== null || created?.isNew !== false || (await isOwnChild(execution, call, created.run, run, options))) return data
   execution.dependants.settled(call.key)
   return { ...data, isOther: true }
+}
+
+/** The id that the function gives. A child of it that was undone, or ended by a rollback, is not taken for the next one, which gets an id like it. */
+async function freeId(execution: Execution, call: Call, given: string): Promise<string> {
+  const { owner, runId, tape } = execution
+  for (let count = 0, id = given; ; id = `${given}~${++count}`) {
+    if (tape.undoneChildren.has(id)) continue
+    if (!tape.rollbacks.has(call.key)) return id
+    const known = await patiently(execution, call, () => execution.store.readRun({ owner, runId: id }))
+    if (known?.status !== 'cancelled') return id
+    if ((await patiently(execution, call, () => originOf(execution, known))).parent !== runId) return id
+  }
 }
 
 /** A child on the thread of the run that waits for it would wait for that run. */

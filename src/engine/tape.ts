@@ -40,6 +40,8 @@ export interface Tape {
   readonly undone: ReadonlySet<number>
   /** Takeovers: the epoch that each began, and what was running. */
   readonly recoveries: readonly Recovery[]
+  /** Children whose work was undone, by the ids of their runs. */
+  readonly undoneChildren: ReadonlySet<string>
   /** How many rollbacks went over a call, where any did. */
   readonly rollbacks: ReadonlyMap<CallKey, number>
   /** What was rolled back: positions after `from` and before `to`. */
@@ -166,6 +168,8 @@ export interface CallHistory {
   hasUndo?: boolean
   /** Effects: the operation's key. Steps: their key, where it is not the plain name of the call. */
   key?: string
+  /** What it did was undone, and it has not begun again since: it does under a new key. */
+  isDueAnew?: true
   /** Effects: how far the operation got. */
   effect?: 'intended' | 'unsure' | 'happened' | 'not_happened'
   resolution?: unknown
@@ -196,6 +200,7 @@ export const emptyTape: Tape = {
   usageOfChildren: new Map(),
   raised: {},
   undone: new Set(),
+  undoneChildren: new Set(),
   recoveries: [],
   rollbacks: new Map(),
   rolledBack: [],
@@ -234,6 +239,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   let retriedAt: number | undefined
   let isRolledBack = false
   const begunAnew = new Map<CallKey, number>()
+  const childEnds = new Map<number, string>()
+  const undoneChildren = new Set<string>()
   let order: Order | undefined
   let usage = noUsage
   let raised: Budget = {}
@@ -371,10 +378,12 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   }
 
   /** What it did was taken back without a rollback: the next one is another, under another name. */
-  const forgetChild = (key: CallKey): void => {
+  const forgetName = (key: CallKey): void => {
     const history = calls.get(key)
-    if (history?.begun === undefined || !key.startsWith('child:')) return
+    if (history === undefined || (key.startsWith('child:') && history.begun === undefined)) return
     delete history.begun
+    delete history.key
+    history.isDueAnew = true
     begunAnew.set(key, (begunAnew.get(key) ?? 0) + 1)
   }
 
@@ -389,11 +398,12 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
 
   /**
    * A rollback to between the beginning of an effect and what became of it: what is known of its operation is told by the operation
-   * itself, so the call begins anew. So does that of a child that was undone.
+   * itself, so the call begins anew. So does that of a step or child that was undone.
    */
   const forgetBeginning = (record: LogRecord): void => {
-    const isUndoneChild = record.type === 'child_completed' && data<{ undo?: unknown }>(record).undo !== undefined
-    if (isUndoneChild) calls.delete(callKey('child', record.step ?? '', record.count))
+    const kind = record.type === 'child_completed' ? 'child' : record.type === 'step_completed' ? 'step' : undefined
+    const isUndone = kind !== undefined && data<{ undo?: unknown }>(record).undo !== undefined
+    if (isUndone && call(kind, record).scope === undefined) calls.delete(callKey(kind, record.step ?? '', record.count))
     if (/^effect_(?!intended)/.test(record.type)) calls.delete(callKey('effect', record.step ?? '', record.count))
   }
 
@@ -409,14 +419,20 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     // What a child used is used, whatever was rolled back. One that was retried has used more, and says how much more.
     if (record.type === 'child_completed') {
       const { runId: child, usage: used } = data<{ runId: string; usage?: Partial<UsageTotal> }>(record)
+      childEnds.set(record.seq, child)
       usage = addUsage(usage, used ?? {})
       if (used !== undefined) usageOfChildren.set(child, addUsage(usageOfChildren.get(child) ?? noUsage, used))
+    }
+    // What was undone stays undone, also where its result is not forgotten.
+    if (record.type === 'step_undone') {
+      const { of } = data<{ of: number }>(record)
+      undone.add(of)
+      const child = childEnds.get(of)
+      if (child !== undefined) undoneChildren.add(child)
     }
     // What was written to streams is there, too.
     if (isForgotten(record) && record.type !== 'stream_opened') {
       forgetBeginning(record)
-      // What was undone stays undone, also where its result is not forgotten.
-      if (record.type === 'step_undone') undone.add(data<{ of: number }>(record).of)
       continue
     }
     switch (record.type) {
@@ -433,18 +449,18 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         }
         break
       }
-      case 'run_retried':
+      case 'run_retried': {
         retriedAt = record.at
         for (const stream of streams.values()) stream.isStale = true
-        for (const [key, { seq }] of outcomes) if (undone.has(seq)) forgetChild(key)
+        const undoneKeys = [...outcomes].filter(([, { seq }]) => undone.has(seq)).flatMap(([key]) => [key, ...stepsInside(key)])
+        for (const key of new Set(undoneKeys)) forgetName(key)
         loosen([
           ...(data<{ reopened?: CallKey[] }>(record).reopened ?? []),
           // What was undone is to be done again, and the scopes around it entered again.
-          ...[...outcomes]
-            .filter(([, { seq }]) => undone.has(seq))
-            .flatMap(([key]) => [key, ...stepsInside(key), ...around(pathOf(key), keysOfScopes)]),
+          ...undoneKeys.flatMap((key) => [key, ...around(pathOf(key), keysOfScopes)]),
         ])
         break
+      }
       case 'run_resumed':
         if (isRolledBack) showAllAtLast()
         isRolledBack = false
@@ -465,14 +481,13 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         order = undefined
         // Its open children were cancelled. Should it be retried, others begin.
         if (data<{ isUndone?: boolean }>(record).isUndone === true)
-          for (const [key, { outcome }] of calls) if (outcome === undefined) forgetChild(key)
+          for (const [key, { outcome }] of calls) if (outcome === undefined && key.startsWith('child:')) forgetName(key)
         break
       case 'run_cancelled':
         order = undefined
         break
       case 'step_undone': {
         const { of } = data<{ of: number }>(record)
-        undone.add(of)
         // Its operation is free: should it be done again, it begins at the beginning.
         for (const history of calls.values()) if (history.outcome?.seq === of) delete history.effect
         break
@@ -498,6 +513,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         const { inputFingerprint, scope, hasUndo, key } = data<StartData>(record)
         if (inputFingerprint !== undefined) history.inputFingerprint = inputFingerprint
         if (hasUndo === true) history.hasUndo = true
+        delete history.isDueAnew
         if (key !== undefined) history.key = key
         if (scope !== undefined) {
           scopes.set(scope, Object.assign(history, { scope }))
@@ -559,6 +575,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         const { key, hasUndo } = data<{ key: string; hasUndo?: boolean }>(record)
         history.effect = 'intended'
         history.key = key
+        delete history.isDueAnew
         if (hasUndo === true) history.hasUndo = true
         break
       }
@@ -645,6 +662,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     streams,
     number,
     undone,
+    undoneChildren,
     recoveries,
     rollbacks: countRollbacks(records, runId, { data, callKey, counts: begunAnew }),
     rolledBack,

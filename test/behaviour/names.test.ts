@@ -87,6 +87,49 @@ onEveryStore('the default id of a child', ({ open }) => {
     expect(ids.sort()).toEqual(['p/child#1', 'p/child#1~1'])
   })
 
+  it.each(['rollback', 'retry'] as const)(
+    'given by the function stands, and the next child gets one like it where the first was undone before a %s, or ended with it',
+    async (way) => {
+      const journal: string[] = []
+      let isDown = true
+      const book = workflow('book', (ctx) => ctx.step('book', () => void journal.push('book')))
+      const waiting = workflow('waiting', (ctx) => ctx.waitFor('go'))
+      const undos = { unbook: () => void journal.push('unbook') }
+      const trip = workflow({ name: 'trip', undoOnFailure: true, retry: { attempts: 1 }, undos }, async (ctx) => {
+        await ctx.checkpoint('before')
+        await ctx.call(book, undefined, { id: 'booking', undo: 'unbook' })
+        const open = ctx.call(waiting, undefined, { id: 'payment' })
+        if (way === 'retry') {
+          await ctx.waitFor('fail', { timeoutMs: 60_000 })
+          await ctx.step('down', () => {
+            if (isDown) throw new Error('down')
+          })
+        }
+        return open
+      })
+      const hf = await open({ workflows: [book, waiting] })
+      const run = await hf.start(trip, undefined, { id: 't' })
+      await vi.waitUntil(async () => (await eventTypes(run, 'child')).length === 3, { timeout: 15_000 })
+      if (way === 'rollback') {
+        await run.rollback('before')
+        await run.resume()
+      } else {
+        await hf.signal('t', 'fail', 1)
+        await failureOf(run)
+        isDown = false
+        await run.retry()
+      }
+      await expect.poll(async () => (await hf.runs.list({ workflow: 'waiting', status: 'waiting' })).items.length).toBe(1)
+      await hf.signal('payment~1', 'go', 'paid')
+      expect(await run.result()).toBe('paid')
+      expect(journal).toEqual(['book', 'unbook', 'book'])
+      const ids = (await hf.runs.list({})).items.map(({ id, status }) => `${id} ${status}`)
+      expect(ids.sort()).toEqual([
+        ...['booking completed', 'booking~1 completed', 'payment cancelled', 'payment~1 completed', 't completed'],
+      ])
+    },
+  )
+
   it('is left alone by a rollback to a point after the start of the child', async () => {
     const waiting = workflow('waiting', (ctx) => ctx.waitFor('go'))
     const wf = workflow('wf', async (ctx) => {
@@ -238,6 +281,62 @@ onEveryStore('the key of an effect', ({ open, openMortal, openWrapped, advance }
     // One that was not undone is not sent again: the new call gets the recorded result.
     expect(kept).toEqual(['r/kept#1', 'r~~2/kept#1'])
     expect(steps).toEqual(['r/note#1', 'r/note#1~1', 'r~~2/note#1'])
+  })
+
+  it('is another each time it was undone by a failure and is retried, as is step.key, also of the steps in a section that was undone', async () => {
+    const keys: Record<string, string[]> = { effect: [], step: [], inside: [], kept: [] }
+    const note = (name: string, key: string) => void keys[name]?.push(key)
+    let fails = 2
+    const wf = workflow({ name: 'wf', undoOnFailure: true, retry: { attempts: 1 } }, async (ctx) => {
+      await ctx.once('effect', { idempotent: true, run: (key) => note('effect', key), undo: () => {} })
+      await ctx.step('step', ({ key }) => note('step', key), { undo: () => {} })
+      await ctx.section('section', () => ctx.step('inside', ({ key }) => note('inside', key)), { undo: () => {} })
+      await ctx.step('kept', ({ key }) => note('kept', key))
+      await ctx.step('down', () => {
+        if (fails-- > 0) throw new Error('down')
+      })
+    })
+    const hf = await open()
+    const run = await hf.start(wf, undefined, { id: 'r' })
+    for (let times = 0; times < 2; times++) {
+      await failureOf(run)
+      await run.retry()
+    }
+    await run.result()
+    expect(keys).toEqual({
+      effect: ['r/effect#1', 'r/effect#1~1', 'r/effect#1~2'],
+      step: ['r/step#1', 'r/step#1~1', 'r/step#1~2'],
+      inside: ['r/section/inside#1', 'r/section/inside#1~1', 'r/section/inside#1~2'],
+      kept: ['r/kept#1'],
+    })
+  })
+
+  it('of a step that began before the checkpoint of a rollback, and was undone with it, is another', async () => {
+    const keys: string[] = []
+    const done = gate()
+    const wf = workflow('wf', async (ctx) => {
+      const charge = ctx.step(
+        'charge',
+        async ({ key }) => {
+          keys.push(key)
+          if (keys.length === 1) await done.promise
+        },
+        { undo: () => {} },
+      )
+      await ctx.step('first', () => {})
+      await ctx.checkpoint('between')
+      done.open()
+      await charge
+      await ctx.waitFor('go')
+    })
+    const hf = await open()
+    const run = await hf.start(wf, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    await run.rollback('between')
+    await run.resume()
+    await hf.signal('r', 'go', 1)
+    await run.result()
+    expect(keys).toEqual(['r/charge#1', 'r/charge#1~1'])
   })
 
   it('that stands after several rollbacks is on record as it is: a replay finds it again', async () => {

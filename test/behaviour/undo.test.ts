@@ -140,6 +140,22 @@ onEveryStore('cancelling', ({ open, openMortal, advance }) => {
 })
 
 onEveryStore('a run that fails with undoOnFailure', ({ open }) => {
+  it('after ctx.continueAs can not be retried where something from before that was undone', async () => {
+    const journal: string[] = []
+    const options = { name: 'order', undoOnFailure: true, undos: { release: () => void journal.push('release') } }
+    const order = workflow(options, async (ctx, part: number): Promise<string> => {
+      if (part === 2) throw new Error('no stock')
+      await ctx.step('reserve', () => void journal.push('reserve'), { undo: 'release' })
+      return ctx.continueAs(2)
+    })
+    const hf = await open()
+    const run = await hf.start(order, 1)
+    await failureOf(run)
+    await expect(run.retry()).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('"reserve"') })
+    expect((await run.info()).status).toBe('failed')
+    expect(journal).toEqual(['reserve', 'release'])
+  })
+
   it('undoes what it did, then fails; retried it does it again', async () => {
     const journal: string[] = []
     const hf = await open()
