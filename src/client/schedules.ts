@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { setImmediate } from 'node:timers/promises'
 import { refuseStartInFunction } from '../engine/calls.ts'
+import { reportMissing } from '../engine/report-missing.ts'
 import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
 import { fingerprint } from '../model/codec.ts'
 import { HoldfastError } from '../model/errors.ts'
@@ -24,6 +25,7 @@ import type { RunKey } from '../store/store.ts'
 import type { Core } from './core.ts'
 import { listSchedules, readSchedule } from './read-schedule.ts'
 import { RunHandle } from './run-handle.ts'
+import { refuseOtherVersion } from './start-run.ts'
 import { createSchedule, sendChange, startScheduled } from './start-schedule.ts'
 
 /** What a schedule starts, and when: `cron` or `everyMs`. */
@@ -95,6 +97,7 @@ export class Schedules {
     const core = this.#core
     const key = this.#key(name)
     const settings = await this.#settings(options as ScheduleOptions)
+    if (core.hasWorker) reportMissing(core, { ...settings, needs: `Schedule "${name}" starts` })
     for (let tries = 0; tries < 50; tries++) {
       const known = await readSchedule(core, key)
       if (known === null) {
@@ -232,6 +235,7 @@ export class Schedules {
     let workflow: AnyWorkflow | undefined
     if (typeof workflowOrName !== 'string') {
       workflow = workflowOrName
+      refuseOtherVersion(workflow, version, 'done')
       registry.add(workflow)
     } else workflow = version === undefined ? registry.latest(name) : registry.get(name, version)
     const { input: schema, queue, priority: usual } = workflow?.options ?? {}

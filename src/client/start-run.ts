@@ -1,5 +1,6 @@
 import { refuseStartInFunction } from '../engine/calls.ts'
 import { newRun } from '../engine/new-run.ts'
+import { reportMissing } from '../engine/report-missing.ts'
 import type { AnyWorkflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
@@ -93,8 +94,10 @@ export async function acceptStart(core: Core, asked: NewRun, answer: Committed, 
   if (!answer.ok) throw await refusedStart(core, answer.refusal, asked)
   const created = answer.created[0]
   if (created === undefined) throw new HoldfastError('conflict', `Run "${id}" was not created.`)
-  if (created.isNew) core.wakeWorker()
-  else checkSame(created.run, asked, options.threadId !== undefined)
+  if (created.isNew) {
+    core.wakeWorker()
+    if (core.hasWorker) reportMissing(core, { ...asked, needs: `Run "${id}" needs` })
+  } else checkSame(created.run, asked, options.threadId !== undefined)
   if (!created.isNew && created.run.status === 'failed' && options.ifFailed === 'retry')
     await retryRun(core, { owner, runId: id })
   return created.run
@@ -159,6 +162,7 @@ function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed, tx 
 
 function findWorkflow(core: Core, workflowOrName: AnyWorkflow | string, version: number | undefined): AnyWorkflow | undefined {
   if (typeof workflowOrName !== 'string') {
+    refuseOtherVersion(workflowOrName, version, 'started')
     core.registry.add(workflowOrName)
     return workflowOrName
   }
@@ -173,6 +177,17 @@ function findWorkflow(core: Core, workflowOrName: AnyWorkflow | string, version:
     `No workflow "${workflowOrName}" is registered here, so this process could never execute the run. Pass the workflow itself, list it in ` +
       'open(url, { workflows: [...] }), or open with worker: false to queue it for another process.',
     { details: { workflow: workflowOrName } },
+  )
+}
+
+/** A version is for a bare name: a workflow that is passed has its own. */
+export function refuseOtherVersion(workflow: AnyWorkflow, version: number | undefined, done: 'started' | 'done'): void {
+  if (version === undefined || version === workflow.version) return
+  throw new HoldfastError(
+    'invalid_input',
+    `version is ${version}, but the workflow "${workflow.name}" that was passed is version ${workflow.version}. Leave version out, ` +
+      `or pass the name "${workflow.name}" to mean another version. Nothing was ${done}.`,
+    { details: { workflow: workflow.name, version: workflow.version } },
   )
 }
 

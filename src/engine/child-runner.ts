@@ -19,6 +19,7 @@ import { type Execution, never } from './execution.ts'
 import { budgetKey, nudgeKey } from './mailbox.ts'
 import { newRun, runFingerprint } from './new-run.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
+import { reportMissing } from './report-missing.ts'
 import { resultOf } from './step-runner.ts'
 import { recordedUndo, takeUndo } from './undo-option.ts'
 import type { RecordedUndo } from './undos.ts'
@@ -188,6 +189,7 @@ async function start(
     ...(isOther ? { isOther } : options.undo !== undefined && { undo: recordedUndo(options.undo) }),
     ...(budget !== null && execution.account.isLimited && { budget }),
   }
+  if (workflow.isUnknown === true && known === null) reportMissing(execution, { ...run, needs: `Run "${id}" needs` })
   const event = execution.event('child_started', call, { data: { ...data } })
   if (!execution.isOpen) await execution.pass(call)
   if (isDetached) {

@@ -107,9 +107,12 @@ export function makeWorkflow<Input, Output, State>(
   return Object.freeze({ name, version, options, fn })
 }
 
+const maxMissed = 100
+
 /** The workflows that a process can execute, by name and version. */
 export class Registry {
   readonly #workflows = new Map<string, Map<number, AnyWorkflow>>()
+  readonly #missed = new Set<string>()
 
   /** Adds a workflow. The same name and version with another function is a mistake; the same object again is not. */
   add(added: AnyWorkflow): void {
@@ -127,6 +130,14 @@ export class Registry {
 
   get(name: string, version: number): AnyWorkflow | undefined {
     return this.#workflows.get(name)?.get(version)
+  }
+
+  /** It is not here, and nobody has missed it before. Of the first hundred. */
+  isMissedAnew(name: string, version: number): boolean {
+    const key = JSON.stringify([name, version])
+    if (this.get(name, version) !== undefined || this.#missed.has(key) || this.#missed.size >= maxMissed) return false
+    this.#missed.add(key)
+    return true
   }
 
   /** The highest version: what a new run takes. */

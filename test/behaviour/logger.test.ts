@@ -136,6 +136,33 @@ onEveryStore('the logger', ({ open, openMortal, openWrapped, advance }) => {
     expect((await failureOf(await hf.start(work))).message).toBe('boom')
   })
 
+  it('hears once that a child, a scheduled run or a run needs a workflow or version that this process does not have', async () => {
+    const { said, logger } = createListener()
+    const parent = workflow('parent', async (ctx) => {
+      await ctx.call('leef', 1, { detached: true })
+      await ctx.call('leef', 2, { detached: true })
+      await ctx.call('leaf', 3, { detached: true })
+    })
+    const leaf = workflow('leaf', () => 1)
+    const hf = await open({ logger, workflows: [parent, leaf] })
+    await hf.run(parent, undefined, { id: 'p' })
+    const version = 'leaf" version 9, which this process does not have'
+    await hf.start('leaf', undefined, { id: 'r', version: 9 })
+    await hf.start('leaf', undefined, { version: 9 })
+    await hf.schedules.set('hourly', { workflow: 'tik', everyMs: 3_600_000 })
+    await hf.schedules.set('hourly', { workflow: 'tik', everyMs: 7_200_000 })
+    expect(said.map(({ level, message }) => [level, message])).toEqual([
+      ['warn', expect.stringContaining('Run "p/leef#1" needs workflow "leef" version 1, which this process does not have.')],
+      ['warn', expect.stringContaining(`Run "r" needs workflow "${version}`)],
+      ['warn', expect.stringContaining('Schedule "hourly" starts workflow "tik" version 1, which this process does not have.')],
+    ])
+    const client = createListener()
+    const sender = await open({ logger: client.logger, worker: false })
+    await sender.start('elsewhere', undefined)
+    await sender.schedules.set('nightly', { workflow: 'elsewhere', everyMs: 3_600_000 })
+    expect(client.said).toEqual([])
+  })
+
   it('hears nothing about a schedule that is deleted while a worker is at it', async () => {
     const { said, logger } = createListener()
     const [isHeld, isDeleted] = [gate(), gate()]

@@ -36,6 +36,21 @@ onEveryStore('starting a run', ({ open }) => {
     expect(executions).toBe(1)
   })
 
+  it('of a workflow that is passed with another version than it has is refused, and so is a schedule of it', async () => {
+    const hf = await open()
+    const work = workflow({ name: 'work', version: 2 }, () => 'done')
+    for (const version of [1, 9]) {
+      const refusal = {
+        code: 'invalid_input',
+        message: expect.stringContaining(`version is ${version}, but the workflow "work"`),
+      }
+      await expect(hf.start(work, undefined, { id: 'r', version })).rejects.toMatchObject(refusal)
+      await expect(hf.schedules.set('s', { workflow: work, version, everyMs: 60_000 })).rejects.toMatchObject(refusal)
+    }
+    expect(await hf.schedules.list()).toEqual([])
+    expect(await hf.run(work, undefined, { id: 'r', version: 2 })).toBe('done')
+  })
+
   it('with the id of a run that has another input, workflow or thread is input_mismatch, and nothing is started', async () => {
     const other = workflow('other', () => 'other')
     const hf = await open({ workflows: [other] })
