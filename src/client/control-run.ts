@@ -99,6 +99,8 @@ export type Action =
       readonly kind: 'pause' | 'cancel' | 'resume' | 'rollback'
       readonly by: string | undefined
       readonly to?: number
+      /** Where the log ended when it was asked for: what was carried out after that is done. */
+      readonly since?: number
       readonly undo?: boolean
       readonly budget?: Budget
     }
@@ -116,8 +118,8 @@ export interface Asked {
   isRequested: boolean
   /** A change was written. */
   isWritten: boolean
-  /** Where the run had stopped last when it was asked: a request is not carried out in a later life of the run. */
-  endSeq: number | null
+  /** Of the holder that was asked last: where a run has ended since and was taken up again, the request is gone. */
+  epoch: number
 }
 
 /**
@@ -129,7 +131,7 @@ export async function control(
   key: RunKey,
   decide: (run: Run, asked: Readonly<Asked>) => Promise<Action>,
 ): Promise<void> {
-  const asked: Asked = { isRequested: false, isWritten: false, endSeq: null }
+  const asked: Asked = { isRequested: false, isWritten: false, epoch: 0 }
   for (let refusals = 0; refusals < 50; ) {
     const run = await readRun(core, key)
     const action = await decide(run, asked)
@@ -138,16 +140,16 @@ export async function control(
       if (core.waiters.isClosed) throw new HoldfastError('closed', `Holdfast was closed while waiting for run "${key.runId}".`)
       await sooner(core.waiters.next(key), Math.max(0, action.waitUntil - performance.now()), undefined)
     } else if ('kind' in action) {
-      const { kind, by, to, undo, budget } = action
+      const { kind, by, to, since, undo, budget } = action
       const data = {
         ...(by !== undefined && { by }),
-        ...(to !== undefined && { to }),
+        ...(to !== undefined && { to, since }),
         ...(undo === false && { undo }),
         ...(budget !== undefined && { budget }),
       }
       const payload = Object.keys(data).length === 0 ? null : core.codec.encode(data)
       const answer = await core.store.deliver({ ...key, kind, name: null, payload })
-      if (answer.ok) Object.assign(asked, { isRequested: true, endSeq: run.endSeq })
+      if (answer.ok) Object.assign(asked, { isRequested: true, epoch: run.epoch })
       else refusals++
     } else if (await write(core, key, run, action)) asked.isWritten = true
     else {

@@ -74,13 +74,10 @@ export async function cancelRun(core: Core, key: RunKey, options: CancelOptions 
 /** Takes back what a run did after a checkpoint, the last thing first; the run is then paused there. Resolves when it is. */
 export async function rollbackRun(core: Core, key: RunKey, to: number, by?: string): Promise<void> {
   const until = performance.now() + waitMs
-  let endedAt: number | null | undefined
-  const isDone = async (run: Run) => {
-    if (run.status !== 'paused' || run.endSeq === endedAt) return false
-    const end = await readEnd(core, run)
-    return end?.type === 'run_rolled_back' && end.data?.['to'] === to
-  }
+  let since: number | undefined
   await control(core, key, async (run, asked) => {
+    if (since === undefined) since = await headOf(core, run)
+    else if (await wasRolledBack(core, run, { to, since })) return 'done'
     if (run.status === 'cancelled') throw hasEnded(run, 'rolled back')
     if (to < run.inputSeq || (run.tapeSeq !== null && to < run.tapeSeq - 1)) {
       throw new HoldfastError(
@@ -94,18 +91,29 @@ export async function rollbackRun(core: Core, key: RunKey, to: number, by?: stri
       const message = `Run "${run.id}" has not begun yet: there is nothing to roll back. Cancel it, or wait until it has begun.`
       throw new HoldfastError('conflict', message, { details: { runId: run.id, status: run.status } })
     }
-    if (endedAt === undefined) {
-      endedAt = run.endSeq
-      await refuseWhereUndone(core, run, to)
-    }
-    if (await isDone(run)) return 'done'
+    if (asked.isRequested === false && asked.isWritten === false) await refuseWhereUndone(core, run, to)
     await refuseRolledBack(core, run, to)
     const wait = await patience(core, run, asked, 'rollback', until)
     if (wait !== null) return wait
-    if (run.status === 'running') return { kind: 'rollback', by, to }
+    if (run.status === 'running') return { kind: 'rollback', by, to, since }
     if (isStopped(run, asked)) throw await stopped(core, run, 'rolled back')
     return { ...(await orderOf(core, run, { kind: 'rollback', to, by })), ...(isTerminal(run.status) && { isUndisturbed: true }) }
   })
+}
+
+async function headOf(core: Core, { owner, threadId }: Run): Promise<number> {
+  return (await core.store.readThread({ owner, threadId }))?.headSeq ?? 0
+}
+
+/** Whether it was carried out since it was asked for; somebody may have resumed the run meanwhile. */
+async function wasRolledBack(
+  core: Core,
+  run: Run,
+  { to, since }: { readonly to: number; readonly since: number },
+): Promise<boolean> {
+  const { owner, threadId, id: runId } = run
+  const records = await core.store.readLog({ owner, threadId, runId, afterSeq: since, types: ['run_rolled_back'] })
+  return records.some(({ payload }) => payload !== null && (core.codec.decode(payload) as { to: number }).to === to)
 }
 
 /** What was rolled back was undone: it is not there to go back to. */
@@ -148,7 +156,7 @@ function isStopped({ status, reason }: Run, { isRequested, isWritten }: Asked): 
 /** While somebody is about to carry it out, it is waited for, but not for ever. */
 async function patience(core: Core, run: Run, asked: Asked, what: 'cancel' | 'rollback', until: number): Promise<Action | null> {
   const isAsked = asked.isRequested || asked.isWritten
-  const isReached = asked.isWritten || asked.endSeq === run.endSeq
+  const isReached = asked.isWritten || asked.epoch === run.epoch
   const isUnderWay = run.status === 'running' ? isAsked && isReached : run.status === 'pending' && asked.isWritten
   if (!isAsked || (!isUnderWay && performance.now() < until) || isStopped(run, asked)) return null
   if (performance.now() < until) return { waitUntil: until }

@@ -1088,10 +1088,14 @@ export class Execution {
       }
       let pause: { readonly by: string | undefined } | null = null
       for (const request of requests) {
-        const { by, to, budget, undo } = (request.payload === null ? {} : this.codec.decode(request.payload)) as RequestData
+        const { by, to, since, budget, undo } = (
+          request.payload === null ? {} : this.codec.decode(request.payload)
+        ) as RequestData
         if (request.kind === 'cancel') this.order({ kind: 'cancel', by, ...(undo === false && { undo }) })
-        else if (request.kind === 'rollback' && to !== undefined) this.order({ kind: 'rollback', to, by })
-        else if (request.kind === 'pause') pause = { by }
+        else if (request.kind === 'rollback' && to !== undefined) {
+          if (this.#wasRolledBack(to, since)) this.mailbox.forgetRequest(request.id)
+          else this.order({ kind: 'rollback', to, by })
+        } else if (request.kind === 'pause') pause = { by }
         else if (request.kind === 'resume') {
           pause = null
           if (budget !== undefined) {
@@ -1108,6 +1112,11 @@ export class Execution {
     } catch (error) {
       this.log.warn('inbox could not be read', { runId: this.runId, error })
     }
+  }
+
+  /** Two asked for the same, and it was done for both: somebody has resumed the run since. */
+  #wasRolledBack(to: number, since = Number.POSITIVE_INFINITY): boolean {
+    return this.tape.rolledBack.some((stretch) => stretch.from === to && stretch.to > since)
   }
 
   async #write(change: Change, undoable?: ChangeOptions['undoable']): Promise<Committed> {
@@ -1479,6 +1488,8 @@ function stopFor(order: Order): Stop {
 interface RequestData {
   readonly by?: string
   readonly to?: number
+  /** Where the log ended when it was asked for. Absent: by a version before this one. */
+  readonly since?: number
   readonly undo?: boolean
   readonly budget?: Budget
 }

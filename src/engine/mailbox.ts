@@ -134,6 +134,11 @@ export class Mailbox {
     for (const [id, of] of this.#requests ?? []) if (of === kind) this.#settleRequest(id)
   }
 
+  /** A request that asks for nothing any more. */
+  forgetRequest(id: number): void {
+    this.#settleRequest(id)
+  }
+
   /** Nothing is known of that a change would have to mention. */
   get isEmpty(): boolean {
     return !this.#isAnyLeft && this.#done.length === 0

@@ -4,13 +4,16 @@ import { expect, it } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import type { Store } from '../../src/store/store.ts'
 import { patience } from '../patience.ts'
-import { becomes, codeOfRejection, gate, noting } from './runs.ts'
+import { becomes, codeOfRejection, eventTypes, gate, noting } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
-/** For the client that executes: the first write that gives a run this status waits until a request has been put into an inbox. */
-function requestBefore(status: RunStatus, request: () => Promise<unknown>) {
+/**
+ * For the client that executes: the first write that gives a run this status waits until a request has been put into the inbox. Whoever asked
+ * then looks again.
+ */
+function requestBefore(status: RunStatus, request: () => Promise<unknown>, looksAgain = Promise.resolve()) {
   const delivered = gate()
-  let isAsked = false
+  let [isAsked, isDelivered] = [false, false]
   const outcome = gate<unknown>()
   const before = async (act: StoreAct, _nth: number, [changes]: readonly unknown[]) => {
     if (act !== 'commit' || isAsked || !(changes as readonly Change[]).some(({ run }) => run?.status === status)) return
@@ -20,7 +23,15 @@ function requestBefore(status: RunStatus, request: () => Promise<unknown>) {
   }
   return {
     holder: (store: Store) => wrapStore(store, { before }),
-    client: (store: Store) => wrapStore(store, { after: (act) => act === 'deliver' && delivered.open() }),
+    client: (store: Store) =>
+      wrapStore(store, {
+        before: (act) => (act === 'readRun' && isDelivered ? looksAgain : undefined),
+        after: (act) => {
+          if (act !== 'deliver') return
+          isDelivered = true
+          delivered.open()
+        },
+      }),
     /** What became of the request. */
     outcome: outcome.promise,
   }
@@ -62,6 +73,31 @@ onEveryStore('a request that comes while its run is about to end', ({ openWrappe
   }
 })
 
+onEveryStore('a cancel that comes while its run is about to fail', ({ openWrapped }) => {
+  it('is carried out where the run is retried before whoever asked for it has looked again', async () => {
+    let isBroken = true
+    const [begun, retried] = [gate(), gate()]
+    const work = workflow({ name: 'work', retry: { attempts: 1 } }, async (ctx) => {
+      await ctx.step('a', () => isBroken && Promise.reject(new Error('broken')))
+      await ctx.step('b', ({ signal }) => {
+        begun.open()
+        return new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()))
+      })
+    })
+    const late = requestBefore('failed', async () => (await client.runs.get('r')).cancel(), retried.promise)
+    const client = await openWrapped(late.client, { worker: false })
+    const hf = await openWrapped(late.holder, { workflows: [work] })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'failed')
+    isBroken = false
+    await run.retry()
+    await begun.promise
+    retried.open()
+    expect(await late.outcome).toBe('nothing was thrown')
+    expect((await run.info()).status).toBe('cancelled')
+  })
+})
+
 onEveryStore('a pause that comes while its run is about to pause', ({ openWrapped }) => {
   it('does nothing once the run is resumed', async () => {
     const begun = gate()
@@ -87,5 +123,36 @@ onEveryStore('a pause that comes while its run is about to pause', ({ openWrappe
     expect(await late.outcome).toBe('nothing was thrown')
     await run.resume()
     await becomes(run, 'waiting')
+  })
+})
+
+onEveryStore('a second rollback to the same place that comes while the first is about to be done', ({ openWrapped }) => {
+  it('is done with it, and does nothing once the run is resumed', async () => {
+    const journal: string[] = []
+    const [begun, body] = [gate(), gate()]
+    const work = workflow('work', async (ctx) => {
+      await ctx.checkpoint('start')
+      await ctx.step('a', () => void journal.push('done'), { undo: () => void journal.push('undone') })
+      await ctx.step('b', () => {
+        begun.open()
+        return body.promise
+      })
+      await ctx.waitFor('go')
+    })
+    const late = requestBefore('paused', async () => (await client.runs.get('r')).rollback('start'))
+    const client = await openWrapped(late.client, { worker: false })
+    const asked = gate()
+    const hf = await openWrapped((store) => noting('deliver', asked.open)(late.holder(store)), { workflows: [work] })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await begun.promise
+    const rolledBack = run.rollback('start')
+    await asked.promise
+    body.open()
+    await rolledBack
+    expect(await late.outcome).toBe('nothing was thrown')
+    await run.resume()
+    await becomes(run, 'waiting')
+    expect((await eventTypes(run)).filter((type) => type === 'run_rolled_back')).toHaveLength(1)
+    expect(journal).toEqual(['done', 'undone', 'done'])
   })
 })

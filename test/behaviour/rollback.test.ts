@@ -171,4 +171,33 @@ onEveryStore('rolling back', ({ open, openWrapped }) => {
     await run.cancel()
     expect(journal).toEqual(['refund 2 of a~2/pay#1', 'refund 2 of a~2/pay#1~1', 'refund 1 of a/pay#1'])
   })
+
+  it('is carried out once, although somebody resumes the run before whoever asked for it has looked again', async () => {
+    for (const isCompleted of [false, true]) {
+      const journal: string[] = []
+      const work = workflow(`work-${isCompleted}`, async (ctx) => {
+        await ctx.checkpoint('start')
+        await ctx.step('a', () => void journal.push('done'), { undo: () => void journal.push('undone') })
+        if (!isCompleted) await ctx.waitFor('go')
+      })
+      const resumed = gate()
+      let isAsked = false
+      const before = (act: string) => (act === 'readRun' && isAsked ? resumed.promise : undefined)
+      const after = (act: string) => {
+        isAsked ||= act === 'commit'
+      }
+      const client = await openWrapped((store) => wrapStore(store, { before, after }), { worker: false })
+      const hf = await open({ workflows: [work] })
+      const run = await hf.start(work, undefined, { id: work.name })
+      await becomes(run, isCompleted ? 'completed' : 'waiting')
+      const rollback = (await client.runs.get(run.id)).rollback('start')
+      await becomes(run, 'paused')
+      await run.resume()
+      await becomes(run, isCompleted ? 'completed' : 'waiting')
+      resumed.open()
+      await rollback
+      expect(await eventTypes(run).then((types) => types.filter((type) => type === 'run_rolled_back'))).toHaveLength(1)
+      expect(journal).toEqual(['done', 'undone', 'done'])
+    }
+  })
 })
