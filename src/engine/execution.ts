@@ -1227,7 +1227,7 @@ export class Execution {
     const waits = this.#waits
     if (this.#atWork > 0 || waits === undefined || waits.size === 0 || this.#hasEnded || !this.playback.isLive) return
     // The last of them may be one that sets nothing off: nobody else would look again.
-    if (!this.#handOut.isEmpty) return this.#considerStopping()
+    if (!this.#handOut.isEmpty || this.playback.isAwaited) return this.#considerStopping()
     if (this.#stop !== null) {
       // Unless the function is busy with something of its own.
       if (this.#openCount > 0 && !this.quiet.isOver) return this.quiet.begin()

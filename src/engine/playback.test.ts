@@ -56,7 +56,11 @@ describe('recorded results', () => {
     void playback.take('step:loose#1')
     expect(playback.isHandingOut).toBe(true)
     const isIdle = playback.idle().then(() => seen.push('idle'))
+    await turns(1)
+    // The result was handed out, and whoever comes after it has not heard of that yet.
+    expect([playback.isHandingOut, playback.isAwaited]).toEqual([false, true])
     await isIdle
+    expect(playback.isAwaited).toBe(false)
     expect(seen).toEqual(['first', 'live', 'loose', 'idle'])
   })
 

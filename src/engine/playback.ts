@@ -134,6 +134,11 @@ export class Playback {
     return this.#looseAsked.length > 0 && !this.#isStopped
   }
 
+  /** Somebody gets a result within the next turns: one that was asked for, or a new one that comes after those. */
+  get isAwaited(): boolean {
+    return (this.#looseAsked.length > 0 || this.#idle.length > 0) && !this.#isStopped
+  }
+
   /** Resolves in a turn in which no recorded result is handed out. */
   idle(): Promise<void> {
     return new Promise((resolve) => this.#idle.push(resolve))
