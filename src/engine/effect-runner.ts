@@ -140,6 +140,8 @@ class Effect<T> {
   readonly #options: EffectOptions<T>
   readonly #key: string
   #failures: number
+  /** Its failure is on record: what is thrown now is the function's. */
+  #hasFailed = false
 
   constructor(execution: Execution, call: Call, options: EffectOptions<T>, key: string) {
     this.#execution = execution
@@ -153,7 +155,7 @@ class Effect<T> {
     let stage = this.#stageOnTape()
     try {
       for (;;) {
-        const next = await this.#advance(stage)
+        const next = await this.#advance(stage).catch((error: unknown) => this.#decidedMeanwhile(error))
         if ('value' in next) return next.value
         stage = next.stage
         if (stage.kind === 'intended' && this.#execution.isCancelled) await this.#withdraw()
@@ -162,6 +164,17 @@ class Effect<T> {
     } finally {
       release(this.#execution, this.#call, this.#key)
     }
+  }
+
+  /**
+   * A run that ended with the effect under way left it to a person, and was taken up again: both may decide at the same time. What is on record
+   * counts.
+   */
+  async #decidedMeanwhile(error: unknown): Promise<Next<T>> {
+    if (codeOf(error) !== 'conflict' || this.#hasFailed || this.#execution.hasEnded) throw error
+    const operation = await readPatiently(this.#execution, this.#call, this.#key)
+    if (operation === null || isOpen(operation.status)) throw error
+    return { stage: toDecided(this.#execution, operation) }
   }
 
   #stageOnTape(): Stage {
@@ -402,6 +415,7 @@ class Effect<T> {
           ? ({ kind: 'complete', key: this.#key, result: null } as const)
           : undefined
     await this.#execution.commitResult([event], { failureOf: this.#call.key, ...(change !== undefined && { operation: change }) })
+    this.#hasFailed = true
     const stored = (this.#execution.codec.decode(event.payload as Payload) as { error: Error }).error
     throw blame(reviveError(stored), [this.#call.key])
   }
@@ -424,12 +438,7 @@ class Effect<T> {
       return null
     })
     const operation = await execution.working(reading)
-    if (operation?.status === 'completed') {
-      return {
-        stage: { kind: 'resolved', result: operation.result === null ? undefined : execution.codec.decode(operation.result) },
-      }
-    }
-    if (operation !== null && !isOpen(operation.status)) return { stage: { kind: 'nothing' } }
+    if (operation !== null && !isOpen(operation.status)) return { stage: toDecided(execution, operation) }
     await this.#rest(() =>
       execution.park({
         dueAt: execution.now() + lookAgainMs,
@@ -464,6 +473,12 @@ class Effect<T> {
       { details: { key: this.#key, effect: taken.name, runId: taken.runId } },
     )
   }
+}
+
+/** What somebody else has decided about the effect. */
+function toDecided({ codec }: Execution, { status, result }: Operation): Stage {
+  if (status !== 'completed') return { kind: 'nothing' }
+  return { kind: 'resolved', result: result === null ? undefined : codec.decode(result) }
 }
 
 /** Whether a body was refused a call on its own ctx. */

@@ -2,6 +2,7 @@ import { join } from 'node:path'
 import { type Context, type EffectOptions, HoldfastError, NotHappened, workflow } from 'holdfast'
 import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
+import { patience } from '../patience.ts'
 import { makeMailer, sentKeys } from './programs/mailer.ts'
 import { startProgram } from './programs.ts'
 import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
@@ -770,6 +771,47 @@ onEveryStore('an effect and a crash', ({ open, openMortal, openWrapped, advance 
     expect(await run.result()).toBe('decided')
     expect(sent).toBe(1)
     expect(await eventTypes(run, 'effect')).toEqual(['effect_intended', 'effect_unsure', 'effect_resolved', 'effect_completed'])
+  })
+})
+
+onEveryStore('an effect that a failed run left under way', ({ open }) => {
+  it.each([
+    ['happened', { happened: true, result: 'decided' } as const, 'decided', 1],
+    ['did not happen', { happened: false } as const, 'sent', 2],
+  ])('may be decided by a person while the retried run looks it up: %s', async (_, decision, expected, times) => {
+    const isSending = gate()
+    const late = gate()
+    let sent = 0
+    let isFailing = true
+    const mail = workflow('mail', async (ctx) => {
+      const send = ctx.once('send', {
+        key: 'k',
+        run: async () => {
+          sent++
+          isSending.open()
+          await late.promise
+          return 'sent'
+        },
+        check: async (key) => {
+          await hf.resolve(key, decision)
+          return { happened: true, result: 'found' }
+        },
+      })
+      const beside = ctx.step('beside', () => isSending.promise.then(() => isFailing && Promise.reject(new Error('no'))), {
+        retry: { attempts: 1 },
+      })
+      const [made] = await Promise.all([send, beside])
+      return made
+    })
+    const hf = await open({ workflows: [mail] })
+    const run = await hf.start(mail)
+    await becomes(run, 'failed')
+    late.open()
+    isFailing = false
+    await vi.waitUntil(async () => (await hf.inbox()).some((item) => item.kind === 'effect' && item.evidence !== undefined))
+    await run.retry()
+    expect(await run.result({ timeoutMs: patience(10_000) })).toBe(expected)
+    expect(sent).toBe(times)
   })
 })
 
