@@ -97,10 +97,11 @@ export async function open(...given: readonly unknown[]): Promise<Holdfast> {
   const isAlone = given.length === 0 || isOptions(given[0])
   const options = ((isAlone ? given[0] : given[1]) ?? {}) as OpenOptions
   const target = isAlone ? defaultTarget() : ((given[0] as OpenTarget | null | undefined) ?? urlOfEnvironment())
-  if (target === undefined) throw noTarget()
+  if (target === undefined || target === '') throw noTarget(isAlone ? '' : given[0])
   refuseUnknownOptions('open', options, openOptionNames)
   if (options.worker !== false) refuseUnknownOptions('worker of open', options.worker, workerOptionNames)
   const { clock = 0, durability = 'full', pool, schema, namespace } = options
+  checkWorkflows(options.workflows)
   refuseUnknownOptions('pool of open', pool, { min: true, max: true })
   const targets = readTargets(options.notify)
   const { store, close } = await openTarget(target, {
@@ -115,6 +116,19 @@ export async function open(...given: readonly unknown[]): Promise<Holdfast> {
   } catch (error) {
     await close()
     throw error
+  }
+}
+
+function checkWorkflows(given: unknown): void {
+  if (given === undefined) return
+  if (!Array.isArray(given))
+    throw new HoldfastError('invalid_input', 'workflows of open must be an array: open(url, { workflows: [a, b] }).')
+  for (const [index, one] of given.entries()) {
+    if (typeof one?.fn === 'function' && typeof one.name === 'string') continue
+    throw new HoldfastError(
+      'invalid_input',
+      `workflows[${index}] of open is ${one === null ? 'null' : typeof one === 'object' ? 'no workflow' : typeof one}; give what workflow() or plan() returned.`,
+    )
   }
 }
 
@@ -134,10 +148,10 @@ function isOptions(given: unknown): boolean {
   return (prototype === Object.prototype || prototype === null) && !canStore
 }
 
-function noTarget(): HoldfastError {
+function noTarget(given: unknown): HoldfastError {
   return new HoldfastError(
     'invalid_url',
-    'open() got undefined as its URL: is an environment variable not set? Call open() or open(options) for $HOLDFAST_URL, else ' +
+    `open() got ${given === '' ? 'an empty string' : String(given)} as its URL: is an environment variable ${given === '' ? 'empty' : 'not set'}? Call open() or open(options) for $HOLDFAST_URL, else ` +
       'sqlite:.holdfast/holdfast.db.',
   )
 }
@@ -219,8 +233,12 @@ async function openUrl(url: string, options: StoreOptions): Promise<Store> {
   }
   throw new HoldfastError(
     'invalid_url',
-    `"${shown(url)}" is not a store that Holdfast knows. Use memory:, sqlite:FILE, postgres://… or redis://….`,
+    `"${shown(url)}" is not a store that Holdfast knows. ${isFileName(url) ? `Did you mean sqlite:${url}?` : 'Use memory:, sqlite:FILE, postgres://… or redis://….'}`,
   )
+}
+
+function isFileName(url: string): boolean {
+  return /^(?:[a-z]:)?[^:]+\.(?:db|sqlite3?)$/i.test(url)
 }
 
 /** A handle, pool or client of the user's own is told by what it can do. */

@@ -10,6 +10,11 @@ export async function positionOf(core: Core, thread: Thread, checkpoint: string)
   const isOwn = checkpoint.startsWith(`${id}@`) && /^[1-9]\d*$/.test(checkpoint.slice(id.length + 1))
   const [labelled] = isOwn ? [] : await core.store.listCheckpoints({ owner, threadId: id, label: checkpoint, limit: 1 })
   if (labelled !== undefined) return labelled.seq
+  if (typeof checkpoint === 'string' && !/@\d+$/.test(checkpoint))
+    throw new HoldfastError(
+      'invalid_id',
+      `Thread "${id}" has no checkpoint with the label "${checkpoint}". Give a label of ctx.checkpoint(label) or tag(), or a checkpoint (threadId@seq) that checkpoints() lists.`,
+    )
   const { threadId, seq } = parseCheckpoint(checkpoint)
   if (threadId !== id || seq > thread.headSeq || seq <= thread.baseSeq) {
     throw new HoldfastError(

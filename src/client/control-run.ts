@@ -223,7 +223,8 @@ export async function newEvent(core: Core, type: EventType, data: Record<string,
 }
 
 export function hasEnded(run: Run, verb: string): HoldfastError {
-  return new HoldfastError('conflict', `Run "${run.id}" is ${run.status} and can't be ${verb}.`, {
+  const help = run.status === 'failed' && verb === 'resumed' ? ' Use run.retry(): it takes it up where it failed.' : ''
+  return new HoldfastError('conflict', `Run "${run.id}" is ${run.status} and can't be ${verb}.${help}`, {
     details: { runId: run.id, status: run.status },
   })
 }

@@ -165,6 +165,7 @@ export class RunHandle<Output = unknown> {
   /** Lets a paused run go on; with a `budget`, its limits are set to that first. */
   async resume(options: { by?: string; budget?: Budget } = {}): Promise<void> {
     refuseUnknownOptions('run.resume', options, { by: true, budget: true })
+    if (options.budget !== undefined) await this.#refuseTooLow(options.budget)
     await resumeRun(this.#core, this.#key, options)
   }
 
@@ -216,6 +217,21 @@ export class RunHandle<Output = unknown> {
       run.reason === 'mismatch' ? 'nondeterminism' : 'worker_died',
       `Run "${run.id}" of workflow "${run.workflow}" is ${is}: ${why}`,
       { cause: error, details: { runId: run.id, status: run.status, reason: run.reason } },
+    )
+  }
+
+  /** A budget that is used up already would pause the run again at once. */
+  async #refuseTooLow(budget: Budget): Promise<void> {
+    const run = await this.#read()
+    if (run.status !== 'paused' || run.reason !== 'budget') return
+    const error = (await readEnd(this.#core, run))?.error as HoldfastError | undefined
+    const { what, used } = (error?.details ?? {}) as { what?: keyof Budget; used?: number }
+    const limit = what === undefined ? undefined : budget?.[what]
+    if (limit === undefined || used === undefined || limit >= used) return
+    throw new HoldfastError(
+      'invalid_input',
+      `Run "${run.id}" has used ${used} ${what}; with a budget of ${limit} it would pause again at once. Give it more than ${used}.`,
+      { details: { runId: run.id, what, limit, used } },
     )
   }
 

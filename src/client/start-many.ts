@@ -55,13 +55,18 @@ async function startOne(core: Core, owner: string, request: StartRequest, at: nu
   return acceptStart(core, newRun, await core.committer.commit(startChange(newRun)), options)
 }
 
+function whichNot(failed: number, count: number): string {
+  if (failed === count) return count === 1 ? 'The run was not started' : `None of the ${count} runs was started`
+  return `${failed} of ${count} runs ${failed === 1 ? 'was' : 'were'} not started, the others were`
+}
+
 function notAll(failures: readonly { index: number; error: unknown }[], runs: readonly Run[], count: number): HoldfastError {
   const [first] = failures
   const shown = failures.slice(0, 5).map(({ index, error }) => `[${index}] ${messageOf(error)}`)
   const more = failures.length > shown.length ? ` And ${failures.length - shown.length} more, in details.failures.` : ''
   return new HoldfastError(
     codeOf(first?.error) ?? 'invalid_input',
-    `${failures.length} of ${count} runs were not started, the others were: ${shown.join(' ')}${more}`,
+    `${whichNot(failures.length, count)}: ${shown.join(' ')}${more}`,
     {
       cause: first?.error,
       retryable: failures.every(({ error }) => error instanceof HoldfastError && error.retryable),

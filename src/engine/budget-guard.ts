@@ -66,7 +66,11 @@ export class BudgetGuard {
     if (repeat === null) return
     const { count, isOver } = repeat
     const { log, runId } = this.#execution
-    log.warn('a step was called with the same input again and again', { runId, step: call.path, count })
+    log.warn(`Run "${runId}" has called "${call.path}" with the same input ${count} times. Is it going round in circles?`, {
+      runId,
+      step: call.path,
+      count,
+    })
     if (isOver) this.#pause({ what: 'repeats', limit: this.#account.limits.repeats ?? 0, used: count })
   }
 

@@ -110,7 +110,7 @@ export class Calls {
     if (frame?.attempt === undefined) return
     throw new HoldfastError(
       'nested_call',
-      `ctx.${method}("${name}") was called in scope "${frame.scope}" of run "${this.#runId}", which is recorded as a whole. ` +
+      `ctx.${method}("${name}") was called in section "${frame.scope}" of run "${this.#runId}", which is recorded as a whole. ` +
         `Use step.${method} in a step inside.`,
       { details: { runId: this.#runId, step: frame.scope } },
     )

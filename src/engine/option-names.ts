@@ -74,8 +74,8 @@ export const callOptionNames: OptionNames<ChildOptions> = {
   budget: true,
   detached: true,
   version: true,
-  scheduledAt: true,
-  unchecked: true,
+  scheduledAt: 'internal',
+  unchecked: 'internal',
 }
 
 export const workflowOptionNames: OptionNames<WorkflowOptions<unknown, unknown, unknown>> = {

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkStepName } from '../model/ids.ts'
-import { refuseUnknownOptions } from '../model/known-options.ts'
+import { type KnownOptions, refuseUnknownOptions } from '../model/known-options.ts'
 import { restoreAdvice } from '../model/restore-advice.ts'
 import { checkUsage, refuseUnknownUsage, type Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
@@ -88,7 +88,11 @@ export class RunContext implements Context<never> {
 
   once<T>(name: string, options: EffectOptions<T>): Promise<T> {
     return this.#enter('effect', name, false, (call) => {
-      requireFunction(options?.run, 'Effect', call.path)
+      if (typeof options?.run !== 'function')
+        throw new HoldfastError(
+          'invalid_input',
+          `ctx.once("${name}") needs { run }: a function that carries out effect "${call.path}". Its run is ${typeof options?.run}.`,
+        )
       checkOptions(call, `ctx.once("${name}")`, options, effectOptionNames)
       return runEffect(this.#execution, call, options)
     })
@@ -236,6 +240,8 @@ export class RunContext implements Context<never> {
 
   ask<T = unknown>(name: string, options: AskOptions<T>): Promise<T> {
     return this.#enter('question', name, false, (call) => {
+      if (typeof options !== 'object' || options === null || (options.question === undefined && call.history === undefined))
+        throw new HoldfastError('invalid_input', `ctx.ask("${name}") needs { question }: what the person is shown.`)
       checkOptions(call, `ctx.ask("${name}")`, options, askOptionNames)
       checkWithdrawable(`ctx.ask("${name}")`, options)
       if (call.history === undefined) checkMs(`timeoutMs of "${call.path}"`, options.timeoutMs)
@@ -247,6 +253,7 @@ export class RunContext implements Context<never> {
   call(workflow: AnyWorkflow | string, input?: unknown, options: ChildOptions = {}): Promise<any> {
     // A workflow's name may contain what separates the parts of a path.
     const name = String(typeof workflow === 'string' ? workflow : workflow?.name).replace(/[/[\]]/g, '_')
+    this.#execution.unawaited.callsChild(name)
     return this.#enter('child', name, true, (call) => {
       checkOptions(call, `ctx.call("${name}")`, options, callOptionNames)
       return callChild(this.#execution, call, workflow, input, options)
@@ -458,7 +465,7 @@ export class RunContext implements Context<never> {
 }
 
 /** A call that is on the tape was accepted before, by whatever rules there were. */
-function checkOptions(call: Call, what: string, given: unknown, known: Readonly<Record<string, true>>): void {
+function checkOptions(call: Call, what: string, given: unknown, known: KnownOptions): void {
   if (call.history === undefined) refuseUnknownOptions(what, given, known)
 }
 
@@ -466,7 +473,7 @@ function checkStepOptions(
   call: Call,
   what: string,
   given: Pick<StepOptions<never>, 'onFailure' | 'kind'>,
-  known: Readonly<Record<string, true>>,
+  known: KnownOptions,
 ): void {
   if (call.history !== undefined) return
   refuseUnknownOptions(what, given, known)
@@ -481,7 +488,7 @@ function checkStepOptions(
 
 function requireFunction(given: unknown, what: string, name: string): void {
   if (typeof given !== 'function')
-    throw new HoldfastError('invalid_input', `${what} "${name}" needs a function, not ${typeof given}`)
+    throw new HoldfastError('invalid_input', `${what} "${name}" needs a function, not ${typeof given}.`)
 }
 
 function pauseOnOtherSleep(execution: Execution, call: Call, recordedMs: number, asked: number | Date): Promise<never> {

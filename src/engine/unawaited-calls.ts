@@ -9,6 +9,13 @@ import type { Claim } from '../store/store.ts'
 export class UnawaitedCalls {
   /** What nobody has listened to so far, with its name; without the latest promise of all. */
   #unheard: Map<Promise<unknown>, string> | undefined
+  #childNames: Set<string> | undefined
+
+  /** A call of this name starts a child, whether or not it is awaited. */
+  callsChild(name: string): void {
+    this.#childNames ??= new Set()
+    this.#childNames.add(name)
+  }
 
   /** The promise as the function gets it. Its failure brings no process down: it is in the log. */
   watch<T>(promise: Promise<T>, name: string): Promise<T> {
@@ -40,7 +47,7 @@ export class UnawaitedCalls {
       const where = `run "${run.id}" of workflow "${run.workflow}"`
       if (fate === 'pending')
         log.warn(
-          `The function of ${where} returned while "${name}" was still under way, and nothing awaits it: its result is not recorded. Await it before the function returns.`,
+          `The function of ${where} returned while "${name}" was still under way, and nothing awaits it: its result is not recorded.${this.#childNames?.has(name) ? ' A child that it has started keeps running.' : ''} Await it before the function returns.`,
           aboutCall(run, name),
         )
       else if (fate !== 'fulfilled')

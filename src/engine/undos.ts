@@ -126,7 +126,10 @@ export class Undos {
       } catch (thrown) {
         const { error, delayMs } = nextAttempt(defaultRetryPolicy, tries, thrown)
         if (delayMs === null || execution.hasEnded) return undoFailed(execution, path, error)
-        execution.log.warn('an undo failed and is tried again', { runId: execution.runId, step: path, error })
+        const { runId, log } = execution
+        log.warn(`The undo of "${path}" of run "${runId}" failed and is tried again: ${sentence(messageOf(error))}`, {
+          ...{ runId, step: path, error },
+        })
         await new Promise((resolve) => setTimeout(resolve, delayMs))
         continue
       }
@@ -177,6 +180,10 @@ function resultOf({ codec }: Execution, payload: Payload | null): unknown {
 /** The state as a step left it. */
 function stateAfter({ store, codec, claim, workflow }: Execution, seq: number): Promise<unknown> {
   return loadStateFor(workflow.options.state, store, codec, claim.thread, seq)
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
 }
 
 function undoFailed({ runId }: Execution, path: string, error: unknown): Error {

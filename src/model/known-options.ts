@@ -1,10 +1,11 @@
 import { HoldfastError } from './errors.ts'
 
-/** The names of the options of a type: the compiler sees that none is missing. */
-export type OptionNames<Options> = { readonly [Name in keyof Required<Options>]: true }
+/** The names of the options of a type: the compiler sees that none is missing. Internal ones are named to nobody. */
+export type OptionNames<Options> = { readonly [Name in keyof Required<Options>]: true | 'internal' }
+export type KnownOptions = Readonly<Record<string, true | 'internal'>>
 
 /** Refuses an option that nobody reads: a slip of the pen would otherwise go unnoticed. `what` says whose options they are. */
-export function refuseUnknownOptions(what: string, given: unknown, known: Readonly<Record<string, true>>): void {
+export function refuseUnknownOptions(what: string, given: unknown, known: KnownOptions): void {
   if (given === undefined) return
   if (typeof given !== 'object' || given === null)
     throw new HoldfastError(
@@ -13,12 +14,21 @@ export function refuseUnknownOptions(what: string, given: unknown, known: Readon
     )
   for (const name in given) {
     if (Object.hasOwn(known, name) || (given as Record<string, unknown>)[name] === undefined) continue
-    const near = nearest(name, Object.keys(known))
-    const advice = near === undefined ? `It has ${Object.keys(known).join(', ')}.` : `Did you mean "${near}"?`
-    throw new HoldfastError('invalid_input', `${what} has no option "${name}". ${advice}`, {
-      details: { option: name, ...(near !== undefined && { nearest: near }) },
-    })
+    throw unknownName(
+      `${what} has no option "${name}".`,
+      name,
+      Object.keys(known).filter((one) => known[one] === true),
+    )
   }
+}
+
+/** The error for a name that is none of these: it says which was meant, or which there are. */
+export function unknownName(message: string, name: string, known: readonly string[]): HoldfastError {
+  const near = nearest(name, known)
+  const advice = near === undefined ? `It has ${known.join(', ')}.` : `Did you mean "${near}"?`
+  return new HoldfastError('invalid_input', `${message} ${advice}`, {
+    details: { option: name, ...(near !== undefined && { nearest: near }) },
+  })
 }
 
 function nearest(name: string, known: readonly string[]): string | undefined {
@@ -27,7 +37,7 @@ function nearest(name: string, known: readonly string[]): string | undefined {
     .map((option) => ({ option, distance: distanceBetween(asked, option.toLowerCase()) }))
     .toSorted((a, b) => a.distance - b.distance)
   const [best] = ranked
-  return best !== undefined && best.distance <= Math.max(2, asked.length / 3) ? best.option : undefined
+  return best !== undefined && best.distance <= Math.max(2, Math.ceil(asked.length / 3)) ? best.option : undefined
 }
 
 /** Letters to insert, delete or replace, from one word to the other. */

@@ -1,4 +1,5 @@
 import { HoldfastError } from './errors.ts'
+import { unknownName } from './known-options.ts'
 
 /** What holds for a queue in every process of the store. Null: no limit. */
 export interface QueueSettings {
@@ -66,5 +67,6 @@ export function checkSettings({ name, concurrency, rateLimit, maxQueued, isPause
     refuse('rateLimit', '{ count, perMs }, both whole numbers from 1, or null')
   if (isPaused !== undefined && typeof isPaused !== 'boolean') refuse('isPaused', 'true or false')
   const [unknown] = Object.keys(rest)
-  if (unknown !== undefined) refuse(`the setting "${unknown}"`, 'one of concurrency, rateLimit, maxQueued, isPaused')
+  if (unknown !== undefined)
+    throw unknownName(`Queue "${name}" has no setting "${unknown}"; nothing was changed.`, unknown, Object.keys(defaultSettings))
 }

@@ -18,6 +18,8 @@ export function helpForFailure(error: Error | undefined): string {
   const code = codeOf(error)
   const isChildOver = (code === 'run_cancelled' || code === 'thread_deleted') && 'runId' in detailsOf(error)
   if (isChildOver) return helpForChildThatIsOver
+  if (error?.name === 'TypeError' && /read only property|not extensible|Cannot delete property/.test(error.message))
+    return 'If it changed ctx.state, which is read-only: use ctx.update((draft) => …) instead, then run.retry() takes it up where it failed.'
   return mistakesInCode.has(code)
     ? 'Fix it, then run.retry() takes it up where it failed.'
     : 'run.retry() takes it up where it failed.'

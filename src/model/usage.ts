@@ -1,5 +1,5 @@
 import { HoldfastError } from './errors.ts'
-import { type OptionNames, refuseUnknownOptions } from './known-options.ts'
+import { type OptionNames, refuseUnknownOptions, unknownName } from './known-options.ts'
 
 /** What one call of a model or a paid service took. */
 export interface Usage {
@@ -142,7 +142,7 @@ export function checkUsage(usage: Usage): Usage {
 export function checkBudget(budget: Budget, of: string): Budget {
   for (const [name, limit] of Object.entries(budget ?? {})) {
     if (!(budgetLimits as readonly string[]).includes(name))
-      throw new HoldfastError('invalid_input', `The budget of ${of} limits "${name}"; it can limit ${budgetLimits.join(', ')}.`)
+      throw unknownName(`The budget of ${of} has no limit "${name}".`, name, budgetLimits)
     if (!(typeof limit === 'number' && limit >= 0))
       throw new HoldfastError('invalid_input', `${name} in the budget of ${of} is ${String(limit)}; it must be a number from 0.`)
   }

@@ -10,6 +10,119 @@ import { startProgram } from './programs.ts'
 import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEverySharedStore, onEveryStore } from './stores.ts'
 
+onEveryStore('a mistake', ({ open }) => {
+  const refusalOf = (act: () => unknown): Promise<Error> =>
+    new Promise((resolve, reject) =>
+      Promise.resolve()
+        .then(act)
+        .then(() => reject(new Error('was not refused')), resolve),
+    )
+
+  it('in a call on ctx is told with what the call needs', async () => {
+    const hf = await open()
+    const mistakes: Readonly<Record<string, (ctx: Context) => unknown>> = {
+      'ctx.ask("x") needs { question }': (ctx) => (ctx.ask as (name: string) => unknown)('x'),
+      'ctx.once("x") needs { run }': (ctx) => ctx.once('x', { idempotent: true } as never),
+      'was called in section "book"': (ctx) => ctx.section('book', () => ctx.stream('tokens')),
+      'Did you mean "retry"?': (ctx) => ctx.step('x', () => 1, { retries: 3 } as never),
+    }
+    for (const [told, mistake] of Object.entries(mistakes)) {
+      const error = await failureOf(await hf.start(workflow(`work ${told.length}`, async (ctx) => void (await mistake(ctx)))))
+      expect(error).toMatchObject({
+        code: expect.stringMatching(/^(invalid_input|nested_call)$/),
+        message: expect.stringContaining(told),
+      })
+    }
+    const options = await failureOf(await hf.start(workflow('calls', (ctx) => ctx.call('other', 1, { zzzzzz: 1 } as never))))
+    expect(options.message).toMatch(/It has undo, .*, version\.$/)
+  })
+
+  it('that changes ctx.state in place is told of ctx.update', async () => {
+    const counter = state({ version: 1, initial: () => ({ count: 0 }) })
+    const work = workflow({ name: 'work', state: counter }, async (ctx) => {
+      ;(ctx.state as { count: number }).count = 5
+    })
+    const hf = await open()
+    expect((await refusalOf(() => hf.run(work))).message).toContain('use ctx.update((draft) => …) instead')
+  })
+
+  it('in a label names the label and the thread', async () => {
+    const work = workflow('work', async (ctx) => {
+      await ctx.checkpoint('start')
+      await ctx.waitFor('go')
+    })
+    const hf = await open()
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    for (const act of [() => run.rollback('nope'), () => hf.thread('r').stateAt('nope')])
+      expect(await refusalOf(act)).toMatchObject({
+        code: 'invalid_id',
+        message: expect.stringContaining('Thread "r" has no checkpoint with the label "nope".'),
+      })
+  })
+
+  it('in the name of a setting or a limit says which was meant', async () => {
+    const hf = await open()
+    expect((await refusalOf(() => hf.queues.set('mail', { concurency: 1 } as never))).message).toBe(
+      'Queue "mail" has no setting "concurency"; nothing was changed. Did you mean "concurrency"?',
+    )
+    expect((await refusalOf(() => workflow({ name: 'work', budget: { token: 1 } as never }, () => 1))).message).toBe(
+      'The budget of workflow "work" has no limit "token". Did you mean "tokens"?',
+    )
+  })
+
+  it('of the call that continues a run names the one that does', async () => {
+    const hf = await open()
+    const failed = await hf.start(workflow('fails', () => Promise.reject(new Error('no'))))
+    await failureOf(failed)
+    expect((await refusalOf(() => failed.resume())).message).toContain('Use run.retry()')
+    const spends = workflow({ name: 'spends', budget: { tokens: 100 } }, (ctx) =>
+      ctx.step('a', (step) => step.usage({ inputTokens: 120 })),
+    )
+    const paused = await hf.start(spends)
+    await becomes(paused, 'paused')
+    expect(await refusalOf(() => paused.resume({ budget: { tokens: 50 } }))).toMatchObject({
+      code: 'invalid_input',
+      message: expect.stringContaining('has used 120 tokens; with a budget of 50 it would pause again at once.'),
+    })
+    await paused.resume({ budget: { tokens: 200 } })
+    await paused.result()
+    expect((await refusalOf(() => hf.startMany([{ workflow: 'fails', options: { delayMs: -1 } }]))).message).toMatch(
+      /^The run was not started: /,
+    )
+  })
+
+  it('of forgetting to await ctx.call says that the child keeps running', async () => {
+    const said: string[] = []
+    const note = (message: string) => void said.push(message)
+    const hf = await open({ logger: { debug() {}, info() {}, warn: note, error: note } })
+    const child = workflow('child', (ctx) => ctx.waitFor('go'))
+    await hf.run(
+      workflow('parent', async (ctx) => {
+        ctx.call(child, undefined)
+        await ctx.step('a', () => 1)
+      }),
+      undefined,
+    )
+    expect(said.join()).toContain('A child that it has started keeps running.')
+  })
+})
+
+describe('a mistake in what open is given', () => {
+  it('is told with what was meant', async () => {
+    const messageOf = (given: unknown, options?: object): Promise<string> =>
+      openHoldfast(given as string, options).then(
+        () => '',
+        ({ message }: Error) => message,
+      )
+    expect(await messageOf('')).toContain('open() got an empty string as its URL: is an environment variable empty?')
+    expect(await messageOf(null)).toContain('open() got null as its URL')
+    expect(await messageOf('holdfast.db')).toContain('Did you mean sqlite:holdfast.db?')
+    expect(await messageOf('memory:', { workflows: {} })).toContain('workflows of open must be an array')
+    expect(await messageOf('memory:', { workflows: [undefined] })).toContain('workflows[0] of open is undefined')
+  })
+})
+
 onEveryStore('an option that there is not', ({ open }) => {
   const calls: Readonly<
     Record<string, [wrong: string, near: string | undefined, call: (ctx: Context, option: object) => unknown]>
