@@ -91,10 +91,10 @@ export async function rollbackRun(core: Core, key: RunKey, to: number, by?: stri
       const message = `Run "${run.id}" has not begun yet: there is nothing to roll back. Cancel it, or wait until it has begun.`
       throw new HoldfastError('conflict', message, { details: { runId: run.id, status: run.status } })
     }
-    if (asked.isRequested === false && asked.isWritten === false) await refuseWhereUndone(core, run, to)
     await refuseRolledBack(core, run, to)
     const wait = await patience(core, run, asked, 'rollback', until)
     if (wait !== null) return wait
+    await refuseWhereUndone(core, run, to)
     if (run.status === 'running') return { kind: 'rollback', by, to, since }
     if (isStopped(run, asked)) throw await stopped(core, run, 'rolled back')
     return { ...(await orderOf(core, run, { kind: 'rollback', to, by })), ...(isTerminal(run.status) && { isUndisturbed: true }) }

@@ -932,8 +932,9 @@ export class Execution {
 
   /** To do something else than to go on. What was done has to be known before it can be undone: the tape is played to its end first. */
   order(asked: Order): void {
-    // What came before its tape is not the run's to take back, or is forgotten: whoever asked is told so.
-    if (asked.kind === 'rollback' && asked.to < this.#earliest) {
+    // What came before its tape is not the run's to take back, or is forgotten; what a failure has begun to undo is not there to go back
+    // to. Whoever asked is told so.
+    if (asked.kind === 'rollback' && (asked.to < this.#earliest || this.tape.order?.kind === 'fail')) {
       this.mailbox.forget('rollback')
       return
     }

@@ -18,7 +18,7 @@ const shop = workflow({ name: 'shop', state: shopping }, async (ctx) => {
   return ctx.state.items
 })
 
-onEveryStore('rolling back', ({ open, openWrapped }) => {
+onEveryStore('rolling back', ({ open, openMortal, openWrapped, advance }) => {
   it('to before anything was written brings the initial state, not none', async () => {
     const hf = await open()
     const run = await hf.start(shop, undefined, { id: 'a' })
@@ -198,6 +198,46 @@ onEveryStore('rolling back', ({ open, openWrapped }) => {
       await rollback
       expect(await eventTypes(run).then((types) => types.filter((type) => type === 'run_rolled_back'))).toHaveLength(1)
       expect(journal).toEqual(['done', 'undone', 'done'])
+    }
+  })
+
+  it('is refused where a failure undoes meanwhile what is at the checkpoint, also after a crash in between', async () => {
+    for (const isCrashed of [false, true]) {
+      const journal: string[] = []
+      let isBroken = true
+      const [begun, asked] = [gate(), gate()]
+      const saga = workflow({ name: `saga-${isCrashed}`, undoOnFailure: true, retry: { attempts: 1 } }, async (ctx) => {
+        const undo = async () => {
+          begun.open()
+          await asked.promise
+          journal.push('released')
+        }
+        await ctx.step('reserve', () => void journal.push('reserved'), { undo })
+        await ctx.checkpoint('reserved')
+        await ctx.step('ship', () => (isBroken ? Promise.reject(new Error('no')) : void journal.push('shipped')))
+      })
+      const mortal = await openMortal({ workflows: [saga] }, isCrashed ? { after: 'step_undone' } : undefined)
+      const started = await mortal.hf.start(saga, undefined, { id: saga.name })
+      await begun.promise
+      // It has looked, and found nothing undone.
+      const before = (act: string) => {
+        if (act === 'deliver') asked.open()
+        return act === 'deliver' && isCrashed ? mortal.dead : undefined
+      }
+      const client = await openWrapped((store) => wrapStore(store, { before }), { worker: false })
+      const run = await client.runs.get(started.id)
+      const rollback = codeOfRejection(run.rollback('reserved'))
+      if (isCrashed) {
+        await mortal.dead
+        advance(11_000)
+        await open({ workflows: [saga] })
+      }
+      expect(await rollback).toBe('conflict')
+      await becomes(run, 'failed')
+      isBroken = false
+      await run.retry()
+      await run.result()
+      expect(journal).toEqual(['reserved', 'released', 'reserved', 'shipped'])
     }
   })
 })
