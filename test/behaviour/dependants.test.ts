@@ -236,6 +236,26 @@ onEveryStore('a control call says what became of it', ({ open, openWrapped }) =>
     expect(undone).toEqual([])
   })
 
+  it('a pause says at once what came of it when the step that is running ends: paused, or conflict where it was the last one', async () => {
+    for (const isLast of [false, true]) {
+      const [begun, end] = [gate(), gate()]
+      const work = workflow(`work-${isLast}`, async (ctx) => {
+        await ctx.step('long', () => begun.open() ?? end.promise)
+        if (!isLast) await ctx.step('next', () => 1)
+      })
+      await open({ workflows: [work] })
+      const client = await openWrapped(noting('deliver', end.open), { worker: false })
+      const run = await client.start(work, undefined, { id: `r-${isLast}` })
+      await begun.promise
+      const outcome = await run.pause().then(
+        () => 'resolved',
+        (error: { code: string }) => error.code,
+      )
+      expect(outcome).toBe(isLast ? 'conflict' : 'resolved')
+      expect((await run.info()).status).toBe(isLast ? 'completed' : 'paused')
+    }
+  })
+
   it('a rollback that meets the end of the run is carried out all the same', async () => {
     const undone: string[] = []
     const work = workflow('work', async (ctx) => {
