@@ -5,7 +5,7 @@ import type { Case } from './case.ts'
 import { type Features, findFeatures } from './features.ts'
 import { type Ground, openGround } from './grounds.ts'
 import { firstInput, Interpreter } from './interpret.ts'
-import { Journal } from './journal.ts'
+import { Journal, type Note } from './journal.ts'
 import { type Program, walk, withChildren } from './program.ts'
 import { leaseMs, SimulatedProcess, soon } from './simulated-process.ts'
 import { holdfast } from './target.ts'
@@ -492,11 +492,14 @@ export class Table {
     if (!this.#case.notifies || this.#seen.length > 0) return
     const ends = runs.filter(({ info }) => !this.#attached.has(info.workflow)).flatMap(({ events }) => events)
     const due = ends.filter(({ type }) => type === 'run_completed' || type === 'run_failed').length
-    const told = () =>
-      new Set(this.#journal.notes.flatMap((note) => (note.of === 'told' && note.kind !== 'waiting_for_person' ? [note.id] : [])))
-        .size
+    const told = () => {
+      this.#journal.pull()
+      const isEnd = (note: Note) => note.of === 'told' && note.kind !== 'waiting_for_person'
+      return new Set(this.#journal.notes.flatMap((note) => (note.of === 'told' && isEnd(note) ? [note.id] : []))).size
+    }
     for (let tries = 0; tries < 100 && told() < due; tries++) await delay(20)
     await delay(20)
+    this.#journal.pull()
   }
 
   async #readRows(): Promise<{ run: string; node: string }[]> {
