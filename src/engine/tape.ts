@@ -398,13 +398,15 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
 
   /**
    * A rollback to between the beginning of an effect and what became of it: what is known of its operation is told by the operation
-   * itself, so the call begins anew. So does that of a step or child that was undone.
+   * itself, so the call begins anew. So does that of a step or child that was undone. One that has failed for good before that, and was
+   * retried since, has its failure again.
    */
   const forgetBeginning = (record: LogRecord): void => {
     const kind = record.type === 'child_completed' ? 'child' : record.type === 'step_completed' ? 'step' : undefined
     const isUndone = kind !== undefined && data<{ undo?: unknown }>(record).undo !== undefined
-    if (isUndone && call(kind, record).scope === undefined) calls.delete(callKey(kind, record.step ?? '', record.count))
-    if (/^effect_(?!intended)/.test(record.type)) calls.delete(callKey('effect', record.step ?? '', record.count))
+    const forget = (key: CallKey) => void (outcomes.has(key) || calls.delete(key))
+    if (isUndone && call(kind, record).scope === undefined) forget(callKey(kind, record.step ?? '', record.count))
+    if (/^effect_(?!intended)/.test(record.type)) forget(callKey('effect', record.step ?? '', record.count))
   }
 
   const rolledBack = rolledBackStretches(records, runId, data)

@@ -1,4 +1,4 @@
-import { state, type UndoInfo, workflow } from 'holdfast'
+import { NotHappened, state, type UndoInfo, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
 import { becomes, codeOfRejection, eventTypes, gate } from './runs.ts'
@@ -28,6 +28,38 @@ onEveryStore('rolling back', ({ open, openMortal, openWrapped, advance }) => {
     await run.resume()
     await hf.signal('a', 'done')
     expect(await run.result()).toEqual(['list', 'bread', 'milk'])
+  })
+
+  it.each([
+    ['a step', 'step'],
+    ['an effect', 'effect'],
+  ] as const)('to where %s had failed for good, over the retry that did it, has its failure again', async (_, kind) => {
+    let flaws = 1
+    const make = () => {
+      if (flaws-- > 0) throw kind === 'step' ? new Error('flaw') : new NotHappened(new Error('flaw'))
+      return 'made'
+    }
+    const retry = { attempts: 1 }
+    const work = workflow('work', async (ctx) => {
+      if (kind === 'step') await ctx.step('make', make, { retry, undo: () => {} })
+      else await ctx.once('make', { run: make, retry, undo: () => {} })
+      await ctx.waitFor('done')
+      return 'done'
+    })
+    const hf = await open()
+    const run = await hf.start(work, undefined, { id: 'a' })
+    await becomes(run, 'failed')
+    const failed = (await run.events()).find(({ type }) => type === `${kind}_failed`)
+    await run.retry()
+    await becomes(run, 'waiting')
+    await run.rollback(`a@${failed?.seq}`)
+    await run.resume()
+    await becomes(run, 'failed')
+    expect((await run.info()).error?.message).toContain('flaw')
+    await run.retry()
+    await becomes(run, 'waiting')
+    await hf.signal('a', 'done')
+    expect(await run.result()).toBe('done')
   })
 
   it('takes what it took back out of info() as well, until it is done again', async () => {
