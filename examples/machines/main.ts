@@ -59,9 +59,9 @@ async function story(): Promise<void> {
   const faultAt = Date.now()
   await untilReplaced(runs, [first, second, third])
   cable.mend()
-  line(since(), 'done', 'machine 3', 'its cable is mended')
+  line(since(), 'done', 'machine 3', 'its cable is plugged in again')
   second.child.kill('SIGCONT')
-  line(since(), 'done', 'machine 2', 'goes on: what it held belongs to others now')
+  line(since(), 'done', 'machine 2', 'continues: what it held belongs to others now')
 
   await Promise.all(runs.map((run) => run.result({ timeoutMs: 60_000 })))
   line(since(), 'done', 'all runs', 'completed')

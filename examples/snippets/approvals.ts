@@ -16,7 +16,7 @@ const refund = workflow('refund', async (ctx, input: { order: string; amount: nu
     question: { text: 'Refund this order?', ...input }, // what the person sees; the answer counts for exactly this
     to: 'finance',
     schema: z.object({ ok: z.boolean(), amount: z.number().max(input.amount) }),
-    timeoutMs: 3 * 86_400_000, // three days, as a row: no process has to live that long
+    timeoutMs: 3 * 86_400_000, // three days: the run is stored as waiting, no process has to live that long
     default: { ok: false, amount: 0 },
   })
   if (!answer.ok) return 'declined'

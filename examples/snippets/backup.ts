@@ -9,7 +9,7 @@ await hf.run(greet, 'Alice', { id: 'alice' })
 import Database from 'better-sqlite3'
 
 const db = new Database('holdfast.db', { readonly: true })
-await db.backup('backup.db') // consistent, while runs go on
+await db.backup('backup.db') // consistent, while runs continue
 db.close()
 // #endregion
 

@@ -12,7 +12,7 @@ async function crawl(page: string, signal: AbortSignal): Promise<void> {
 const nightly = workflow('nightly', async (ctx, pages: string[]) => {
   for (const page of pages) {
     await ctx.step('crawl', ({ signal }) => crawl(page, signal), { input: page }) // the signal ends it when the run is cancelled
-    await ctx.sleep(50) // milliseconds or a Date; over 5 s the run becomes a row and holds no worker
+    await ctx.sleep(50) // milliseconds or a Date; over 5 s the run is stored as waiting and holds no worker
   }
 })
 // #endregion

@@ -7,13 +7,13 @@ const mail = workflow({ name: 'mail', queue: 'mails' }, (ctx, to: string) => ctx
 // #region worker
 const hf = await open('memory:', {
   workflows: [mail],
-  worker: { concurrency: 100, queues: { mails: 5, default: 50 } }, // of the mails at most 5 at a time in this process
+  worker: { concurrency: 100, queues: { mails: 5, default: 50 } }, // at most 5 mails at once in this process
 })
 // #endregion
 
 // #region settings
 await hf.queues.set('mails', {
-  concurrency: 20, // run at a time, over all processes
+  concurrency: 20, // run at the same time, over all processes
   rateLimit: { count: 100, perMs: 60_000 }, // started in any minute, over all processes
   maxQueued: 10_000, // a start beyond is refused
 })
@@ -31,7 +31,7 @@ await hf.queues.drain('mails', { timeoutMs: 60_000, onProgress: ({ pending }) =>
 assert.deepEqual(sent.toSorted(), customers)
 
 // #region pause
-await hf.queues.pause('mails') // nothing of it is begun any more; what runs goes on
+await hf.queues.pause('mails') // nothing of it is begun any more; what runs continues
 await hf.start(mail, 'tom@example.com')
 console.log(await hf.queues.get('mails')) // { name: 'mails', isPaused: true, counts: { pending: 1, … }, … }
 await hf.queues.resume('mails')

@@ -60,7 +60,7 @@ const run = await hf.start(report, { topic: 'refunds' }, { id: 'refunds-2026-11'
 for await (const { type, step, data } of run.watch()) {
   if (type === 'progress_reported') console.log(`${Math.round(Number(data?.['fraction']) * 100)} % after ${step}`)
 }
-console.log(await run.result()) // the state in the end
+console.log(await run.result()) // the final state
 // #endregion
 
 // #region print

@@ -44,7 +44,7 @@ assert.deepEqual(sent, ['refunds of 2030-05-01'])
 
 // #region control
 await hf.schedules.pause('refunds') // nothing is started, and nothing made up for later
-await hf.schedules.resume('refunds') // goes on with the next tick
+await hf.schedules.resume('refunds') // continues with the next tick
 
 const extra = await hf.schedules.trigger('refunds') // one run now, beside the ticks
 await extra.result()

@@ -39,7 +39,7 @@ export class Queues {
     this.#core.wakeWorker()
   }
 
-  /** From now on nothing of it is claimed. What runs goes on. */
+  /** From now on nothing of it is claimed. What runs continues. */
   async pause(name: string): Promise<void> {
     await this.set(name, { isPaused: true })
   }

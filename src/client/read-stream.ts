@@ -132,7 +132,7 @@ function partOf({ tape, step, count, attempt }: ChunkRecord): string {
 function closedError({ runId, stream }: RunKey & { readonly stream: string }, next: number): HoldfastError {
   return new HoldfastError(
     'closed',
-    `Holdfast was closed while stream "${stream}" of run "${runId}" was being read; the run goes on. Read on from offset ${next}.`,
+    `Holdfast was closed while stream "${stream}" of run "${runId}" was being read; the run continues. Read on from offset ${next}.`,
     { details: { runId, stream, from: next } },
   )
 }

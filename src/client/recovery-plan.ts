@@ -55,7 +55,7 @@ function row(plan: AnyPlan, step: Step, place: Place): string[] {
     impact === undefined ? impactOf(step, place) : text(impact),
     recoveryOf(plan, step),
     place.before === undefined ? 'Start of the run' : `After ${listed(place.before)}`,
-    `Goes on at ${code(step.name)}; what has succeeded in it is kept`,
+    `Continues at ${code(step.name)}; what has succeeded in it is kept`,
     notificationOf(step),
   ]
 }
@@ -76,7 +76,7 @@ function whatCanFail({ options }: Step): string {
 function impactOf({ options }: Step, { stages, index }: Place): string {
   const later = stages.slice(index + 1).flat()
   if (options.fallback !== undefined) return 'The result is that of the fallback'
-  if (options.onFailure === 'skip') return 'The run goes on without its result'
+  if (options.onFailure === 'skip') return 'The run continues without its result'
   if (options.onFailure === 'pause') return 'The run stands still until a person resumes it'
   return later.length === 0 ? 'The run fails' : `The run fails before ${listed(later)}`
 }
@@ -117,7 +117,7 @@ function flowchart(stages: readonly (readonly Step[])[]): string[] {
   for (const [index, stage] of stages.entries()) {
     const after: string[] = []
     const isGroup = stage.length > 1
-    if (isGroup) lines.push(`  subgraph group${index + 1} ["at a time"]`)
+    if (isGroup) lines.push(`  subgraph group${index + 1} ["in parallel"]`)
     const indent = isGroup ? '    ' : '  '
     const ids = stage.map((_, place) => `step${numberOf(stage, index, place)}`)
     for (const [place, { name, options }] of stage.entries()) {

@@ -78,7 +78,7 @@ export class RunHandle<Output = unknown> {
 
   /**
    * Waits for the end of the run and returns its output. Throws `run_failed` with the error as cause, `run_cancelled`,
-   * `thread_deleted`, or `timeout` when `timeoutMs` has passed (the run goes on). A run that only a change of code continues is not
+   * `thread_deleted`, or `timeout` when `timeoutMs` has passed (the run continues). A run that only a change of code continues is not
    * waited for: paused as mismatch it is `nondeterminism`, as poisoned `worker_died`. Waits through outages of the store.
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Output> {
@@ -88,7 +88,7 @@ export class RunHandle<Output = unknown> {
     for (;;) {
       options.signal?.throwIfAborted()
       if (this.#core.waiters.isClosed)
-        throw new HoldfastError('closed', `Holdfast was closed while waiting for run "${this.id}"; the run goes on.`)
+        throw new HoldfastError('closed', `Holdfast was closed while waiting for run "${this.id}"; the run continues.`)
       const leftMs = deadline - performance.now()
       try {
         const run = await this.#read()
@@ -149,20 +149,20 @@ export class RunHandle<Output = unknown> {
 
   /**
    * What the run writes to a stream: first what is there, from offset `from` on, then what comes, until the run has ended. Works from any
-   * process; a reader that lost its connection goes on with `from: last.offset + 1`.
+   * process; a reader that lost its connection continues with `from: last.offset + 1`.
    */
   stream<Chunk = unknown>(name: string, options: StreamOptions = {}): AsyncGenerator<StreamItem<Chunk>, void, void> {
     refuseUnknownOptions('run.stream', options, { from: true, signal: true })
     return readStream<Chunk>(this.#core, { ...this.#key, stream: checkId('stream name', name) }, () => this.#read(), options)
   }
 
-  /** Stops the run at its next safe point. Survives restarts; `resume` lets it go on. */
+  /** Stops the run at its next safe point. Survives restarts; `resume` continues it. */
   async pause(options: { by?: string } = {}): Promise<void> {
     refuseUnknownOptions('run.pause', options, { by: true })
     await pauseRun(this.#core, this.#key, options.by)
   }
 
-  /** Lets a paused run go on; with a `budget`, its limits are set to that first. */
+  /** Continues a paused run; with a `budget`, its limits are set to that first. */
   async resume(options: { by?: string; budget?: Budget } = {}): Promise<void> {
     refuseUnknownOptions('run.resume', options, { by: true, budget: true })
     if (options.budget !== undefined) await this.#refuseTooLow(options.budget)
@@ -181,7 +181,7 @@ export class RunHandle<Output = unknown> {
 
   /**
    * Takes the run back to a checkpoint: undoes what it did after it, the last thing first, brings the state back, and leaves it
-   * paused there. What is forgotten stays in the log. `resume` goes on from the checkpoint. Resolves when it is there; rejects as
+   * paused there. What is forgotten stays in the log. `resume` continues from the checkpoint. Resolves when it is there; rejects as
    * `cancel` does.
    */
   async rollback(checkpoint: string, options: { by?: string } = {}): Promise<void> {

@@ -233,7 +233,7 @@ export function isOutage(error: unknown): boolean {
 }
 
 function closedError(): HoldfastError {
-  return new HoldfastError('closed', 'This Holdfast was closed; nothing was written. Open it again to go on.')
+  return new HoldfastError('closed', 'This Holdfast was closed; nothing was written. Open it again to continue.')
 }
 
 function unansweredError(afterMs: number): HoldfastError {

@@ -151,7 +151,7 @@ export interface StepOptions<T> {
   readonly timeoutMs?: number
   /** Makes the result when all attempts have failed. */
   readonly fallback?: (error: Error) => Promise<T> | T
-  /** When all attempts have failed and there is no fallback: throw (default), go on with undefined, or pause the run. */
+  /** When all attempts have failed and there is no fallback: throw (default), continue with undefined, or pause the run. */
   readonly onFailure?: 'fail' | 'skip' | 'pause'
   /** Takes back what the step did: called with its result when the run is cancelled or rolled back. May be called again after a crash. */
   readonly undo?: Undo<T>
@@ -171,7 +171,7 @@ export interface SectionOptions<T, State = Record<string, unknown>> {
   readonly timeoutMs?: number
   /** Makes the result when all attempts have failed. Its calls are recorded like those of the section. */
   readonly fallback?: (error: Error, ctx: Context<State>) => Promise<T> | T
-  /** When all attempts have failed and there is no fallback: throw (default), go on with undefined, or pause the run. */
+  /** When all attempts have failed and there is no fallback: throw (default), continue with undefined, or pause the run. */
   readonly onFailure?: 'fail' | 'skip' | 'pause'
   /** Takes back what the section as a whole did, before what its calls did is taken back. */
   readonly undo?: Undo<T>

@@ -23,7 +23,7 @@ export interface PlanStepOptions<State> {
   readonly timeoutMs?: number
   /** Does the step's work when all attempts have failed. */
   readonly fallback?: (state: Readonly<State>, ctx: Context<State>, error: Error) => Promise<PlanPatch<State>> | PlanPatch<State>
-  /** When all attempts have failed and there is no fallback: fail the run (default), go on without the step, or pause the run. */
+  /** When all attempts have failed and there is no fallback: fail the run (default), continue without the step, or pause the run. */
   readonly onFailure?: 'fail' | 'skip' | 'pause'
   /** Takes back what the step as a whole did; gets the state as the step left it. */
   readonly undo?: Undo<Readonly<State>>

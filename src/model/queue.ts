@@ -9,7 +9,7 @@ export interface QueueSettings {
   readonly rateLimit: RateLimit | null
   /** A start is refused with `queue_full` while so many of its runs are pending. */
   readonly maxQueued: number | null
-  /** Nothing of it is claimed. What runs goes on. */
+  /** Nothing of it is claimed. What runs continues. */
   readonly isPaused: boolean
 }
 

@@ -326,11 +326,11 @@ describe('the recovery plan', () => {
 
       | # | Failure point | What can fail | Impact | Recovery action | Checkpoint | Resume behaviour | Notification |
       | --- | --- | --- | --- | --- | --- | --- | --- |
-      | 1 | \`gather\` | A source is down; it takes longer than 30 s; its worker dies in it 3 times | The run fails before \`analyze\`, \`charts\`, \`ask \\| "who"\`, \`send\` | 5 attempts, up to 1 s to 8 s apart, then fail; \`run.retry()\` tries it again | Start of the run | Goes on at \`gather\`; what has succeeded in it is kept | \`run_failed\` |
-      | 2a | \`analyze\` | It throws; its worker dies in it 3 times | The result is that of the fallback | 1 attempt, then fallback \`analyzeSample\`, then fail; \`run.retry()\` tries it again | After \`gather\` | Goes on at \`analyze\`; what has succeeded in it is kept | \`step_failed\` in the log; \`run_failed\` if the fallback fails too |
-      | 2b | \`charts\` | It throws; its worker dies in it 3 times | A report without charts | 3 attempts (calls inside have their own), up to 1 s to 2 s apart, then skip it | After \`gather\` | Goes on at \`charts\`; what has succeeded in it is kept | \`step_failed\` in the log |
-      | 3 | \`ask \\| "who"\` | It throws; its worker dies in it 3 times | The run stands still until a person resumes it | 2 attempts, 90 s apart, then pause; \`run.resume()\` tries it again | After \`analyze\`, \`charts\` | Goes on at \`ask \\| "who"\`; what has succeeded in it is kept | \`run_paused\` |
-      | 4 | \`send\` | It throws; its worker dies in it 3 times | The result is that of the fallback | 3 attempts (calls inside have their own), up to 1 s to 2 s apart, then fallback, then pause; \`run.resume()\` tries it again | After \`ask \\| "who"\` | Goes on at \`send\`; what has succeeded in it is kept | \`step_failed\` in the log; \`run_paused\` if the fallback fails too |
+      | 1 | \`gather\` | A source is down; it takes longer than 30 s; its worker dies in it 3 times | The run fails before \`analyze\`, \`charts\`, \`ask \\| "who"\`, \`send\` | 5 attempts, up to 1 s to 8 s apart, then fail; \`run.retry()\` tries it again | Start of the run | Continues at \`gather\`; what has succeeded in it is kept | \`run_failed\` |
+      | 2a | \`analyze\` | It throws; its worker dies in it 3 times | The result is that of the fallback | 1 attempt, then fallback \`analyzeSample\`, then fail; \`run.retry()\` tries it again | After \`gather\` | Continues at \`analyze\`; what has succeeded in it is kept | \`step_failed\` in the log; \`run_failed\` if the fallback fails too |
+      | 2b | \`charts\` | It throws; its worker dies in it 3 times | A report without charts | 3 attempts (calls inside have their own), up to 1 s to 2 s apart, then skip it | After \`gather\` | Continues at \`charts\`; what has succeeded in it is kept | \`step_failed\` in the log |
+      | 3 | \`ask \\| "who"\` | It throws; its worker dies in it 3 times | The run stands still until a person resumes it | 2 attempts, 90 s apart, then pause; \`run.resume()\` tries it again | After \`analyze\`, \`charts\` | Continues at \`ask \\| "who"\`; what has succeeded in it is kept | \`run_paused\` |
+      | 4 | \`send\` | It throws; its worker dies in it 3 times | The result is that of the fallback | 3 attempts (calls inside have their own), up to 1 s to 2 s apart, then fallback, then pause; \`run.resume()\` tries it again | After \`ask \\| "who"\` | Continues at \`send\`; what has succeeded in it is kept | \`step_failed\` in the log; \`run_paused\` if the fallback fails too |
 
       \`\`\`mermaid
       flowchart TD
@@ -338,7 +338,7 @@ describe('the recovery plan', () => {
         step1["gather"]
         start --> step1
         step1 -. fails .-> failed([failed])
-        subgraph group2 ["at a time"]
+        subgraph group2 ["in parallel"]
           step2a["analyze"]
           step2af["analyze: fallback"]
           step2a -. fails .-> step2af

@@ -104,7 +104,7 @@ export function refusesSettings(error: unknown): boolean {
 }
 
 export function closedError(): HoldfastError {
-  return new HoldfastError('closed', 'The store is closed; nothing was read or written. Open it again to go on.')
+  return new HoldfastError('closed', 'The store is closed; nothing was read or written. Open it again to continue.')
 }
 
 export function unknownOutcome(error: unknown): HoldfastError {

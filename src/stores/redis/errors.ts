@@ -75,7 +75,7 @@ export function troubleOf(cause: unknown, namespace: string): Trouble {
 
 /** Refuses every call after close(). */
 export function closedError(): HoldfastError {
-  return new HoldfastError('closed', 'The store is closed; nothing was read or written. Open it again to go on.')
+  return new HoldfastError('closed', 'The store is closed; nothing was read or written. Open it again to continue.')
 }
 
 export function unreachableError(cause: unknown): HoldfastError {

@@ -60,7 +60,7 @@ export function toHoldfastError(error: unknown, { doing, file }: { readonly doin
 
 /** Refuses every call after close(). */
 export function closedError(): HoldfastError {
-  return new HoldfastError('closed', 'The store is closed; nothing was read or written. Open it again to go on.')
+  return new HoldfastError('closed', 'The store is closed; nothing was read or written. Open it again to continue.')
 }
 
 /** The file under an open database is no longer the one that was opened. */
