@@ -15,6 +15,8 @@ const patienceMs = { least: 60_000, factor: 4, most: 600_000 }
  * then to make the next call: one that made it at once has most likely lost it.
  */
 const beforeSignalFactor = 50
+/** How long a function that has ended may take to ask for what a branch of it had recorded that it does not wait for. */
+const latenessMs = { least: 250, factor: 4, most: 4_000 }
 
 /**
  * Hands recorded results out in log order, one a turn of the event loop, so that Promise.all and Promise.race go the
@@ -168,16 +170,24 @@ export class Playback {
     this.#passShowings()
     if (this.isConsumed) return true
     this.isEnding = true
-    const overAt = performance.now() + this.#graceMs()
+    const endedAt = performance.now()
+    const aheadMs = this.#graceMs()
     for (let head = this.#head; head !== undefined; head = this.#head) {
+      const leftMs = endedAt + (this.#isAheadOf(head) ? aheadMs : this.#lateMs(head)) - performance.now()
       if (this.#waiters?.has(head.key)) await new Promise((resolve) => setImmediate(resolve))
-      else if (this.#isAheadOf(head) && performance.now() < overAt) await this.#asked(overAt - performance.now())
+      else if (leftMs > 0 && !this.#isStopped) await this.#asked(leftMs)
       else break
     }
     clearTimeout(this.#grace)
     if (this.isConsumed) return true
     this.#mismatch()
     return false
+  }
+
+  /** A branch that lost may ask for it when what it awaits of its own is over, as it did then. */
+  #lateMs(head: Outcome): number {
+    const { least, factor, most } = latenessMs
+    return Math.min(most, least + factor * Math.max(0, head.at - (this.#outcomes[this.#next - 1]?.at ?? head.at)))
   }
 
   /** The function was given what stands after this in the log: it may have ended sooner than it did then. */

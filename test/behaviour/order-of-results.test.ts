@@ -181,6 +181,33 @@ onEveryStore('the order of kept results', (scene) => {
     ])
   })
 
+  it('waits for a branch that awaits something of its own and lost, where the function ends before it', async () => {
+    const alive = { isFirst: true, isRecorded: gate() }
+    const bodies: string[] = []
+    const work = workflow('work', async (ctx) => {
+      const late = (async () => {
+        await new Promise((resolve) => setTimeout(resolve, 20))
+        await ctx.step('late', () => void bodies.push('late'))
+        alive.isRecorded.open()
+        return 'late'
+      })()
+      const winner = await Promise.race([late, ctx.step('main', () => 'main')])
+      if (alive.isFirst) {
+        alive.isFirst = false
+        await new Promise(() => {})
+      }
+      return winner
+    })
+    const { hf, die } = await openMortal({ workflows: [work] })
+    await hf.start(work, undefined, { id: 'r' })
+    await alive.isRecorded.promise
+    die()
+    advance(11_000)
+    const heir = await open({ workflows: [work] })
+    expect(await (await heir.runs.get('r')).result()).toBe('main')
+    expect(bodies).toEqual(['late'])
+  })
+
   it('does not keep ctx.begin from returning after a crash inside it', async () => {
     const alive = { isFirst: true, isInside: gate() }
     const bodies: string[] = []
