@@ -82,7 +82,7 @@ export async function rollbackRun(core: Core, key: RunKey, to: number, by?: stri
     if (to < run.inputSeq || (run.tapeSeq !== null && to < run.tapeSeq - 1)) {
       throw new HoldfastError(
         'conflict',
-        `Run "${run.id}" did not exist yet at ${run.threadId}@${to}, or has begun a new tape since. It can go back to ${run.threadId}@${run.tapeSeq ?? run.inputSeq} at the most.`,
+        `Run "${run.id}" can't go back to ${run.threadId}@${to}: it had not been started there, or has called ctx.continueAs since. The earliest it can go back to is ${run.threadId}@${run.tapeSeq ?? run.inputSeq}.`,
         { details: { runId: run.id } },
       )
     }
