@@ -19,7 +19,7 @@ export function readAccount({ calls }: Tape): AccountOnTape {
   let repeats: Map<string, number> | undefined
   let grants: Map<CallKey, Budget> | undefined
   let steps = 0
-  for (const [key, { inputFingerprint, begun, outcome }] of calls) {
+  calls.forEach(({ inputFingerprint, begun, outcome }, key) => {
     const isStep = key.startsWith('step:')
     if (isStep || key.startsWith('effect:') || key.startsWith('child:')) steps++
     if (isStep && inputFingerprint !== undefined) {
@@ -27,12 +27,12 @@ export function readAccount({ calls }: Tape): AccountOnTape {
       repeats ??= new Map()
       repeats.set(repeat, (repeats.get(repeat) ?? 0) + 1)
     }
-    if (begun === undefined || outcome !== undefined) continue
+    if (begun === undefined || outcome !== undefined) return
     const { budget } = begun.data as { budget?: Budget }
-    if (budget === undefined) continue
+    if (budget === undefined) return
     grants ??= new Map()
     grants.set(key, budget)
-  }
+  })
   return { steps, repeats, grants }
 }
 

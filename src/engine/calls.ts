@@ -15,7 +15,7 @@ export interface Call {
   /** The attempt of a recorded scope that it belongs to. */
   readonly within: ScopeAttempt | undefined
   /** Where the result that was handed out stands in the log. */
-  resultSeq?: number
+  resultSeq: number | undefined
 }
 
 /** One attempt of a recorded scope, while its function runs. */
@@ -69,7 +69,7 @@ export class Calls {
     const count = (this.#counts.get(counter) ?? 0) + 1
     this.#counts.set(counter, count)
     const key = callKey(kind, path, count)
-    return { key, kind, path, count, history: this.#tape.calls.get(key), within: frame?.attempt }
+    return { key, kind, path, count, history: this.#tape.calls.get(key), within: frame?.attempt, resultSeq: undefined }
   }
 
   /** Refuses a name that no group of calls can have, and any group inside a body. */
