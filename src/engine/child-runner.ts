@@ -359,11 +359,13 @@ async function retryChild({ steering }: Execution, key: RunKey): Promise<void> {
 
 /**
  * Whether the end of the child is in the run's mail, now or later, so that nobody has to look. A child tells its parent in its last commit, and the
- * message is there until the record of its end takes it out. A run that was not woken by a message looks all the same.
+ * message is there until the record of its end takes it out. A run that was not woken by a message looks all the same, and so does one that
+ * was retried or rolled back after the start of the child: it did not take messages in between, or a record that took one out is forgotten.
  */
-function willHear({ claim }: Execution, call: Call, child: ChildData): boolean {
+function willHear({ claim, tape }: Execution, call: Call, child: ChildData): boolean {
   if (child.isOther === true) return false
   if (call.history?.begun === undefined) return true
+  if (call.history.begun.seq < tape.renewedSeq) return false
   const isTimeToLook = claim.run.dueAt !== null && (claim.run.dueAt - lookOffset(claim.run.id)) % lookAgainMs === 0
   return claim.hasMail && claim.takenFrom === null && !isTimeToLook
 }

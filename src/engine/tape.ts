@@ -40,6 +40,8 @@ export interface Tape {
   readonly undone: ReadonlySet<number>
   /** Takeovers: the epoch that each began, and what was running. */
   readonly recoveries: readonly Recovery[]
+  /** Position of the last retry or rollback: word of children that was sent before it may be gone. */
+  readonly renewedSeq: number
   /** Children whose work was undone, by the ids of their runs. */
   readonly undoneChildren: ReadonlySet<string>
   /** How many rollbacks went over a call, where any did. */
@@ -201,6 +203,7 @@ export const emptyTape: Tape = {
   raised: {},
   undone: new Set(),
   undoneChildren: new Set(),
+  renewedSeq: 0,
   recoveries: [],
   rollbacks: new Map(),
   rolledBack: [],
@@ -241,6 +244,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   const begunAnew = new Map<CallKey, number>()
   const childEnds = new Map<number, string>()
   const undoneChildren = new Set<string>()
+  let renewedSeq = 0
   let order: Order | undefined
   let usage = noUsage
   let raised: Budget = {}
@@ -453,6 +457,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       }
       case 'run_retried': {
         retriedAt = record.at
+        renewedSeq = record.seq
         for (const stream of streams.values()) stream.isStale = true
         const undoneKeys = [...outcomes].filter(([, { seq }]) => undone.has(seq)).flatMap(([key]) => [key, ...stepsInside(key)])
         for (const key of new Set(undoneKeys)) forgetName(key)
@@ -476,6 +481,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
       case 'run_rolled_back':
         isRolledBack = true
+        renewedSeq = record.seq
         for (const stream of streams.values()) stream.isStale = true
         order = undefined
         break
@@ -665,6 +671,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     number,
     undone,
     undoneChildren,
+    renewedSeq,
     recoveries,
     rollbacks: countRollbacks(records, runId, { data, callKey, counts: begunAnew }),
     rolledBack,

@@ -3,7 +3,7 @@ import { wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import type { Store } from '../../src/store/store.ts'
-import { becomes, gate, logged, noting } from './runs.ts'
+import { becomes, failureOf, gate, logged, noting } from './runs.ts'
 import { onEveryStore, onSqlite } from './stores.ts'
 
 const listening = workflow('listening', async (ctx) => {
@@ -216,6 +216,63 @@ onEveryStore('what a run waits for ends with it', ({ open, openWrapped }) => {
     expect(await statusOf(hf, 'w/listening#1')).not.toBe('cancelled')
   })
 })
+
+onEveryStore(
+  'a child that ended before its parent was taken up again is noticed at once, with other mail in the inbox',
+  ({ open }) => {
+    it.each(['retried', 'rolled back', 'rolled back to before the end of the child was recorded'] as const)('%s', async (how) => {
+      let isDown = how === 'retried'
+      const child = workflow('child', (ctx) => ctx.waitFor<string>('go'))
+      const parent = workflow('parent', async (ctx) => {
+        const called = ctx.call(child, undefined)
+        called.catch(() => {})
+        await ctx.step('first', () => {})
+        await ctx.checkpoint('called')
+        await ctx.step(
+          'down',
+          () => {
+            if (isDown) throw new Error('down')
+          },
+          { retry: { attempts: 1 } },
+        )
+        if (how.endsWith('recorded')) await called
+        await ctx.waitFor('mail')
+        return how === 'rolled back' && isFirst ? 'early' : called
+      })
+      let isFirst = true
+      const hf = await open({ workflows: [child] })
+      const run = await hf.start(parent, undefined, { id: 'p' })
+      const endChild = async () => {
+        await hf.signal('p/child#1', 'go', 'done')
+        expect(await (await hf.runs.get('p/child#1')).result()).toBe('done')
+      }
+      if (how === 'retried') {
+        await failureOf(run)
+        await endChild()
+        isDown = false
+        await run.retry()
+        await hf.signal('p', 'mail', 1)
+      } else if (how === 'rolled back') {
+        await hf.signal('p', 'mail', 1)
+        expect(await run.result()).toBe('early')
+        await endChild()
+      } else {
+        await logged(run, 'child_started')
+        await endChild()
+        await logged(run, 'child_completed')
+        await hf.signal('p', 'mail', 1)
+        expect(await run.result()).toBe('done')
+      }
+      if (how !== 'retried') {
+        isFirst = false
+        // The signal is put back into the inbox.
+        await run.rollback('called')
+        await run.resume()
+      }
+      expect(await run.result()).toBe('done')
+    })
+  },
+)
 
 onEveryStore('a control call says what became of it', ({ open, openWrapped }) => {
   it('cancel({ undo: false }) of a run that executes undoes nothing', async () => {
