@@ -7,7 +7,6 @@ import { checkId } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
-import { sentence } from '../model/sentence.ts'
 import { helpForFailure, standingOf, whyAndHelp } from '../model/standing.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { RunKey, Thread } from '../store/store.ts'
@@ -240,8 +239,8 @@ export class RunHandle<Output = unknown> {
     if (run.status === 'completed') return end?.data?.['output'] as Output
     const details = { runId: run.id }
     if (run.status === 'cancelled') throw new HoldfastError('run_cancelled', `Run "${run.id}" was cancelled.`, { details })
-    const why = sentence(end?.error?.message ?? 'unknown error')
-    const message = `Run "${run.id}" of workflow "${run.workflow}" failed: ${why} ${helpForFailure(end?.error)}`
+    const why = whyAndHelp(end?.error, null, helpForFailure(end?.error))
+    const message = `Run "${run.id}" of workflow "${run.workflow}" failed: ${why}`
     throw new HoldfastError('run_failed', message, { cause: end?.error, details })
   }
 }

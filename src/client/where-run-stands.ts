@@ -34,7 +34,8 @@ async function whyNotClaimed({ store, registry, hasWorker, now }: Core, run: Run
   return hasWorker ? null : 'This process has no worker: one that has its workflow takes it.'
 }
 
-async function helpForChild({ store, codec }: Core, run: Run): Promise<string | null> {
+async function helpForChild(core: Core, run: Run): Promise<string | null> {
+  const { store, codec } = core
   const { owner, threadId, id: runId, inputSeq } = run
   const types = ['child_started', 'child_completed'] as const
   const records = await store.readLog({ owner, threadId, runId, afterSeq: inputSeq - 1, types })
@@ -51,9 +52,9 @@ async function helpForChild({ store, codec }: Core, run: Run): Promise<string | 
   // One that needs somebody is what to look at.
   const child = unfinished.find(({ status }) => status === 'paused') ?? unfinished[0]
   if (child === undefined) return null
-  const { is } = standingOf(child)
-  const help = child.status === 'paused' ? 'resume or cancel that run' : 'it continues when that run has ended'
-  return `It waits for child "${child.id}", which is ${is}: ${help}.`
+  const { is, help } = await whereRunStands(core, child)
+  const more = child.status === 'paused' ? ': resume or cancel that run.' : child.status === 'running' ? '.' : `. ${help}`
+  return `It waits for child "${child.id}", which is ${is}${more}`
 }
 
 /** So many of its children are looked at. */

@@ -13,8 +13,9 @@ export function standingOf({ status, reason }: Pick<Run, 'status' | 'reason'>): 
   }
 }
 
-/** What helps a run that failed of this. */
+/** What helps a run that failed of this; empty where the error says it itself. */
 export function helpForFailure(error: Error | undefined): string {
+  if (error?.message.includes('run.retry()')) return ''
   const code = codeOf(error)
   const isChildOver = (code === 'run_cancelled' || code === 'thread_deleted') && 'runId' in detailsOf(error)
   if (isChildOver) return helpForChildThatIsOver
@@ -68,7 +69,7 @@ export function whyAndHelp(error: Error | undefined, reason: string | null | und
       reason === 'undo' ||
       (reason === 'mismatch' && code === 'nondeterminism') ||
       (reason === 'poisoned' && code === 'worker_died'))
-  return isSaid ? why : `${why} ${help}`
+  return isSaid || help === '' ? why : `${why} ${help}`
 }
 
 export function helpForUnsureEffect(key: string): string {

@@ -232,6 +232,13 @@ onEveryStore('what helps a run that failed', ({ open }) => {
     expect(await run.result()).toBe('other')
   })
 
+  it('is told once where its error says it', async () => {
+    const hf = await open()
+    const work = workflow('work', (ctx) => ctx.waitFor('go', { timeoutMs: 1 }))
+    const { message } = (await hf.run(work).catch((caught: Error) => caught)) as Error
+    expect(message.match(/run\.retry\(\)/g)).toHaveLength(1)
+  })
+
   it('of a mistake in its code is to fix that first', async () => {
     const { logger, heard } = createListener()
     const hf = await open({ logger })
@@ -347,6 +354,16 @@ onEveryStore('the time-out of result()', ({ open }) => {
     await becomes(await hf.runs.get('p/child#1'), 'paused')
     expect(await messageOf(run)).toContain(
       'It waits for child "p/child#1", which is paused (retries): resume or cancel that run.',
+    )
+  })
+
+  it('says what keeps the child that is waited for from being claimed', async () => {
+    const hf = await open()
+    const parent = workflow('parent', (ctx) => ctx.call('elsewhere', undefined))
+    const run = await hf.start(parent, undefined, { id: 'p' })
+    await becomes(run, 'waiting')
+    expect(await messageOf(run)).toContain(
+      'It waits for child "p/elsewhere#1", which is pending. No worker here has workflow "elsewhere" version 1',
     )
   })
 
