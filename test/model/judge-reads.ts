@@ -40,7 +40,12 @@ export function judgeReads(view: View, run: ObservedRun): Violation[] {
     before.set(place, { note, index })
     if (earlier === undefined || isSame(earlier.note.list, note.list)) {
       // Seen by the attempt before as well, or the first time.
-    } else if (!mayBeLeft && mustBeSame(view, run, note) && !hasFailedBetween(notes, info.id, earlier.index, index))
+    } else if (
+      !mayBeLeft &&
+      mustBeSame(view, run, note) &&
+      hasBegunOnRecord(view, note, earlier.index, index) &&
+      !hasFailedBetween(notes, info.id, earlier.index, index)
+    )
       say('read_changed', note, `saw ${earlier.note.list.join(' ')} before`)
     if (note.by !== 'section' || !isNeverTakenBackByHand(view, run) || !view.isCalm || info.status !== 'completed') continue
     for (const word of keptBefore(view, info.id, note.at, index))
@@ -75,6 +80,16 @@ function mustBeSame(view: View, run: ObservedRun, { at }: Looked): boolean {
   const isEdited = view.had(({ kind }) => kind === 'edit')
   const isRetried = run.events.some(({ type }) => type === 'run_retried')
   return !isBesideUnrecorded && !isVolatile && !isEdited && !isRetried && !view.isRolledBack
+}
+
+/** A section whose beginning was lost in a crash begins anew, beside what others have done by then. A result inside shows that it was not. */
+function hasBegunOnRecord(view: View, { run, at, by }: Looked, from: number, to: number): boolean {
+  if (view.isCalm) return true
+  const found = view.nodeAt(at)
+  const section = by === 'section' ? found?.node : found?.above.findLast(({ kind }) => kind === 'section')
+  if (section === undefined) return true
+  const isInside = (inner: string) => view.nodeAt(inner)?.above.some(({ id }) => id === section.id) === true
+  return view.journal.notes.slice(from, to).some((note) => note.of === 'given' && note.run === run && isInside(note.at))
 }
 
 function awaitsAnything(node: Node): boolean {
