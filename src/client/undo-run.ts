@@ -3,7 +3,7 @@ import { readOrigin } from '../engine/origin.ts'
 import { type OpenQuestion, type RunPast, readRunPast } from '../engine/run-past.ts'
 import { type Order, rolledBackStretches, whereToRollBack } from '../engine/tape.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
-import type { NewEvent } from '../model/event.ts'
+import type { LogRecord, NewEvent } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { standingOf } from '../model/standing.ts'
@@ -95,6 +95,7 @@ export async function rollbackRun(core: Core, key: RunKey, to: number, by?: stri
     const wait = await patience(core, run, asked, 'rollback', until)
     if (wait !== null) return wait
     await refuseWhereUndone(core, run, to)
+    await refuseInsideUndoable(core, run, to)
     if (run.status === 'running') return { kind: 'rollback', by, to, since }
     if (isStopped(run, asked)) throw await stopped(core, run, 'rolled back')
     return { ...(await orderOf(core, run, { kind: 'rollback', to, by })), ...(isTerminal(run.status) && { isUndisturbed: true }) }
@@ -142,6 +143,35 @@ async function refuseWhereUndone(core: Core, run: Run, to: number): Promise<void
     `Run "${runId}" can't go back to ${threadId}@${to}: what it did up to there was undone since (${steps}). ` +
       `Go back to before that${run.status === 'failed' ? ', or retry() the run, which does it again' : ''}.`,
     { details: { runId, status: run.status } },
+  )
+}
+
+/** A section is undone as a whole: what was done in it before the checkpoint would be taken back, and not be done again. */
+async function refuseInsideUndoable(core: Core, run: Run, to: number): Promise<void> {
+  const { owner, threadId, id: runId } = run
+  const undoable = ({ payload }: LogRecord) =>
+    payload !== null && (core.codec.decode(payload) as { undo?: unknown }).undo !== undefined
+  const ended = (await core.store.readLog({ owner, threadId, runId, afterSeq: to, types: ['step_completed'] })).filter(undoable)
+  if (ended.length === 0) return
+  const begun = await core.store.readLog({
+    owner,
+    threadId,
+    runId,
+    afterSeq: (run.tapeSeq ?? 1) - 1,
+    toSeq: to,
+    types: ['step_started'],
+  })
+  const isSection = ({ payload }: LogRecord) =>
+    payload !== null && (core.codec.decode(payload) as { scope?: string }).scope !== undefined
+  const around = begun.find(
+    (start) => isSection(start) && ended.some(({ step, count }) => step === start.step && count === start.count),
+  )
+  if (around === undefined) return
+  throw new HoldfastError(
+    'conflict',
+    `Run "${runId}" can't go back to ${threadId}@${to}, which is inside "${around.step}": its undo takes all of that back. ` +
+      `Go back to before it (${threadId}@${around.seq - 1}), or to a checkpoint after it.`,
+    { details: { runId, status: run.status, step: around.step } },
   )
 }
 

@@ -117,6 +117,38 @@ onEveryStore('rolling back', ({ open, openMortal, openWrapped, advance }) => {
     expect(await run.result()).toEqual(['list', 'bread', 'milk'])
   })
 
+  it('to inside a section that is undone as a whole is refused, and names where it can go', async () => {
+    const journal: string[] = []
+    const trip = workflow('trip', async (ctx) => {
+      await ctx.step('quote', () => {})
+      await ctx.section(
+        'book',
+        async () => {
+          await ctx.step('flight', () => void journal.push('+flight'))
+          await ctx.step('hotel', () => void journal.push('+hotel'))
+        },
+        { undo: () => void journal.push('-both') },
+      )
+      await ctx.waitFor('go')
+    })
+    const hf = await open()
+    const run = await hf.start(trip, undefined, { id: 't' })
+    await becomes(run, 'waiting')
+    const checkpoints = await hf.thread('t').checkpoints()
+    const inside = checkpoints.find(({ step }) => step === 'book/flight')
+    const refused = await run.rollback(inside?.checkpoint ?? '').then(
+      () => null,
+      (error: unknown) => error as Error,
+    )
+    expect(refused).toMatchObject({ code: 'conflict', details: { step: 'book' } })
+    expect(journal).toEqual(['+flight', '+hotel'])
+    await run.rollback(/t@\d+(?=\), or)/.exec(refused?.message ?? '')?.[0] ?? '')
+    await run.resume()
+    await hf.signal('t', 'go', 1)
+    await run.result()
+    expect(journal).toEqual(['+flight', '+hotel', '-both', '+flight', '+hotel'])
+  })
+
   it('of a run that has not begun is refused: what came before it on its thread is not its to take back', async () => {
     const hf = await open()
     const first = await hf.start(shop, undefined, { id: 'a', threadId: 't' })
