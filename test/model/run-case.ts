@@ -206,6 +206,7 @@ export class Table {
     this.#journal.write({ of: 'fault', fault })
     if (fault.kind === 'crash') {
       process.die()
+      await process.untilStill()
       // Another process begins where this one ended, once its leases are over.
       this.#advance(leaseMs + 1)
       this.#replacing = this.#startClient(0)

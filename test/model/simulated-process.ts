@@ -33,6 +33,7 @@ export class SimulatedProcess implements Process {
   #tellDeath = () => {}
   #isBuried = false
   readonly #unanswered: ((error: Error) => void)[] = []
+  #claims = 0
   #hf: Holdfast | undefined
 
   static async start(options: SimulatedProcessOptions): Promise<SimulatedProcess> {
@@ -63,6 +64,11 @@ export class SimulatedProcess implements Process {
     this.#tellDeath()
   }
 
+  /** The store has granted what was asked of it before the death: from now on every lease that the process has is known. */
+  async untilStill(): Promise<void> {
+    for (let tries = 0; tries < 100 && this.#claims > 0; tries++) await delay(1)
+  }
+
   /** Whoever waits for an answer gets none: the client can be closed. */
   async bury(): Promise<void> {
     this.die()
@@ -81,6 +87,7 @@ export class SimulatedProcess implements Process {
     return wrapStore(store, {
       before: async (act) => {
         if (this.isDead) await this.#silence()
+        if (act === 'claim') this.#claims++
         if (act !== 'commit' && act !== 'transact') return
         const fault = faultAt()
         if (fault === undefined) return
@@ -94,6 +101,7 @@ export class SimulatedProcess implements Process {
         else struck = fault
       },
       after: async (act) => {
+        if (act === 'claim') this.#claims--
         if (this.isDead) await this.#silence()
         if (act === 'commit' || act === 'transact' || act === 'deliver' || act === 'deleteThread') await onWritten(act)
         if (act !== 'commit' && act !== 'transact') return
