@@ -553,8 +553,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/execution.ts',
-        find: 'if (!this.#handOut.isEmpty) return this.#considerStopping()',
-        put: 'if (!this.#handOut.isEmpty) return',
+        find: 'if (!this.#handOut.isEmpty || this.playback.isAwaited) return this.#considerStopping()',
+        put: 'if (!this.#handOut.isEmpty || this.playback.isAwaited) return',
       },
     ],
     test: { file: 'test/behaviour/replay.test.ts', name: 'on memory > frees its worker' },
