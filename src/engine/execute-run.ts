@@ -251,8 +251,8 @@ async function executeTape(
     return execution.ended
   }
   if (begun !== undefined && begun.silentMs > 0) await execution.lengthenLease(begun.silentMs)
-  if (claim.hasMail) await execution.checkMail()
   if (execution.tape.order !== undefined) execution.order(execution.tape.order)
+  if (claim.hasMail) await execution.checkMail()
   if (execution.hasOrder && (await orOver(execution, execution.obeyFromLog()))) return execution.ended
   if (execution.tape.order === undefined && begun?.misfit !== undefined) {
     await execution.pauseNow('mismatch', begun.misfit)

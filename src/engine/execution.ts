@@ -30,6 +30,7 @@ import { MailCheck } from './mail-check.ts'
 import { budgetKey, Mailbox, nudgeKey } from './mailbox.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import type { RunOrigin } from './origin.ts'
+import { outranks } from './outranks.ts'
 import { Playback } from './playback.ts'
 import { Progress } from './progress.ts'
 import { QuietTime } from './quiet-time.ts'
@@ -140,6 +141,9 @@ export class Execution {
   /** What the run was told to do before its tape was played to the end. */
   #order: Order | null = null
   #isUnwinding = false
+  /** An order that outranks the one that is being carried out. */
+  #overruling: Order | null = null
+  #undoGivenUp: { readonly promise: Promise<void>; readonly resolve: () => void } | undefined
   /** Why the function could not be replayed, where that kept undos from being found. */
   #unreplayed: Error | null = null
   #stopRequestedAt = 0
@@ -865,6 +869,8 @@ export class Execution {
       const graceMs = Math.max(0, this.#stopRequestedAt + cancelGraceMs - performance.now())
       const failure = await new Unwinding(this, order, { graceMs, why: this.#unreplayed }).run(finish)
       if (failure === null) return
+      // It is in the inbox: whoever reads the run anew finds it there.
+      if (failure === 'overruled') return await this.#stopNow({ kind: 'reload' })
       if (failure === 'later') return await this.handBack(stopAgainMs, { isCounted: false })
       await this.#stopNow({ kind: 'pause', reason: 'undo', data: { error: toStorableError(failure), order } })
     } catch (error) {
@@ -934,14 +940,36 @@ export class Execution {
   order(asked: Order): void {
     // What came before its tape is not the run's to take back, or is forgotten; what a failure has begun to undo is not there to go back
     // to. Whoever asked is told so.
-    if (asked.kind === 'rollback' && (asked.to < this.#earliest || this.tape.order?.kind === 'fail')) {
+    const isFailing = (this.#isUnwinding ? this.#order : this.tape.order)?.kind === 'fail'
+    if (asked.kind === 'rollback' && (asked.to < this.#earliest || isFailing)) {
       this.mailbox.forget('rollback')
       return
     }
     const order = asked.kind === 'rollback' ? { ...asked, to: whereToRollBack(this.tape.rolledBack, asked.to) } : asked
-    if (this.#hasEnded || this.#isUnwinding || (this.#order !== null && rank[order.kind] < rank[this.#order.kind])) return
-    this.#order = order
-    if (this.playback.isLive) this.#heedOrder(order)
+    const current = this.#overruling ?? this.#order
+    if (this.#hasEnded || (current !== null && !outranks(order, current))) return
+    if (this.#isUnwinding) this.#overrule(order)
+    else {
+      this.#order = order
+      if (this.playback.isLive) this.#heedOrder(order)
+    }
+  }
+
+  /** The undo under way comes to its end first, or to the end of its grace where nothing is to be undone any more. */
+  #overrule(order: Order): void {
+    this.#overruling = order
+    if (order.kind === 'cancel' && order.undo === false) setTimeout(() => this.#undoGivenUp?.resolve(), cancelGraceMs).unref()
+  }
+
+  /** Something that ranks higher is to be done than what is being carried out. */
+  get isOverruled(): boolean {
+    return this.#overruling !== null
+  }
+
+  /** Resolves when an undo that is under way is no longer waited for. */
+  get undoGivenUp(): Promise<void> {
+    this.#undoGivenUp ??= Promise.withResolvers<void>()
+    return this.#undoGivenUp.promise
   }
 
   /** The run has taken longer than its workflow allows: an order like the others, and none where it has one. */
@@ -1070,6 +1098,11 @@ export class Execution {
   /** Reads messages of others: requests, signals, word of children. Resolves when everything that is there by now was read. */
   checkMail(): Promise<void> {
     return this.#mail.now()
+  }
+
+  /** Null where no mail is being read: what a write has told of is known. */
+  get mailUnderWay(): Promise<void> | null {
+    return this.#mailCheck?.underWay ?? null
   }
 
   get #mail(): MailCheck {
@@ -1477,9 +1510,6 @@ export type ExecutionEnd =
       /** Messages are there that the tape has left to the next one. */
       readonly hasMail: boolean
     }
-
-/** Of two orders the one that ranks higher is carried out. */
-const rank: Readonly<Record<Order['kind'], number>> = { fail: 1, rollback: 2, cancel: 3 }
 
 function stopFor(order: Order): Stop {
   return { kind: order.kind, order }

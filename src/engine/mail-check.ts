@@ -24,6 +24,11 @@ export class MailCheck {
     return this.#reading
   }
 
+  /** The reading that is under way. */
+  get underWay(): Promise<void> | null {
+    return this.#reading
+  }
+
   /** Whether a result has to wait for a reading. */
   get holdsResults(): boolean {
     return this.#beforeResults !== null

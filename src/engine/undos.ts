@@ -131,6 +131,7 @@ export class Undos {
           ...{ runId, step: path, error },
         })
         await new Promise((resolve) => setTimeout(resolve, delayMs))
+        if (execution.hasEnded) return undoFailed(execution, path, error)
         continue
       }
       const durationMs = Math.round(performance.now() - started)

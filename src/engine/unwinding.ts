@@ -13,7 +13,8 @@ import type { Order } from './tape.ts'
  *   O1  What is under way is awaited, within the grace; what still comes is recorded, and undone too.
  *   O2  Children that are open end first, then questions are closed, then the undos run, the last result first.
  *   O3  The order is on record before its first undo: whoever takes the run up after a crash continues it.
- *   O4  `finish` is called in the same turn in which nothing is under way and nothing is due.
+ *   O4  An order that ranks higher ends it after the undo under way: the run is read anew, and does that.
+ *   O5  `finish` is called in the same turn in which nothing is under way and nothing is due.
  */
 export class Unwinding {
   readonly #execution: Execution
@@ -32,13 +33,18 @@ export class Unwinding {
     this.#isRecorded = isSame(execution.tape.order, order)
   }
 
-  /** Returns what kept it from being carried out: an error, or that a child takes its time and this has to be tried again. */
-  async run(finish: (taken: readonly NewMessage[]) => Promise<void>): Promise<Error | 'later' | null> {
+  /**
+   * Returns what kept it from being carried out: an error, that a child takes its time and this has to be tried again, or that somebody
+   * ordered something that ranks higher.
+   */
+  async run(finish: (taken: readonly NewMessage[]) => Promise<void>): Promise<Error | 'later' | 'overruled' | null> {
     const execution = this.#execution
     const afterSeq = this.#order.kind === 'rollback' ? this.#order.to : 0
     await this.#readLog()
     for (;;) {
       await this.#settle()
+      if (execution.mailUnderWay !== null) await execution.mailUnderWay
+      if (execution.isOverruled) return 'overruled'
       const children = await execution.dependants.end(afterSeq, { undo: this.#undoes })
       if (execution.hasEnded) return null
       if (!children.isOver) {
@@ -53,14 +59,17 @@ export class Unwinding {
         // What comes meanwhile is undone first.
         await this.#record()
       } else if (next !== undefined) {
-        const failure = await execution.undos.run(execution, next, this.#why)
-        if (failure !== null) return failure
+        const failure = await Promise.race([execution.undos.run(execution, next, this.#why), execution.undoGivenUp])
+        if (execution.isOverruled) return 'overruled'
+        if (failure) return failure
       } else if (execution.writes.isIdle && execution.dependants.isEmpty(afterSeq)) {
         if (this.#order.kind === 'rollback' && this.#taken === undefined) {
           // What was answered since is asked anew, and what was taken from the inbox is put back.
           await execution.undos.freeAnswers(execution, afterSeq)
           this.#taken = await readTakenSignals(execution, afterSeq)
-        } else {
+          // Nobody reads them once the run is paused.
+          await execution.checkMail()
+        } else if (!execution.isOverruled) {
           await finish(this.#taken ?? [])
           return null
         }

@@ -3,8 +3,8 @@ import { wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import { patience } from '../patience.ts'
-import { becomes, eventTypes, failureOf, gate, logged, noting } from './runs.ts'
-import { onEveryStore } from './stores.ts'
+import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged, noting } from './runs.ts'
+import { onEveryStore, onLocalStores } from './stores.ts'
 
 /** What of the log of a busy run has an undo and was not undone, and what was undone more often than once. */
 async function leftOver(run: RunHandle, undone: readonly string[]): Promise<string[]> {
@@ -219,6 +219,100 @@ onEveryStore('an order', ({ open, openMortal, openWrapped, advance }) => {
       expect(undone, kind).toEqual(['b', 'a'])
       if (kind === 'limit') expect(await failureOf(again)).toMatchObject({ code: 'timeout' })
     }
+  })
+})
+
+/** Two steps with an undo and a checkpoint before each. The undo of the second takes its time. */
+function slowToUndo(name: string) {
+  const undone: string[] = []
+  const [undoing, end] = [gate(), gate()]
+  const work = workflow({ name, undoOnFailure: true, retry: { attempts: 1 } }, async (ctx, isFailing: boolean) => {
+    await ctx.checkpoint('first')
+    await ctx.step('a', () => {}, { undo: () => void undone.push('a') })
+    await ctx.checkpoint('second')
+    const undo = async () => {
+      undoing.open()
+      await end.promise
+      undone.push('b')
+    }
+    await ctx.step('b', () => {}, { undo })
+    if (isFailing) throw new Error('on purpose')
+    await ctx.waitFor('go')
+  })
+  return { work, undone, undoing, end }
+}
+
+onEveryStore('an order that comes while undos run', ({ open, openWrapped }) => {
+  /** Asks for something and is gone before it is done. */
+  const ask = async (runId: string, request: (run: RunHandle) => Promise<void>) => {
+    const asked = gate()
+    const client = await openWrapped(noting('deliver', asked.open), { worker: false })
+    const asking = request(await client.runs.get(runId)).catch(() => {})
+    await asked.promise
+    await client.close()
+    await asking
+  }
+
+  it('is carried out though whoever asked for it is gone: a cancel, or a rollback that goes further, after a rollback', async () => {
+    for (const kind of ['cancel', 'rollback'] as const) {
+      const { work, undone, undoing, end } = slowToUndo(`work-${kind}`)
+      const hf = await open({ workflows: [work] })
+      const run = await hf.start(work, false)
+      await becomes(run, 'waiting')
+      const rollback = codeOfRejection(run.rollback('second'))
+      await undoing.promise
+      await ask(run.id, (asked) => (kind === 'cancel' ? asked.cancel() : asked.rollback('first')))
+      end.open()
+      expect(await rollback).toBe('conflict')
+      expect(undone, kind).toEqual(['b', 'a'])
+      expect((await run.info()).status).toBe(kind === 'cancel' ? 'cancelled' : 'paused')
+      if (kind === 'rollback') await run.resume().then(() => becomes(run, 'waiting'))
+    }
+  })
+
+  it('cancels a run that is about to fail', async () => {
+    const { work, undone, undoing, end } = slowToUndo('work')
+    const hf = await open({ workflows: [work] })
+    const run = await hf.start(work, true)
+    await undoing.promise
+    await ask(run.id, (asked) => asked.cancel())
+    end.open()
+    await becomes(run, 'cancelled')
+    expect(undone).toEqual(['b', 'a'])
+  })
+
+  it('undoes nothing more, with undo: false: the undo under way is recorded, the others do not run', async () => {
+    for (const kind of ['cancel', 'rollback', 'fail'] as const) {
+      const { work, undone, undoing, end } = slowToUndo(`work-${kind}`)
+      const hf = await open({ workflows: [work] })
+      const run = await hf.start(work, kind === 'fail')
+      if (kind !== 'fail') {
+        await becomes(run, 'waiting')
+        void (kind === 'cancel' ? run.cancel() : run.rollback('first')).catch(() => {})
+      }
+      await undoing.promise
+      await ask(run.id, (asked) => asked.cancel({ undo: false }))
+      end.open()
+      await becomes(run, 'cancelled')
+      expect(undone, kind).toEqual(['b'])
+      const steps = (await run.events()).filter(({ type }) => type === 'step_undone').map(({ step }) => step)
+      expect(steps).toEqual(['b'])
+    }
+  })
+})
+
+onLocalStores('an undo that hangs', ({ open }) => {
+  it('is waited for 5 s once the run is cancelled with undo: false', async () => {
+    const { work, undone, undoing } = slowToUndo('work')
+    const hf = await open({ workflows: [work] })
+    const run = await hf.start(work, false)
+    await becomes(run, 'waiting')
+    const first = run.cancel()
+    await undoing.promise
+    await run.cancel({ undo: false })
+    await first
+    expect((await run.info()).status).toBe('cancelled')
+    expect(undone).toEqual([])
   })
 })
 
