@@ -28,6 +28,8 @@ export interface ScopeAttempt {
   readonly signal: AbortSignal | undefined
   /** Hears of a call that its function made. */
   follow(call: Promise<unknown>): void
+  /** One of its calls waits, for time to pass or for somebody else, or does no longer. */
+  rest(isResting: boolean): void
 }
 
 /**

@@ -533,15 +533,24 @@ export class Execution {
     })
   }
 
-  /** Waits in memory or, when nothing else is at work, as a row. Never resolves in an execution that stopped. */
-  async park(wait: Wait): Promise<void> {
+  /**
+   * Waits in memory or, when nothing else is at work, as a row. Never resolves in an execution that stopped. The attempt is that of the scope
+   * whose call waits.
+   */
+  async park(wait: Wait, attempt: ScopeAttempt | null = this.calls.attempt ?? null): Promise<void> {
     this.throwIfEnded()
     // A schedule that ticks every second would hold a place for ever.
     this.#waits ??= new Waits(this, isInternal(this.workflow.name) ? 0 : longWaitMs)
     const over = this.#waits.add(wait)
     if (this.#stop !== null) this.#waits.freeze()
     this.#considerStopping()
-    return await over
+    if (attempt === null) return await over
+    attempt.rest(true)
+    try {
+      return await over
+    } finally {
+      attempt.rest(false)
+    }
   }
 
   /** Something that waits wait for has changed, by the key of their mail. */

@@ -117,6 +117,7 @@ class ScopeRunner<T> {
     const elapsed = () => Math.max(0, execution.now() - started.at)
     const limit = how.via === 'fallback' ? undefined : this.#scope.timeoutMs
     const attempt = new Attempt(execution, this.#call, limit !== undefined, execution.line.viewAt(started.seen))
+    if (this.#scope.undo !== undefined) attempt.beginCounting()
     let isMade = false
     try {
       const made = attempt.run(path, body)
@@ -133,6 +134,8 @@ class ScopeRunner<T> {
       execution.throwIfEnded()
       await this.#untilLive()
       return { ok: false, error, durationMs: elapsed() }
+    } finally {
+      attempt.endCounting()
     }
   }
 
@@ -155,7 +158,7 @@ class ScopeRunner<T> {
       // What is recorded is not too late: the limit is looked at once the run is live.
       await execution.playback.live
       if (attempt.isOver) return never()
-      await execution.park(wait)
+      await execution.park(wait, null)
       const error = this.#tookTooLong()
       attempt.end(error)
       execution.abandonInside(path)
@@ -282,7 +285,10 @@ class ScopeRunner<T> {
   }
 }
 
-/** One attempt while its function runs: whether it is at work (A3), and whether it still counts (A4). */
+/**
+ * One attempt while its function runs: whether it is at work (A3), whether it still counts (A4), and whether what it brings is awaited by a
+ * run that is being stopped: unless all that its function waits for are calls that rest, which a run that is being stopped leaves as they are.
+ */
 class Attempt implements ScopeAttempt {
   readonly #execution: Execution
   readonly #call: Call
@@ -290,6 +296,9 @@ class Attempt implements ScopeAttempt {
   readonly #outer: AbortSignal | undefined
   readonly #passOn = () => this.#abort?.abort(this.#outer?.reason)
   #inFlight = 0
+  #resting = 0
+  #isResting = false
+  #isCounting = false
   #isAtWork = false
   #isOver = false
   /** What its function returns. */
@@ -331,15 +340,45 @@ class Attempt implements ScopeAttempt {
   follow(call: Promise<unknown>): void {
     this.#inFlight++
     this.#work(false)
+    this.#lookWhetherResting()
     const done = () => {
       if (--this.#inFlight === 0 && !this.isOver) this.#work(true)
+      this.#lookWhetherResting()
     }
     call.then(done, done)
+  }
+
+  rest(isResting: boolean): void {
+    this.#resting += isResting ? 1 : -1
+    this.#lookWhetherResting()
+  }
+
+  /** From here on it is among what a run that is being stopped awaits. */
+  beginCounting(): void {
+    this.#isCounting = true
+    if (!this.#isResting) this.#execution.work.begin()
+  }
+
+  endCounting(): void {
+    if (!this.#isCounting) return
+    this.#isCounting = false
+    if (!this.#isResting) this.#execution.work.end()
+  }
+
+  #lookWhetherResting(): void {
+    const isResting = !this.#isOver && this.#inFlight > 0 && this.#resting >= this.#inFlight
+    if (isResting === this.#isResting) return
+    this.#isResting = isResting
+    this.#call.within?.rest(isResting)
+    if (!this.#isCounting) return
+    if (isResting) this.#execution.work.end()
+    else this.#execution.work.begin()
   }
 
   /** With an error: it took too long, and its signal says so. */
   end(error?: unknown): void {
     this.#isOver = true
+    this.#lookWhetherResting()
     this.#work(false)
     this.#outer?.removeEventListener('abort', this.#passOn)
     if (error !== undefined) this.#abort?.abort(error)

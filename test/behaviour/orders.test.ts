@@ -132,6 +132,50 @@ onEveryStore('a run that fails with undoOnFailure beside others at work', ({ ope
     expect(types.indexOf('undo_ordered')).toBeLessThan(types.indexOf('step_undone'))
   })
 
+  it('undoes a section under way too, also at the time limit; not one that only waits, nor what would begin in one', async () => {
+    for (const how of ['fail', 'limit'] as const) {
+      const journal: string[] = []
+      const [begun, isFailing, end] = [gate(), gate(), gate()]
+      const options = { undoOnFailure: true, retry: { attempts: 1 }, ...(how === 'limit' && { timeoutMs: 300 }) }
+      const saga = workflow({ name: `saga-${how}`, ...options }, async (ctx) => {
+        ctx.signal.addEventListener('abort', () => isFailing.open())
+        const undo = (name: string) => ({ undo: () => void journal.push(`undo ${name}`) })
+        const hotel = () => {
+          begun.open()
+          return end.promise
+        }
+        const book = async () => {
+          await ctx.section('inner', () => ctx.step('hotel', hotel), { timeoutMs: 60_000 })
+          journal.push('booked')
+        }
+        const wait = () => ctx.section('inner', () => ctx.waitFor('never'))
+        const begin = async () => {
+          await end.promise
+          await ctx.step('late', () => void journal.push('late'))
+        }
+        const sections = [
+          ctx.section('booking', book, undo('booking')),
+          ctx.section('waiting', wait, undo('waiting')),
+          ctx.section('beginning', begin, undo('beginning')),
+        ]
+        await begun.promise
+        if (how === 'fail') throw new Error('full')
+        await Promise.all(sections)
+      })
+      const hf = await open()
+      const run = await hf.start(saga, undefined, { id: how })
+      await isFailing.promise
+      const since = performance.now()
+      // It takes its time.
+      setTimeout(end.open, 200)
+      await failureOf(run)
+      expect(journal, how).toEqual(['booked', 'undo booking'])
+      // What is under way has 5 s.
+      expect(performance.now() - since).toBeLessThan(5_000)
+      await hf.close()
+    }
+  })
+
   it('says in its log what it undoes for', async () => {
     const saga = workflow({ name: 'saga', undoOnFailure: true, retry: { attempts: 1 } }, async (ctx) => {
       await ctx.step('car', () => 1, { undo: () => {} })
