@@ -100,6 +100,8 @@ export class Execution {
   readonly work = new UnderWay()
   /** Commits that the store has not answered for. */
   readonly writes = new UnderWay()
+  /** Of the work, bodies of steps with a named undo: it can run after the tape has ended, once the result is recorded. */
+  #named: UnderWay | undefined
   /** What the process sends, for other executions as well. */
   readonly sendings: Sendings
   readonly steering: Steering
@@ -1065,6 +1067,17 @@ export class Execution {
     if (this.#dependants?.hasQuestions === true) await this.#dependants.closeQuestions()
     if (this.#hasEnded) return
     return this.#endWith([event], { status, reason: null, currentStep: null, setsEnd: true, hasProgress: true }, { kind: status })
+  }
+
+  /** Counts work that `continueAs` waits for. */
+  followNamed(work: Promise<unknown>): void {
+    this.#named ??= new UnderWay()
+    this.#named.follow(work)
+  }
+
+  /** What is under way and can be undone on a later tape has a while to end: only what is recorded on this one is known there. */
+  async endNamed(): Promise<void> {
+    await this.#named?.idle(cancelGraceMs)
   }
 
   /** Ends this tape and starts the next one under the same lease. */

@@ -301,6 +301,9 @@ export class RunContext implements Context<never> {
       const checked =
         options.input === undefined ? input : await execution.validate(options.input, input, `The input of workflow "${name}"`)
       if (!execution.isOpen) await execution.pass(call)
+      await execution.endNamed()
+      // It may have been told to stop meanwhile.
+      if (!execution.isOpen) await execution.pass(call)
       await execution.continueWith(checked)
       return never()
     }

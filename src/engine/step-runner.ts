@@ -213,7 +213,7 @@ function recordToEnd<T>(
   how: { attempt: number; started: number; recipes: readonly Recipe[]; options: StepOptions<T> },
 ): Promise<T> {
   const { attempt, started, recipes, options } = how
-  return toEnd(execution, made, async (value) => {
+  return toEnd(execution, options, made, async (value) => {
     const result = await checked(call, options, value)
     const durationMs = Math.round(performance.now() - started)
     return recordResult(execution, call, result, { attempt, durationMs, recipes, options })
@@ -221,8 +221,15 @@ function recordToEnd<T>(
 }
 
 /** What a step with an undo did is recorded although the run was cancelled meanwhile: only so can it be undone. */
-function toEnd<T>(execution: Execution, made: Promise<T> | T, record: (made: T) => Promise<T>): Promise<T> {
-  return execution.orThrow(execution.work.follow(Promise.resolve(made).then(record)))
+function toEnd<T>(
+  execution: Execution,
+  { undo }: StepOptions<T>,
+  made: Promise<T> | T,
+  record: (made: T) => Promise<T>,
+): Promise<T> {
+  const recording = execution.work.follow(Promise.resolve(made).then(record))
+  if (typeof undo === 'string') execution.followNamed(recording)
+  return execution.orThrow(recording)
 }
 
 async function recordResult<T>(
@@ -320,7 +327,7 @@ async function runFallback<T>(
         via: 'fallback',
       })
     const made = execution.calls.inBody(call.path, async () => fallback(cause))
-    if (options.undo !== undefined) return await toEnd(execution, made, record)
+    if (options.undo !== undefined) return await toEnd(execution, options, made, record)
     return await record(await execution.orThrow(made))
   } catch (fallbackError) {
     execution.throwIfEnded()

@@ -2,7 +2,7 @@ import { plan, state, type UndoInfo, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import type { Store } from '../../src/store/store.ts'
-import { becomes, codeOfRejection, failureOf, gate } from './runs.ts'
+import { becomes, codeOfRejection, eventTypes, failureOf, gate } from './runs.ts'
 import { type Mortal, onEveryStore } from './stores.ts'
 
 /** Named undos that note what they are called with. */
@@ -165,6 +165,34 @@ onEveryStore('a named undo', ({ open, openMortal, openWrapped, advance }) => {
     await run.cancel()
     expect(undone).toEqual(['given 3', 'named 3', 'named 2', 'named 1'])
     expect((await run.info()).status).toBe('cancelled')
+  })
+
+  it('of a step that is under way at continueAs is known on the next tape', async () => {
+    const journal: string[] = []
+    const [begun, continues, end] = [gate(), gate(), gate()]
+    const undos = { free: (room: number) => void journal.push(`room ${room} freed`) }
+    const work = workflow({ name: 'work', undos }, async (ctx, n: number): Promise<unknown> => {
+      if (n === 2) return ctx.waitFor('never')
+      const book = async () => {
+        begun.open()
+        await end.promise
+        journal.push('booked')
+        return 7
+      }
+      await Promise.race([ctx.step('book', book, { undo: 'free' }), ctx.waitFor('go')])
+      continues.open()
+      return ctx.continueAs(2)
+    })
+    const hf = await open()
+    const run = await hf.start(work, 1)
+    await begun.promise
+    await hf.signal(run.id, 'go')
+    await continues.promise
+    await new Promise((resolve) => setImmediate(resolve))
+    end.open()
+    await vi.waitUntil(async () => (await eventTypes(run)).filter((type) => type === 'run_started').length === 2)
+    await run.cancel()
+    expect(journal).toEqual(['booked', 'room 7 freed'])
   })
 
   it('a rollback that needs no replay brings the state to the version that the workflow knows', async () => {
