@@ -238,7 +238,9 @@ class Effect<T> {
   async #send(): Promise<Next<T>> {
     const execution = this.#execution
     const started = performance.now()
-    const sent = await this.#working(() => execution.sendings.send(execution.owner, this.#key, () => this.#enter()))
+    const sent = await this.#working(() =>
+      execution.sendings.send(execution.owner, this.#key, execution.runId, () => this.#enter()),
+    )
     const durationMs = Math.round(performance.now() - started)
     if (sent.ok) return this.#complete(sent.value, { durationMs })
     // Whatever `run` throws besides NotHappened leaves the outcome hidden (F2).

@@ -1205,6 +1205,7 @@ export class Execution {
     if (!this.#hasEnded) {
       this.#hasEnded = true
       this.log.warn('a write of a run failed; the run is read anew', { runId: this.runId, error })
+      await this.sendings.settle(this.runId, this.leaseMs)
       await this.#giveLeaseUp(error)
       this.#finish({ kind: 'lost' })
     }

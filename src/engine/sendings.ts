@@ -1,23 +1,62 @@
+/** How long the outcome of a sending is kept for whoever takes its run up again. */
+const keptMs = 60_000
+
+interface Sending {
+  readonly runId: string
+  readonly outcome: Promise<unknown>
+  /** Its execution gave the run up: the next one in this process takes the outcome. */
+  isKept: boolean
+}
+
 /** The effects that this process is sending, by owner and key, whichever execution began it. */
 export class Sendings {
-  readonly #underWay = new Map<string, Promise<unknown>>()
+  readonly #underWay = new Map<string, Sending>()
 
-  /** Whether `run` of the effect is under way: in an execution that has lost the run, or ended without it. */
+  /** Whether `run` of the effect is under way, or has ended and nobody has taken its outcome: its execution has lost the run, or ended without it. */
   has(owner: string, key: string): boolean {
     return this.#underWay.size > 0 && this.#underWay.has(nameOf(owner, key))
   }
 
-  /** Sends an effect. While it is being sent already, nothing is sent: that sending's outcome counts. */
-  send<T>(owner: string, key: string, run: () => Promise<T> | T): Promise<T> | T {
+  /** Sends an effect of a run. While it is being sent already, nothing is sent: that sending's outcome counts. */
+  send<T>(owner: string, key: string, runId: string, run: () => Promise<T> | T): Promise<T> | T {
     const name = nameOf(owner, key)
     const earlier = this.#underWay.get(name)
-    if (earlier !== undefined) return earlier as Promise<T>
-    const sending = run()
-    if (!(sending instanceof Promise)) return sending
+    if (earlier !== undefined) {
+      earlier.isKept = false
+      const taken = () => this.#forget(name, earlier)
+      earlier.outcome.then(taken, taken)
+      return earlier.outcome as Promise<T>
+    }
+    const outcome = run()
+    if (!(outcome instanceof Promise)) return outcome
+    const sending = { runId, outcome, isKept: false }
     this.#underWay.set(name, sending)
-    const forget = () => void this.#underWay.delete(name)
-    sending.then(forget, forget)
-    return sending
+    const ended = () => {
+      if (sending.isKept) setTimeout(() => this.#forget(name, sending), keptMs).unref()
+      else this.#forget(name, sending)
+    }
+    outcome.then(ended, ended)
+    return outcome
+  }
+
+  /**
+   * Waits, for so long at most, until nothing of a run is being sent: whoever takes the run up next would look for what has not happened yet.
+   * What came of it is kept.
+   */
+  async settle(runId: string, limitMs: number): Promise<void> {
+    const ofRun = [...this.#underWay.values()].filter((sending) => sending.runId === runId)
+    if (ofRun.length === 0) return
+    for (const sending of ofRun) sending.isKept = true
+    let timer: NodeJS.Timeout | undefined
+    const limit = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, limitMs)
+    })
+    await Promise.race([Promise.allSettled(ofRun.map(({ outcome }) => outcome)), limit])
+    clearTimeout(timer)
+  }
+
+  #forget(name: string, sending: Sending): void {
+    if (this.#underWay.get(name) === sending) this.#underWay.delete(name)
   }
 }
 

@@ -29,7 +29,10 @@ function breakable(code: ErrorCode = 'store_unavailable') {
 }
 
 /** Fails the first commit with an event of this type: after it was written, or instead of writing it. */
-function losing(type: string, isWritten: boolean): { wrap: (store: Store) => Store; claims: () => number } {
+function losing(
+  type: string,
+  isWritten: boolean,
+): { wrap: (store: Store) => Store; claims: () => number; isLost: () => boolean } {
   let isLost = false
   let claims = 0
   const lose = (act: StoreAct, args: readonly unknown[]) => {
@@ -49,7 +52,7 @@ function losing(type: string, isWritten: boolean): { wrap: (store: Store) => Sto
         if (isWritten) lose(act, args)
       },
     })
-  return { wrap, claims: () => claims }
+  return { wrap, claims: () => claims, isLost: () => isLost }
 }
 
 onLocalStores('an outage of the store', ({ open, openWrapped, advance }) => {
@@ -398,14 +401,13 @@ onEveryStore('an effect that is under way', ({ openWrapped }) => {
     ['idempotent', { idempotent: true }],
     ['neither check nor idempotent', {}],
   ])('with %s, while a write of its run gets lost: its answer is awaited, and it is not sent again', async (_, declared) => {
-    const { wrap } = losing('step_completed', true)
+    const { wrap, isLost } = losing('step_completed', true)
     const isSending = gate()
     const delivered = gate()
     const answered = gate()
     const sent: string[] = []
     const mails: string[] = []
     let looks = 0
-    let bodies = 0
     const mail = workflow('mail', (ctx) =>
       Promise.all([
         ctx.once('send', {
@@ -421,17 +423,13 @@ onEveryStore('an effect that is under way', ({ openWrapped }) => {
           ...('check' in declared && { check: (key: string) => ({ happened: mails.includes(key), looks: ++looks }) }),
         }),
         ctx.step('beside', () => isSending.promise),
-        ctx.step('after', () => {
-          bodies++
-          return answered.promise
-        }),
+        ctx.step('after', () => answered.promise),
       ]),
     )
     const hf = await openWrapped(wrap, { workflows: [mail], worker: { pollMs: 10 } })
     const run = await hf.start(mail)
     await isSending.promise
-    // The next execution is in the step after the effect, so it has come to the effect.
-    await vi.waitUntil(() => bodies === 2, { timeout: patience(10_000) })
+    await vi.waitUntil(isLost, { timeout: patience(10_000) })
     delivered.open()
     answered.open()
     expect((await run.result({ timeoutMs: patience(10_000) }))[0]).toBe('mail 1')
@@ -439,6 +437,45 @@ onEveryStore('an effect that is under way', ({ openWrapped }) => {
     expect(mails).toEqual(['k'])
     expect(looks).toBe(0)
     expect(await eventTypes(run)).not.toContain('effect_unsure')
+  })
+
+  it('keeps its run with the worker that sends it: another one would look for what has not happened yet, and send it again', async () => {
+    const { wrap, claims, isLost } = losing('step_completed', true)
+    const claimOnce = (act: StoreAct) => {
+      if (act === 'claim' && claims() > 0) throw new HoldfastError('store_unavailable', 'It claims nothing more.')
+    }
+    const isSending = gate()
+    const isWatched = gate()
+    const delivered = gate()
+    const mails: string[] = []
+    const mail = workflow('mail', (ctx) =>
+      Promise.all([
+        ctx.once('send', {
+          key: 'k',
+          run: async (key) => {
+            isSending.open()
+            await delivered.promise
+            return mails.push(key)
+          },
+          check: (key) => ({ happened: mails.includes(key), result: mails.length }),
+        }),
+        ctx.step('beside', () => isWatched.promise),
+      ]),
+    )
+    const worker = { pollMs: 10 }
+    const hf = await openWrapped((store) => wrapStore(wrap(store), { before: claimOnce }), { workflows: [mail], worker })
+    const run = await hf.start(mail)
+    await isSending.promise
+    let looks = 0
+    const count = (act: StoreAct) => {
+      if (act === 'claim' && isLost()) looks++
+    }
+    await openWrapped((store) => wrapStore(store, { after: count }), { workflows: [mail], worker })
+    isWatched.open()
+    await vi.waitUntil(() => looks >= 10, { timeout: patience(10_000) })
+    delivered.open()
+    expect((await run.result({ timeoutMs: patience(10_000) }))[0]).toBe(1)
+    expect(mails).toEqual(['k'])
   })
 })
 
