@@ -5,6 +5,7 @@ import { isOpen, type Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import { restoreAdvice } from '../model/restore-advice.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
+import type { Store } from '../store/store.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import { isOutage } from './committer.ts'
@@ -35,7 +36,7 @@ export async function runEffect<T>(execution: Execution, call: Call, options: Ef
   if (hasOtherKey(execution, call, key, options)) return pauseOnOtherKey(execution, call, key)
   if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
   if (call.history === undefined) checkMs(`timeoutMs of effect "${call.path}"`, options.timeoutMs)
-  if (call.history?.effect === 'intended') hold(execution, call, key)
+  if (call.history?.effect !== undefined && call.history.effect !== 'not_happened') hold(execution, call, key)
   if (!execution.isOpen) await execution.pass(call)
   if (execution.account.isLimited && call.history === undefined) await execution.budget.admit(call)
   else if (call.history === undefined) execution.account.countStep()
@@ -56,13 +57,17 @@ async function standingKey(execution: Execution, call: Call): Promise<string | u
 
 /** A store out of reach is waited for: it is no failure of the effect. */
 async function readPatiently(execution: Execution, call: Call, key: string): Promise<Operation | null> {
+  return patiently(execution, call, (store) => store.readOperation({ owner: execution.owner, key }))
+}
+
+async function patiently<R>(execution: Execution, call: Call, read: (store: Store) => Promise<R>): Promise<R> {
   for (;;) {
-    const reading = execution.store.readOperation({ owner: execution.owner, key }).catch((error: unknown) => {
+    const reading = read(execution.store).catch((error: unknown) => {
       if (!isOutage(error)) throw error
       return undefined
     })
-    const operation = await execution.working(reading)
-    if (operation !== undefined) return operation
+    const found = await execution.working(reading)
+    if (found !== undefined) return found
     await execution.park({ dueAt: execution.now() + lookAgainMs, reason: 'timer' })
     if (!execution.isOpen) await execution.pass(call)
   }
@@ -208,9 +213,10 @@ class Effect<T> {
 
   async #intend(): Promise<Next<T>> {
     const { path } = this.#call
+    const { undo } = this.#options
     const event = this.#execution.event('effect_intended', this.#call, {
       attempt: this.#attempt,
-      data: { key: this.#key, ...(this.#options.undo !== undefined && { hasUndo: true }) },
+      data: { key: this.#key, ...(undo !== undefined && { hasUndo: true }), ...(typeof undo === 'string' && { undo }) },
     })
     hold(this.#execution, this.#call, this.#key)
     // The name without its scopes: the same effect may be called from several.
@@ -222,7 +228,8 @@ class Effect<T> {
     const isLeftBehind =
       taken.status === 'intended' && taken.runId === this.#execution.runId && hold(this.#execution, this.#call, this.#key)
     if (isLeftBehind) return { stage: { kind: 'hidden', error: undefined, byCrash: true } }
-    if (!isOpen(taken.status)) return this.#skip(taken)
+    if (!isOpen(taken.status))
+      return (await this.#isDecided(taken)) ? { stage: toDecided(this.#execution, taken) } : this.#skip(taken)
     await this.#rest(async () => {
       await this.#execution.park({
         dueAt: this.#execution.now() + lookAgainMs,
@@ -233,6 +240,22 @@ class Effect<T> {
       if (!this.#execution.isOpen) await this.#execution.pass(this.#call)
     })
     return { stage: { kind: 'nothing' } }
+  }
+
+  /**
+   * Whether a person has decided that the effect has happened, since a rollback that left it unsure, and no call has recorded it: it is this
+   * one's to undo.
+   */
+  async #isDecided(taken: Operation): Promise<boolean> {
+    const { owner, codec, claim } = this.#execution
+    const { threadId, id: runId } = claim.run
+    if (this.#options.undo === undefined || taken.runId !== runId || !hold(this.#execution, this.#call, this.#key)) return false
+    const types = ['effect_resolved', 'effect_completed'] as const
+    const records = await patiently(this.#execution, this.#call, (store) => store.readLog({ owner, threadId, runId, types }))
+    const last = records.findLast(
+      ({ payload }) => payload !== null && (codec.decode(payload) as { key: string }).key === this.#key,
+    )
+    return last?.type === 'effect_resolved'
   }
 
   async #send(): Promise<Next<T>> {
@@ -434,6 +457,8 @@ class Effect<T> {
 
   async #awaitPerson(): Promise<Next<T>> {
     const execution = this.#execution
+    const { undo } = this.#options
+    if (undo !== undefined) execution.undos.addDoubt(this.#call.key, this.#key, recordedUndo(undo))
     const reading = execution.store.readOperation({ owner: execution.owner, key: this.#key }).catch((error: unknown) => {
       if (!isOutage(error)) throw error
       // Out of reach for now: it is looked at again.

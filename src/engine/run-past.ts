@@ -48,6 +48,8 @@ const typesOfPast: readonly EventType[] = [
   'effect_intended',
   'effect_completed',
   'effect_skipped',
+  'effect_unsure',
+  'effect_resolved',
   'question_asked',
   'question_answered',
   'timer_fired',

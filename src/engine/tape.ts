@@ -168,6 +168,8 @@ export interface CallHistory {
   inputFingerprint?: string
   /** It said so when it began. Since 0.2 the record of its result says which undo it has. */
   hasUndo?: boolean
+  /** Effects: the name of their undo, where it has one. */
+  undo?: string
   /** Effects: the operation's key. Steps: their key, where it is not the plain name of the call. */
   key?: string
   /** What it did was undone, and it has not begun again since: it does under a new key. */
@@ -175,6 +177,8 @@ export interface CallHistory {
   /** Effects: how far the operation got. */
   effect?: 'intended' | 'unsure' | 'happened' | 'not_happened'
   resolution?: unknown
+  /** Effects: where somebody decided that it has happened. */
+  decided?: { readonly seq: number; readonly payload: Payload | null }
   /** Timers, and waits that have a time limit: when it fires, by the store's clock. */
   fireAt?: number
   /** Signals: one that was taken, and did not match its schema when the run failed of it. */
@@ -387,6 +391,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     if (history === undefined || (key.startsWith('child:') && history.begun === undefined)) return
     delete history.begun
     delete history.key
+    delete history.decided
     history.isDueAnew = true
     begunAnew.set(key, (begunAnew.get(key) ?? 0) + 1)
   }
@@ -459,7 +464,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         retriedAt = record.at
         renewedSeq = record.seq
         for (const stream of streams.values()) stream.isStale = true
-        const undoneKeys = [...outcomes].filter(([, { seq }]) => undone.has(seq)).flatMap(([key]) => [key, ...stepsInside(key)])
+        const isUndone = ({ outcome, decided }: CallHistory) => undone.has((outcome ?? decided)?.seq ?? 0)
+        const undoneKeys = [...calls].filter(([, history]) => isUndone(history)).flatMap(([key]) => [key, ...stepsInside(key)])
         for (const key of new Set(undoneKeys)) forgetName(key)
         loosen([
           ...(data<{ reopened?: CallKey[] }>(record).reopened ?? []),
@@ -497,7 +503,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'step_undone': {
         const { of } = data<{ of: number }>(record)
         // Its operation is free: should it be done again, it begins at the beginning.
-        for (const history of calls.values()) if (history.outcome?.seq === of) delete history.effect
+        for (const history of calls.values()) if ((history.outcome ?? history.decided)?.seq === of) delete history.effect
         break
       }
       case 'state_updated': {
@@ -580,11 +586,13 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
       case 'effect_intended': {
         const history = call('effect', record)
-        const { key, hasUndo } = data<{ key: string; hasUndo?: boolean }>(record)
+        const { key, hasUndo, undo } = data<{ key: string; hasUndo?: boolean; undo?: string }>(record)
         history.effect = 'intended'
         history.key = key
         delete history.isDueAnew
+        delete history.decided
         if (hasUndo === true) history.hasUndo = true
+        if (undo !== undefined) history.undo = undo
         break
       }
       case 'effect_unsure': {
@@ -600,11 +608,15 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         if (history?.key !== key) break
         history.effect = happened ? 'happened' : 'not_happened'
         history.resolution = result
+        if (happened) history.decided = { seq: record.seq, payload: record.payload }
         break
       }
-      case 'effect_completed':
+      case 'effect_completed': {
         settle('effect', record)
+        const history = call('effect', record)
+        history.key ??= data<{ key: string }>(record).key
         break
+      }
       case 'effect_skipped':
         settle('effect', record)
         call('effect', record).key = data<{ key: string }>(record).key

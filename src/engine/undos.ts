@@ -53,6 +53,8 @@ export class Undos {
   /** Operations of answers that are free to come again after a rollback. */
   #answers: { readonly seq: number; readonly operationKey: string }[] | undefined
   #done: Set<number> | undefined
+  /** Effects that are left to a person, by call. */
+  #doubts: Map<CallKey, { readonly operationKey: string; readonly undo: RecordedUndo }> | undefined
   /** What is due, the last one at the end, and how much was known when it was gathered. */
   #line: { readonly known: number; readonly due: Undoable[] } | undefined
 
@@ -76,6 +78,27 @@ export class Undos {
   addAnswer(seq: number, operationKey: string): void {
     this.#answers ??= []
     this.#answers.push({ seq, operationKey })
+  }
+
+  /** An effect is left to a person, who may decide that it has happened. */
+  addDoubt(call: CallKey, operationKey: string, undo: RecordedUndo): void {
+    this.#doubts ??= new Map()
+    this.#doubts.set(call, { operationKey, undo })
+  }
+
+  /** What a person has decided since the tape was read, and the function has not come by. */
+  async readDecisions({ store, codec, claim }: Execution): Promise<void> {
+    const { owner, threadId, id: runId } = claim.run
+    for (const [key, { operationKey, undo }] of this.#doubts ?? []) {
+      const operation = await store.readOperation({ owner, key: operationKey })
+      if (operation?.status !== 'completed' || operation.runId !== runId) continue
+      if (this.#recorded.some((recorded) => recorded.key === key)) continue
+      const records = await store.readLog({ owner, threadId, runId, types: ['effect_resolved'] })
+      const decision = records.findLast(
+        ({ payload }) => payload !== null && (codec.decode(payload) as { key: string }).key === operationKey,
+      )
+      if (decision !== undefined) this.#recorded.push({ key, seq: decision.seq, undo, payload: decision.payload })
+    }
   }
 
   /** What is to be undone of what was recorded after a position, the last first. */
@@ -148,7 +171,10 @@ export class Undos {
 
   #all(execution: Execution, afterSeq: number): Undoable[] {
     this.#onTape ??= undoablesOf(execution.tape, execution.codec)
-    const all = [...this.#earlier, ...this.#onTape, ...this.#recorded]
+    const recorded = new Set(this.#recorded.map(({ key }) => key))
+    // What was decided may be recorded as the effect's result since.
+    const onTape = this.#onTape.filter(({ key }) => !recorded.has(key))
+    const all = [...this.#earlier, ...onTape, ...this.#recorded]
     return all.filter(({ seq }) => seq > afterSeq).sort((a, b) => b.seq - a.seq)
   }
 }
@@ -158,8 +184,19 @@ interface GivenUndo {
   readonly getsState: boolean
 }
 
-/** The results on a tape that have an undo. */
+/** The results on a tape that have an undo, and effects that have happened by decision of a person and are not recorded yet. */
 export function undoablesOf(tape: Tape, codec: Codec): Undoable[] {
+  return [...recordedOn(tape, codec), ...decidedOn(tape)]
+}
+
+function decidedOn({ calls }: Tape): Undoable[] {
+  return [...calls].flatMap(([key, { outcome, effect, decided, hasUndo, undo }]) => {
+    if (outcome !== undefined || effect !== 'happened' || decided === undefined || hasUndo !== true) return []
+    return [{ key, ...decided, undo: undo ?? true }]
+  })
+}
+
+function recordedOn(tape: Tape, codec: Codec): Undoable[] {
   return tape.outcomes.flatMap(({ key, seq, payload, isFailure, isSkip }) => {
     if (isFailure || isSkip === true || !/^(?:step|effect|child):/.test(key)) return []
     const { undo } = (payload === null ? {} : codec.decode(payload)) as UndoRecord

@@ -82,6 +82,7 @@ export class Unwinding {
   async #readLog(): Promise<void> {
     const { tape, dependants, undos, claim } = this.#execution
     dependants.add(openOn(tape))
+    if (this.#undoes) await undos.readDecisions(this.#execution)
     // A rollback does not go beyond the current tape.
     if (tape.number === 1 || this.#order.kind === 'rollback') return
     const past = await readRunPast(this.#execution, claim.run, 'earlier tapes')

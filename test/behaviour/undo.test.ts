@@ -1,4 +1,4 @@
-import { NotHappened, workflow } from 'holdfast'
+import { NotHappened, type UndoInfo, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { becomes, codeOfRejection, eventTypes, failing, failureOf, gate, logged, noting } from './runs.ts'
 import { onEveryStore } from './stores.ts'
@@ -340,6 +340,40 @@ onEveryStore('a rollback', ({ open, openMortal, openWrapped, advance }) => {
       const again = hasUndo ? ['effect_intended', 'effect_completed'] : ['effect_skipped']
       expect(await eventTypes(run, 'effect')).toEqual(['effect_intended', 'effect_completed', ...again])
       await hf.close()
+    }
+  })
+
+  it('or a cancel undoes an effect that a person said has happened, whether or not its run has come by since', async () => {
+    for (const how of ['executes', 'waits', 'paused', 'was rolled back', 'is rolled back'] as const) {
+      for (const kind of ['function', 'name'] as const) {
+        const journal: unknown[] = []
+        const refund = (receipt: unknown, { effectKey }: UndoInfo) => void journal.push(receipt, effectKey)
+        const name = `${how} ${kind}`.replaceAll(' ', '-')
+        const pay = workflow({ name, undos: { refund } }, async (ctx) => {
+          await ctx.checkpoint('start')
+          await ctx.once('pay', {
+            ...{ key: name, run: () => Promise.reject(new Error('no answer')) },
+            undo: kind === 'name' ? 'refund' : refund,
+          })
+          await ctx.waitFor('go')
+        })
+        const hf = await open({ workflows: [pay] })
+        const run = await hf.start(pay, undefined, { id: name })
+        await logged(run, 'effect_unsure')
+        if (how !== 'executes') await becomes(run, 'waiting')
+        if (how === 'paused') await run.pause()
+        if (how === 'was rolled back') await run.rollback('start')
+        await hf.resolve(name, { happened: true, result: 'receipt' })
+        if (how === 'was rolled back') {
+          await run.resume()
+          await logged(run, 'effect_completed')
+        }
+        if (how === 'is rolled back') await run.rollback('start')
+        await run.cancel()
+        expect((await run.info()).status).toBe('cancelled')
+        expect(journal, name).toEqual(['receipt', name])
+        await hf.close()
+      }
     }
   })
 
