@@ -35,11 +35,7 @@ export async function askPerson<T>(execution: Execution, call: Call, options: As
   const asked = call.history?.begun?.data as Asking | undefined
   if (asked !== undefined && asked.shown !== shown) return pauseOnOtherQuestion(execution, call)
   const question = new Question<T>(execution, call, options, shown)
-  if (call.history?.outcome !== undefined) {
-    const answer = resultOf<T>(execution, call, await execution.recorded(call))
-    question.rememberUndo()
-    return answer
-  }
+  if (call.history?.outcome !== undefined) return resultOf<T>(execution, call, await execution.recorded(call))
   // Before it waits for its turn: a run that is taken up to be cancelled never gets there.
   if (call.history?.begun !== undefined) question.open(call.history.begun.seq)
   if (!execution.isOpen) await execution.pass(call)
@@ -174,7 +170,7 @@ class Question<T> {
     const event = execution.event('question_answered', this.#call, { data })
     this.#call.resultSeq = await execution.commitResult([event], {})
     this.#settled()
-    this.rememberUndo()
+    execution.undos.addAnswer(this.#call.resultSeq, this.#id)
     return { value: (execution.codec.decode(event.payload ?? execution.codec.encode({})) as { result?: T }).result as T }
   }
 
@@ -201,11 +197,6 @@ class Question<T> {
   #settled(): void {
     this.#execution.dependants.settled(this.#call.key)
     this.#execution.questions.delete(this.#execution.owner, this.#id)
-  }
-
-  /** After a rollback it is asked anew. */
-  rememberUndo(): void {
-    this.#execution.undos.addAnswer(this.#call.resultSeq ?? 0, this.#id)
   }
 }
 

@@ -74,7 +74,7 @@ export class Undos {
     this.#earlier.push(...undoables)
   }
 
-  /** A question was answered: after a rollback it is asked anew. */
+  /** A question was answered by this execution: after a rollback it is asked anew. */
   addAnswer(seq: number, operationKey: string): void {
     this.#answers ??= []
     this.#answers.push({ seq, operationKey })
@@ -123,7 +123,7 @@ export class Undos {
   }
 
   async freeAnswers(execution: Execution, afterSeq: number): Promise<void> {
-    for (const { seq, operationKey } of this.#answers ?? [])
+    for (const { seq, operationKey } of [...answersOn(execution.tape), ...(this.#answers ?? [])])
       if (seq > afterSeq) await execution.tryOperation({ kind: 'undo', key: operationKey })
   }
 
@@ -203,6 +203,14 @@ function recordedOn(tape: Tape, codec: Codec): Undoable[] {
     // Records of 0.1 said so when the step began.
     const recorded = undo ?? (tape.calls.get(key)?.hasUndo === true ? true : undefined)
     return recorded === undefined ? [] : [{ key, seq, undo: recorded, payload }]
+  })
+}
+
+/** The answers on a tape, whether or not the function has come by them. */
+function answersOn({ outcomes, calls }: Tape): { readonly seq: number; readonly operationKey: string }[] {
+  return outcomes.flatMap(({ key, seq, isFailure }) => {
+    const asked = key.startsWith('question:') && !isFailure ? calls.get(key)?.begun?.data : undefined
+    return asked === undefined ? [] : [{ seq, operationKey: String(asked['key']) }]
   })
 }
 

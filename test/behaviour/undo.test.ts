@@ -377,6 +377,34 @@ onEveryStore('a rollback', ({ open, openMortal, openWrapped, advance }) => {
     }
   })
 
+  it('to between a question and its answer asks anew, whether or not the function is called for it', async () => {
+    for (const undo of ['nothing', 'name', 'function'] as const) {
+      const free = () => {}
+      const work = workflow({ name: 'work', undos: { free } }, async (ctx) => {
+        const answer = ctx.ask('ok', { question: '?' })
+        await ctx.checkpoint('middle')
+        const first = await answer
+        await ctx.step('a', () => {}, undo === 'nothing' ? {} : { undo: undo === 'name' ? 'free' : free })
+        await ctx.waitFor('go')
+        return first
+      })
+      const hf = await open()
+      const run = await hf.start(work, undefined, { id: undo })
+      await logged(run, 'question_asked')
+      await hf.answer(run.id, 'ok', 1)
+      await logged(run, 'step_completed')
+      await becomes(run, 'waiting')
+      await run.rollback('middle')
+      await run.resume()
+      await becomes(run, 'waiting')
+      expect(await hf.inbox(), undo).toMatchObject([{ kind: 'question', runId: undo }])
+      await hf.answer(run.id, 'ok', 2)
+      await hf.signal(run.id, 'go')
+      expect(await run.result()).toBe(2)
+      await hf.close()
+    }
+  })
+
   it('over signals that were taken puts them back, in their order', async () => {
     const work = workflow('work', async (ctx) => {
       await ctx.checkpoint('before')
