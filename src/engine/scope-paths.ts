@@ -32,3 +32,8 @@ export function innermost(path: string, byScope: ReadonlyMap<string, unknown>): 
   }
   return ''
 }
+
+/** The name of a call without its scopes. */
+export function lastPartOf(path: string): string {
+  return path.slice(path.lastIndexOf('/') + 1)
+}

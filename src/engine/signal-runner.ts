@@ -4,6 +4,7 @@ import type { Call } from './calls.ts'
 import type { WaitForOptions } from './context.ts'
 import type { Execution } from './execution.ts'
 import type { Letter } from './mailbox.ts'
+import { lastPartOf } from './scope-paths.ts'
 import type { SignalWaiter } from './signal-waiters.ts'
 import { resultOf } from './step-runner.ts'
 import type { Outcome } from './tape.ts'
@@ -81,7 +82,7 @@ async function receive<T>(
   const fireAt = await timeLimit(execution, call, options.timeoutMs)
   for (let isMailRead = false; ; ) {
     const letter = execution.signals.take(waiter)
-    if (letter !== undefined) return checked(execution, call, await record<T>(execution, call, waiter, letter), options)
+    if (letter !== undefined) return checked(execution, call, await record<T>(execution, call, letter), options)
     if (options.signal?.aborted) return withdraw(execution, call, options.signal)
     // One that came in time counts, also where word of it has not reached this process yet.
     if (fireAt <= execution.now() && !isMailRead) {
@@ -97,12 +98,13 @@ async function receive<T>(
   }
 }
 
-async function record<T>(execution: Execution, call: Call, waiter: Waiter, letter: Letter): Promise<ReceivedSignal<T>> {
+async function record<T>(execution: Execution, call: Call, letter: Letter): Promise<ReceivedSignal<T>> {
   const { value: result, ...rest } = (letter.payload === null ? {} : execution.codec.decode(letter.payload)) as { value?: T }
   const name = letter.name as string
   const data = {
     ...rest,
-    ...(waiter.names.length > 1 && { name }),
+    // Where the path of the call does not end with it, as that of several names, of which two may be the same.
+    ...(lastPartOf(call.path) !== name && { name }),
     ...(result !== undefined && { result }),
     sentAt: letter.at,
   }

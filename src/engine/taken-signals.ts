@@ -1,5 +1,6 @@
 import type { NewMessage } from '../store/store.ts'
 import type { Execution } from './execution.ts'
+import { lastPartOf } from './scope-paths.ts'
 
 /** What signal_received says, besides how the signal was put. */
 interface SignalData {
@@ -30,8 +31,4 @@ export async function readTakenSignals({ store, codec, claim }: Execution, after
     const isBare = Object.keys(sent).length === 0
     return [{ owner, runId, kind: 'signal', name, payload: isBare ? null : codec.encode(sent) } as const]
   })
-}
-
-function lastPartOf(path: string): string {
-  return path.slice(path.lastIndexOf('/') + 1)
 }

@@ -408,7 +408,7 @@ onEveryStore('a rollback', ({ open, openMortal, openWrapped, advance }) => {
   it('over signals that were taken puts them back, in their order', async () => {
     const work = workflow('work', async (ctx) => {
       await ctx.checkpoint('before')
-      const taken = [await ctx.waitFor('n'), await ctx.waitFor('n')]
+      const taken = [await ctx.waitFor('n'), (await ctx.waitFor(['n', 'n'])).value]
       await ctx.waitFor('go')
       return [...taken, await ctx.waitFor('n')]
     })
