@@ -62,7 +62,14 @@ interface Branch {
   readonly before: readonly string[]
   /** In loops: which turn, for each loop around. */
   readonly turn: string
-  readonly isInSection: boolean
+  /** The attempt of a section that it belongs to. */
+  readonly attempt: Attempt | undefined
+}
+
+/** What a branch that lost a race inside changes after the function of the section has returned or thrown is not kept. */
+interface Attempt {
+  readonly around: Attempt | undefined
+  isOver: boolean
 }
 
 const state = holdfast.state<ModelState>({ version: 1, initial: () => ({ list: [], edits: [] }) as ModelState })
@@ -109,7 +116,7 @@ export class Interpreter {
     return holdfast.workflow<TapeInput, ProgramOutput, ModelState>(options, async (ctx, input) => {
       const execution = ++this.#executions
       this.#note({ of: 'call', run: ctx.runId, execution, tape: input.tape })
-      const branch: Branch = { saw: input.saw, trace: [...input.trace], before: [], turn: '', isInSection: false }
+      const branch: Branch = { saw: input.saw, trace: [...input.trace], before: [], turn: '', attempt: undefined }
       const tape = program.tapes[input.tape] as Seq
       const value = await new Execution(this, ctx, execution).run(tape, branch)
       const values = [...input.values, value]
@@ -157,21 +164,24 @@ export class Interpreter {
   async #planStep(section: Section, ctx: Ctx): Promise<Record<string, SectionValue>> {
     const execution = ++this.#executions
     this.#note({ of: 'entered', run: ctx.runId, at: `${section.id}`, execution })
-    const branch: Branch = { saw: digest('plan', section.id), trace: [], before: [], turn: '', isInSection: true }
+    const attempt: Attempt = { around: undefined, isOver: false }
+    const branch: Branch = { saw: digest('plan', section.id), trace: [], before: [], turn: '', attempt }
     this.#note(looked(ctx, `${section.id}`, 'section', branch))
-    const value = await this.leaving(new Execution(this, ctx, execution).run(section.body, branch), {
+    const value = await this.leaving(attempt, new Execution(this, ctx, execution).run(section.body, branch), {
       ...{ of: 'left', run: ctx.runId, at: `${section.id}`, execution },
     })
     return { [`p${section.id}`]: { n: `${section.id}`, run: ctx.runId, saw: branch.saw, value, trace: branch.trace } }
   }
 
   /** Notes when the function of a section throws. */
-  async leaving<T>(made: Promise<T>, left: Note): Promise<T> {
+  async leaving<T>(attempt: Attempt, made: Promise<T>, left: Note): Promise<T> {
     try {
       return await made
     } catch (error) {
       this.#note(left)
       throw error
+    } finally {
+      attempt.isOver = true
     }
   }
 
@@ -449,10 +459,11 @@ class Execution {
     const undo = this.#undoOf(node.undo, branch)
     const body = async (): Promise<SectionValue> => {
       this.#machine.note({ of: 'entered', run, at: n, execution: this.#number })
-      const inner: Branch = { saw, trace: [], before: changesSoFar(branch), turn, isInSection: true }
+      const attempt: Attempt = { around: branch.attempt, isOver: false }
+      const inner: Branch = { saw, trace: [], before: changesSoFar(branch), turn, attempt }
       this.#machine.note(looked(ctx, n, 'section', inner))
       const left: Note = { of: 'left', run, at: n, execution: this.#number }
-      const value = await this.#machine.leaving(this.run(node.body, inner), left)
+      const value = await this.#machine.leaving(attempt, this.run(node.body, inner), left)
       return { n, run, saw: inner.saw, value, trace: inner.trace }
     }
     const options = {
@@ -573,7 +584,7 @@ class Execution {
   #undoOf(kind: UndoKind | undefined, branch: Branch, fails = 0): any {
     if (kind === undefined) return undefined
     const run = this.#ctx.runId
-    if (this.#machine.features.namedUndo && (kind === 'named' || branch.isInSection)) return 'takeBack'
+    if (this.#machine.features.namedUndo && (kind === 'named' || branch.attempt !== undefined)) return 'takeBack'
     return (result: CallValue | undefined, about?: UndoInfo | string) => this.#machine.undo(run, result, about, fails)
   }
 }
@@ -588,7 +599,12 @@ function changesSoFar({ before, trace }: Branch): readonly string[] {
 }
 
 function looked(ctx: Ctx, at: string, by: Looked['by'], branch: Branch): Looked {
-  return { of: 'looked', run: ctx.runId, at, by, list: [...ctx.state.list], own: changesSoFar(branch) }
+  const own = isOver(branch.attempt) ? [] : changesSoFar(branch)
+  return { of: 'looked', run: ctx.runId, at, by, list: [...ctx.state.list], own }
+}
+
+function isOver(attempt: Attempt | undefined): boolean {
+  return attempt !== undefined && (attempt.isOver || isOver(attempt.around))
 }
 
 /** An error of the program's own, by name. One of the engine's that ends the execution goes through. */
