@@ -203,7 +203,6 @@ export class Execution {
     this.questions = engine.questions
     this.wakeWorker = engine.wakeWorker
     this.registry = engine.registry
-    this.#handOut = new HandOut(engine.committer)
     this.line = new StateLine({
       codec: engine.codec,
       base: options.base,
@@ -232,6 +231,7 @@ export class Execution {
       begunAt: (key) => this.tape.calls.get(key)?.begunAt,
       startedAt: this.claim.run.startedAt ?? 0,
     })
+    this.#handOut = new HandOut(engine.committer, this.playback)
     this.ended = new Promise((resolve) => {
       this.#settle = resolve
     })

@@ -4,11 +4,13 @@
  */
 export class HandOut {
   readonly #turns: Turns
+  readonly #recorded: RecordedResults
   #lastTurn = -1
   #queue: (() => void)[] | undefined
 
-  constructor(turns: Turns) {
+  constructor(turns: Turns, recorded: RecordedResults) {
     this.#turns = turns
+    this.#recorded = recorded
   }
 
   get isEmpty(): boolean {
@@ -33,10 +35,23 @@ export class HandOut {
 
   #goSoon(): void {
     setImmediate(() => {
-      this.#queue?.shift()?.()
-      if (!this.isEmpty) this.#goSoon()
+      // What the result before it set off has asked for a recorded one: that comes first, as on a replay.
+      if (this.#recorded.isHandingOut) void this.#recorded.idle().then(this.#go)
+      else this.#go()
     })
   }
+
+  readonly #go = (): void => {
+    this.#queue?.shift()?.()
+    if (!this.isEmpty) this.#goSoon()
+  }
+}
+
+/** Results on record that are still being handed out. */
+interface RecordedResults {
+  readonly isHandingOut: boolean
+  /** Resolves in a turn in which none of them is handed out. */
+  idle(): Promise<void>
 }
 
 /** Numbers the turns in which results become durable. */

@@ -219,6 +219,7 @@ export class Playback {
     this.#next = this.#outcomes.length
     this.#waiters = undefined
     this.#blocked = []
+    for (const tell of this.#idle.splice(0)) tell()
   }
 
   #schedule(): void {

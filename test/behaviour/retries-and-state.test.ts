@@ -341,6 +341,47 @@ onEveryStore('another attempt and the state', (scene) => {
     expect(await run.result()).toEqual({ list: ['kept', 'taken', 'after'], n: 10 })
   })
 
+  it('what is kept comes, after a retry, before results that are done again after it was asked for, as on a replay', async () => {
+    const hf = await open()
+    let isDown = true
+    const push = (word: string) => (step: { update(recipe: (draft: { list: string[] }) => void): void }) =>
+      step.update((draft) => void draft.list.push(word))
+    const orders: string[][] = []
+    const saga = workflow({ name: 'saga', state: listed, undoOnFailure: true }, async (ctx) => {
+      const order: string[] = []
+      orders.push(order)
+      const left = async () => {
+        await ctx.step('a', push('a'), { undo: () => {} })
+        order.push('a')
+        await ctx.step('kept', () => {})
+        order.push('kept')
+        await ctx.step(`saw ${ctx.state.list.length}`, () => {})
+      }
+      const right = async () => {
+        await ctx.step('b', push('b'), { undo: () => {} })
+        order.push('b')
+      }
+      await Promise.all([left(), right()])
+      await ctx.step(
+        'bad',
+        () => {
+          if (isDown) throw new Error('down')
+        },
+        { retry: once },
+      )
+      await ctx.waitFor('go')
+      return ctx.state.list
+    })
+    const run = await hf.start(saga, undefined, { id: 'r' })
+    await failureOf(run)
+    isDown = false
+    await run.retry()
+    await becomes(run, 'waiting')
+    await hf.signal('r', 'go')
+    expect(await run.result()).toEqual(['a', 'b'])
+    expect(orders.slice(1).map((order) => order.join(' '))).toEqual(orders.slice(1).map(() => 'a kept b'))
+  })
+
   it('a section that was under way when its run failed sees what is done again before it', async () => {
     const hf = await open()
     const seen: unknown[] = []
