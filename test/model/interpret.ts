@@ -174,11 +174,11 @@ export class Interpreter {
   }
 
   /** Notes when the function of a section throws. */
-  async leaving<T>(attempt: Attempt, made: Promise<T>, left: Note): Promise<T> {
+  async leaving<T>(attempt: Attempt, made: Promise<T>, left: Omit<Extract<Note, { of: 'left' }>, 'isOwn'>): Promise<T> {
     try {
       return await made
     } catch (error) {
-      this.#note(left)
+      this.#note({ ...left, isOwn: errorName(error) !== undefined })
       throw error
     } finally {
       attempt.isOver = true
@@ -462,7 +462,7 @@ class Execution {
       const attempt: Attempt = { around: branch.attempt, isOver: false }
       const inner: Branch = { saw, trace: [], before: changesSoFar(branch), turn, attempt }
       this.#machine.note(looked(ctx, n, 'section', inner))
-      const left: Note = { of: 'left', run, at: n, execution: this.#number }
+      const left = { of: 'left', run, at: n, execution: this.#number } as const
       const value = await this.#machine.leaving(attempt, this.run(node.body, inner), left)
       return { n, run, saw: inner.saw, value, trace: inner.trace }
     }

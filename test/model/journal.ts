@@ -16,8 +16,8 @@ export type Note =
   | { readonly of: 'given'; readonly run: string; readonly at: string; readonly execution: number; readonly value: string }
   /** A section was entered. */
   | { readonly of: 'entered'; readonly run: string; readonly at: string; readonly execution: number }
-  /** The function of a section threw. */
-  | { readonly of: 'left'; readonly run: string; readonly at: string; readonly execution: number }
+  /** The function of a section threw: an error of its own, or what ends an execution whose run has ended or was taken away. */
+  | { readonly of: 'left'; readonly run: string; readonly at: string; readonly execution: number; readonly isOwn: boolean }
   | Looked
   | { readonly of: 'sent'; readonly run: string; readonly at: string; readonly key: string }
   | { readonly of: 'happened'; readonly run: string; readonly at: string; readonly key: string; readonly result: unknown }

@@ -110,9 +110,9 @@ function keptBefore(view: View, run: string, section: string, index: number): st
   const given = new Set<string>()
   let hasFailed = false
   for (const [at, note] of notes.entries()) {
-    // It is entered again by a replay of the same attempt as well.
+    // It is entered again by a replay of the same attempt as well: also after the run failed of something else meanwhile.
     if ((note.of === 'left' || note.of === 'entered') && note.run === run && note.at === section && at < index - 1)
-      hasFailed = note.of === 'left'
+      hasFailed = note.of === 'left' && note.isOwn
     if (note.of !== 'given' && note.of !== 'body') continue
     if (note.run !== run) continue
     if (note.of === 'given' && at < index) given.add(note.at)

@@ -6,7 +6,7 @@ export interface MatchOptions {
   /** Effects may have results that were made before: after a rollback, or in an earlier life of the thread. */
   readonly hasOldEffects: boolean
   /** What was undone was done again by another attempt, which may come off where a fallback had to help before. */
-  readonly isRedone: boolean
+  readonly isRedone: (program: Program) => boolean
 }
 
 /**
@@ -14,7 +14,7 @@ export interface MatchOptions {
  * does not fit, if anything.
  */
 export function matchOutput(program: Program, output: unknown, options: MatchOptions): string | undefined {
-  const matcher = new Matcher(options, options.isRedone && canBeMadeOtherwise(program))
+  const matcher = new Matcher(program, options)
   try {
     if (program.stages === undefined) matcher.function(program, output as ProgramOutput)
     else matcher.plan(program, output as ModelState)
@@ -34,12 +34,14 @@ interface Branch {
 
 class Matcher {
   readonly #options: MatchOptions
+  readonly #isRedone: boolean
   /** What was undone is made again, after what was kept: it may lose a race that it had won, or come off where a fallback had to help. */
   readonly #isMadeAnew: boolean
 
-  constructor(options: MatchOptions, isMadeAnew: boolean) {
+  constructor(program: Program, options: MatchOptions) {
     this.#options = options
-    this.#isMadeAnew = isMadeAnew
+    this.#isRedone = options.isRedone(program)
+    this.#isMadeAnew = this.#isRedone && canBeMadeOtherwise(program)
   }
 
   function(program: Program, output: ProgramOutput): undefined {
@@ -86,7 +88,7 @@ class Matcher {
         const isLost = node.fails >= node.attempts
         if (node.timeoutMs !== undefined) return
         const how = isLost && (node.onFailure === 'skip' || node.onFailure === 'fallback') ? node.onFailure : undefined
-        const isAnother = this.#options.isRedone && value.how === undefined
+        const isAnother = this.#isRedone && value.how === undefined
         expect(isAnother || value.how === (how === 'skip' ? 'skipped' : how), `${what} ended as ${value.how ?? 'completed'}`)
         return
       }

@@ -125,7 +125,7 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
   switch (info.status) {
     case 'completed': {
       const hasOldEffects = view.isRolledBack || view.isDeleted
-      const problem = matchOutput(program, output, { hasOldEffects, isRedone: view.isRedone(program) })
+      const problem = matchOutput(program, output, { hasOldEffects, isRedone: (each) => view.isRedone(each) })
       return problem === undefined ? [] : [{ rule: 'output', what: `run "${info.id}" returned what it can't: ${problem}` }]
     }
     case 'failed': {
