@@ -13,7 +13,7 @@ import { reviveError, toStorableError } from '../model/stored-error.ts'
 import type { NewChunks } from '../model/stream.ts'
 import type { Budget, UsageTotal } from '../model/usage.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
-import type { Claim, NewMessage, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
+import type { Claim, Message, NewMessage, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
 import { Account } from './account.ts'
 import { readAccount } from './account-on-tape.ts'
 import { backOff } from './back-off.ts'
@@ -27,7 +27,7 @@ import { Failures } from './failures.ts'
 import { giveLeaseUp } from './give-lease-up.ts'
 import { HandOut } from './hand-out.ts'
 import { MailCheck } from './mail-check.ts'
-import { budgetKey, Mailbox, nudgeKey } from './mailbox.ts'
+import { budgetKey, type Letter, Mailbox, nudgeKey } from './mailbox.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import type { RunOrigin } from './origin.ts'
 import { outranks } from './outranks.ts'
@@ -47,6 +47,7 @@ import { readScopes } from './scopes-on-tape.ts'
 import type { Sendings } from './sendings.ts'
 import { SignalWaiters } from './signal-waiters.ts'
 import { StateLine, type StateView } from './state-line.ts'
+import { putBackFrom } from './taken-signals.ts'
 import { type CallKey, type CallKind, type Order, type Outcome, type Tape, updateKey, whereToRollBack } from './tape.ts'
 import { loadStateFor, type StateAt } from './thread-state.ts'
 import { UnawaitedCalls } from './unawaited-calls.ts'
@@ -915,15 +916,9 @@ export class Execution {
           this.#migrate()
           const patch = this.line.replace(before)
           this.mailbox.forget('rollback')
-          // After those that were taken, as they were sent.
-          const later = this.mailbox.takeSignals(new Set(taken.map(({ name }) => name)))
-          const again = later.map(
-            ({ name, payload }) => ({ owner: this.owner, runId: this.runId, kind: 'signal', name, payload }) as const,
-          )
           const run = { status: 'paused', reason: 'asked', due: 'never', setsEnd: true, currentStep: null } as const
           const event = this.event('run_rolled_back', null, { data, patch })
-          const inbox = { delivers: [...taken, ...again], reads: later.map(({ id }) => id) }
-          return this.#endWith([event], { ...run, uncountClaim: true }, { kind: 'paused' }, inbox)
+          return this.#endWith([event], { ...run, uncountClaim: true }, { kind: 'paused' }, taken)
         }
       }
     }
@@ -1135,7 +1130,7 @@ export class Execution {
   async #readInbox(): Promise<void> {
     try {
       const messages = await this.store.readInbox({ owner: this.owner, runId: this.runId })
-      const { requests, signals, nudges } = this.mailbox.takeIn(messages)
+      const { requests, signals, nudges } = this.mailbox.takeIn(this.#mayHoldPutBack ? this.#dated(messages) : messages)
       this.quiet.raise(this.mailbox.quietMs)
       // Frozen where somebody asked the run to stop: a wait is a safe point, and stays as it is.
       if (this.#stop === null) {
@@ -1168,6 +1163,18 @@ export class Execution {
     } catch (error) {
       this.log.warn('inbox could not be read', { runId: this.runId, error })
     }
+  }
+
+  /** A rollback has put signals back, or may have before `continueAs`. */
+  get #mayHoldPutBack(): boolean {
+    return this.tape.rolledBack.length > 0 || this.tape.number > 1
+  }
+
+  #dated(messages: readonly Message[]): readonly Letter[] {
+    return messages.map((message) => {
+      const sentAt = putBackFrom(this.codec, message)
+      return sentAt === undefined ? message : { ...message, sentAt }
+    })
   }
 
   /** Two asked for the same, and it was done for both: somebody has resumed the run since. */
@@ -1377,13 +1384,13 @@ export class Execution {
     events: readonly NewEvent[],
     run: RunChange,
     end: ExecutionEnd,
-    inbox: Pick<ChangeOptions, 'delivers' | 'reads'> = {},
+    delivers?: readonly NewMessage[],
   ): Promise<void> {
     this.#progress?.rideHeld()
     if (this.account.limits.wallMs !== undefined && this.playback.isLive)
       this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
     this.#streams?.end()
-    const change = this.#writer.change(events, { run, ...this.#tellParent(run), ...inbox })
+    const change = this.#writer.change(events, { run, ...this.#tellParent(run), ...(delivers && { delivers }) })
     this.#hasEnded = true
     this.#endedAs = end.kind
     // What the function does to its state from here on is never written.

@@ -3,7 +3,10 @@ import type { Change } from '../store/change.ts'
 import type { Message } from '../store/store.ts'
 
 /** A message that is kept until the function asks for it. */
-export type Letter = Message
+export interface Letter extends Message {
+  /** When it was sent, where a rollback has put it back since. */
+  readonly sentAt?: number
+}
 
 /** Says, by its name in ms, how long this run's function has to be quiet: it was at work when it was thought to be idle. */
 export const atWorkKind = 'at_work'
@@ -49,7 +52,7 @@ export class Mailbox {
   #outlived: number[] = []
 
   /** Takes in what is in the inbox. Answers with the requests that were not there before, and with what else has come. */
-  takeIn(messages: readonly Message[]): Arrived {
+  takeIn(messages: readonly Letter[]): Arrived {
     // Ids rise in the order of arrival.
     const added = messages.filter(({ id }) => id > this.#seen)
     this.#seen = added.at(-1)?.id ?? this.#seen
@@ -61,7 +64,7 @@ export class Mailbox {
       if (message.kind === 'child' || message.kind === 'answer') {
         nudges.add(this.#noteNudge(nudgeKey(message.kind, name), message.id))
       } else if (message.kind === 'signal') {
-        this.#letters.push(message)
+        this.#file(message)
         signals.add(name)
       } else if (message.kind === outlivedKind) this.#outlived.push(message.id)
       else if (message.kind === atWorkKind) this.#keepLongest({ id: message.id, quietMs: Number(name) })
@@ -117,13 +120,6 @@ export class Mailbox {
     for (const key of this.#nudges?.keys() ?? []) if (!isAwaited(key)) this.settle(this.takeNudges(key))
   }
 
-  /** All signals of some names. The change that deals with them has to name them in `reads`. */
-  takeSignals(names: ReadonlySet<string | null>): readonly Letter[] {
-    const taken = this.#letters.filter(({ name }) => names.has(name))
-    this.#letters = this.#letters.filter(({ name }) => !names.has(name))
-    return taken
-  }
-
   /** Nothing is left to do about pauses that were read: the next change takes them out of the inbox. */
   forgetPauses(): void {
     for (const [id, kind] of this.#requests ?? []) if (kind === 'pause' || kind === 'resume') this.#settleRequest(id)
@@ -168,6 +164,15 @@ export class Mailbox {
       this.#outlived.length > 0 ||
       (this.#nudges !== undefined && this.#nudges.size > 0)
     )
+  }
+
+  /** In the order in which they were sent: one that was put back was taken before those that have come since. */
+  #file(letter: Letter): void {
+    const { sentAt } = letter
+    const isLater = (one: Letter) => (one.sentAt === undefined ? one.at >= (sentAt as number) : one.sentAt > (sentAt as number))
+    const index = sentAt === undefined ? -1 : this.#letters.findIndex(isLater)
+    if (index === -1) this.#letters.push(letter)
+    else this.#letters.splice(index, 0, letter)
   }
 
   #noteNudge(key: string, id: number): string {

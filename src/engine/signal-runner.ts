@@ -102,11 +102,12 @@ async function record<T>(execution: Execution, call: Call, letter: Letter): Prom
   const { value: result, ...rest } = (letter.payload === null ? {} : execution.codec.decode(letter.payload)) as { value?: T }
   const name = letter.name as string
   const data = {
+    sentAt: letter.at,
+    // Of one that a rollback has put back: when it was sent.
     ...rest,
     // Where the path of the call does not end with it, as that of several names, of which two may be the same.
     ...(lastPartOf(call.path) !== name && { name }),
     ...(result !== undefined && { result }),
-    sentAt: letter.at,
   }
   await execution.commitResult([execution.event('signal_received', call, { data })], { reads: [letter.id] })
   return { name, value: result as T }

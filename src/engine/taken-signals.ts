@@ -1,3 +1,4 @@
+import type { Codec } from '../model/codec.ts'
 import type { NewMessage } from '../store/store.ts'
 import type { Execution } from './execution.ts'
 import { lastPartOf } from './scope-paths.ts'
@@ -12,8 +13,8 @@ interface SignalData {
 }
 
 /**
- * The signals that a run took after a position, oldest first, as they were sent: a rollback puts them back into its inbox. Those that an
- * earlier rollback went over are there already.
+ * The signals that a run took after a position: a rollback puts them back into its inbox, each with when it was sent, since others may have
+ * come meanwhile. Those that an earlier rollback went over are there already.
  */
 export async function readTakenSignals({ store, codec, claim }: Execution, afterSeq: number): Promise<NewMessage[]> {
   const { owner, threadId, id: runId } = claim.run
@@ -25,10 +26,15 @@ export async function readTakenSignals({ store, codec, claim }: Execution, after
     .map(({ seq, payload }) => ({ from: read<{ to: number }>(payload).to, to: seq }))
   return records.flatMap(({ type, seq, step, payload }) => {
     if (type !== 'signal_received' || gaps.some(({ from, to }) => seq > from && seq < to)) return []
-    const { name = lastPartOf(step ?? ''), result, sentAt: _, isAgain, ...rest } = read<SignalData>(payload)
+    const { name = lastPartOf(step ?? ''), result, isAgain, ...rest } = read<SignalData>(payload)
     if (isAgain === true) return []
     const sent = { ...rest, ...(result !== undefined && { value: result }) }
     const isBare = Object.keys(sent).length === 0
     return [{ owner, runId, kind: 'signal', name, payload: isBare ? null : codec.encode(sent) } as const]
   })
+}
+
+/** When a signal was sent that a rollback has put back; undefined for others. */
+export function putBackFrom(codec: Codec, { kind, payload }: NewMessage): number | undefined {
+  return kind === 'signal' && payload !== null ? (codec.decode(payload) as SignalData).sentAt : undefined
 }

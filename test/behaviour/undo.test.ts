@@ -1,5 +1,7 @@
 import { NotHappened, type UndoInfo, workflow } from 'holdfast'
+import { wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
+import type { Change } from '../../src/store/change.ts'
 import { becomes, codeOfRejection, eventTypes, failing, failureOf, gate, logged, noting } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
@@ -199,6 +201,33 @@ onEveryStore('a rollback', ({ open, openMortal, openWrapped, advance }) => {
     expect(await run.info()).toMatchObject({ status: 'paused', reason: 'asked' })
     expect(journal.slice(3)).toEqual(['undo car', 'undo hotel 7'])
     expect(await hf.thread(run.threadId).state()).toEqual({ stage: 'begun' })
+  })
+
+  it('puts signals back before one that is sent just before it is written, as often as it comes to that', async () => {
+    const work = workflow('work', async (ctx) => {
+      await ctx.checkpoint('before')
+      const taken = [await ctx.waitFor('n')]
+      await ctx.waitFor('go')
+      return [...taken, await ctx.waitFor('n'), await ctx.waitFor('n')]
+    })
+    const client = await open({ worker: false })
+    let sent = 1
+    const before = async (act: string, _nth: number, [changes]: readonly unknown[]) => {
+      if (act !== 'commit') return
+      if (!(changes as readonly Change[]).some(({ events }) => events.some(({ type }) => type === 'run_rolled_back'))) return
+      await client.signal('r', 'n', ++sent)
+    }
+    const hf = await openWrapped((store) => wrapStore(store, { before }))
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await client.signal('r', 'n', 1)
+    await becomes(run, 'waiting')
+    for (let times = 0; times < 2; times++) {
+      await run.rollback('before')
+      await run.resume()
+      await becomes(run, 'waiting')
+    }
+    await client.signal('r', 'go')
+    expect(await run.result()).toEqual([1, 2, 3])
   })
 
   it('of a run that failed or completed takes it up again from the checkpoint', async () => {
