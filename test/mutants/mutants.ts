@@ -46,7 +46,7 @@ export const mutants: readonly Mutant[] = [
       },
       {
         file: 'engine/effect-runner.ts',
-        find: '    const sent = await this.#working(() => execution.sendings.send(execution.owner, this.#key, () => this.#enter()))\n',
+        find: '    const sent = await this.#working(() =>\n      execution.sendings.send(execution.owner, this.#key, execution.runId, () => this.#enter()),\n    )\n',
         put: '    const sent = this.early ?? (await this.#working(() => this.#enter()))\n    this.early = undefined\n',
       },
       {
