@@ -22,6 +22,8 @@ export interface Call {
 export interface ScopeAttempt {
   /** Its outcome is decided: what its function still calls does not return. */
   readonly isOver: boolean
+  /** If its run is stopped now, its function is awaited so that it can be undone: what it still changes belongs to what it did. */
+  readonly isAwaited?: boolean
   /** What its function sees of the state; undefined where it sees what the run's function does. */
   readonly view?: StateView
   /** Aborted when the attempt takes too long; undefined where it has no limit of its own. */

@@ -733,10 +733,11 @@ export class Execution {
 
   /** The n-th ctx.update: moves to where it stood, or runs the recipe and lets the patch ride. */
   update(recipe: (draft: never) => unknown): void {
-    if (this.comesToNothing('update')) return
+    const isAwaited = this.isCancelled && !this.#hasEnded && this.calls.attempt?.isAwaited === true
+    if (!isAwaited && this.comesToNothing('update')) return
+    const { within } = isAwaited ? this.calls.enter('value', 'update', true) : this.enter('value', 'update', true)
     // What belongs to an attempt of a scope that is over changes nothing any more.
-    const { within } = this.enter('value', 'update', true)
-    if (within?.isOver) return
+    if (within?.isOver && !isAwaited) return
     const scope = this.calls.place
     const count = this.#nextUpdate(scope)
     const key = updateKey(scope, count)

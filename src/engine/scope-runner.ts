@@ -301,6 +301,8 @@ class Attempt implements ScopeAttempt {
   #isCounting = false
   #isAtWork = false
   #isOver = false
+  #isUndoable = false
+  #hasReturned = false
   /** What its function returns. */
   made: Promise<unknown> | undefined
   readonly view: StateView
@@ -324,12 +326,22 @@ class Attempt implements ScopeAttempt {
     return this.#isOver || this.#call.within?.isOver === true
   }
 
+  get isAwaited(): boolean {
+    return this.#isUndoable && !this.#hasReturned
+  }
+
   async run<T>(path: string, body: () => Promise<T> | T): Promise<T> {
     this.#work(true)
     try {
       // A cancelled run does not wait for a function that ignores its signal.
       const made = this.#execution.calls.inScope(path, async () => body(), this)
       this.made = made
+      if (this.#isUndoable) {
+        const returned = () => {
+          this.#hasReturned = true
+        }
+        made.then(returned, returned)
+      }
       return await this.#execution.orThrow(made)
     } finally {
       this.end()
@@ -355,6 +367,7 @@ class Attempt implements ScopeAttempt {
 
   /** From here on it is among what a run that is being stopped awaits. */
   beginCounting(): void {
+    this.#isUndoable = true
     this.#isCounting = true
     if (!this.#isResting) this.#execution.work.begin()
   }

@@ -333,6 +333,30 @@ onEveryStore('the undo of a plan’s step', ({ open }) => {
     ])
     expect(charged).toEqual(['a', 'b'])
   })
+
+  it('gets what the step changed after its run was cancelled, too', async () => {
+    const undone: unknown[] = []
+    const entered = gate()
+    const trip = plan<{ payment?: string; paid?: boolean }>('trip').step(
+      'pay',
+      async (_, ctx) => {
+        entered.open()
+        if (!ctx.signal.aborted) await new Promise((resolve) => ctx.signal.addEventListener('abort', resolve, { once: true }))
+        await new Promise(setImmediate)
+        ctx.update((draft) => {
+          draft.payment = 'p1'
+        })
+        return { paid: ctx.state.payment === 'p1' }
+      },
+      { undo: (left) => void undone.push(left) },
+    )
+    const hf = await open()
+    const run = await hf.start(trip, {})
+    await entered.promise
+    await run.cancel()
+    expect(undone).toEqual([{ payment: 'p1', paid: true }])
+    expect(await hf.thread(run.id).state()).toEqual({ payment: 'p1', paid: true })
+  })
 })
 
 onEveryStore('the undo of a child', ({ open }) => {
