@@ -133,6 +133,8 @@ export class Execution {
   #abort: AbortController | undefined
   readonly #running = new RunningCalls()
   #abandoned: Set<CallKey> | undefined
+  /** Until then the run is not persisted under what can be undone and took too long. */
+  #abandonedUntil = 0
   #throwers: Set<(error: Error) => void> | undefined
   #clockBase: { now: number; at: number }
   /** How often ctx.update was called, by scope. */
@@ -486,6 +488,7 @@ export class Execution {
 
   /** Bodies in a scope that took too long are not waited for: they may never end. What they still bring is recorded all the same. */
   abandonInside(scope: string): void {
+    this.#abandonedUntil = performance.now() + cancelGraceMs
     for (const [key, path] of this.#running.all()) {
       this.#abandoned ??= new Set()
       if (!isInside(path, scope) || this.#abandoned.has(key)) continue
@@ -1293,6 +1296,10 @@ export class Execution {
     if (this.#atWork > 0 || waits === undefined || waits.size === 0 || this.#hasEnded || !this.playback.isLive) return
     // The last of them may be one that sets nothing off: nobody else would look again.
     if (!this.#handOut.isEmpty || this.playback.isAwaited) return this.#considerStopping()
+    if (this.#abandonedMs > 0) {
+      await this.work.idle(this.#abandonedMs)
+      return this.#considerStopping()
+    }
     if (this.#stop !== null) {
       // Unless the function is busy with something of its own.
       if (this.#openCount > 0 && !this.quiet.isOver) return this.quiet.begin()
@@ -1317,6 +1324,15 @@ export class Execution {
     if (wait.waitKeys.length > 1) run.due = { inMs: longWaitMs }
     this.#isSuspended = true
     await this.#endWith([], run, { kind: 'waiting' })
+  }
+
+  /**
+   * How long the run stays as it is for what took too long and can be undone, so that it is recorded. Another attempt of its scope does it
+   * again, and does not wait for it.
+   */
+  get #abandonedMs(): number {
+    if (this.work.isIdle || (this.#stop !== null && this.#stop.kind !== 'pause')) return 0
+    return this.#abandonedUntil - performance.now()
   }
 
   /** Word of a child that was started before, and that the function has not asked for again, is kept for when it does. */

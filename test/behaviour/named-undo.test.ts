@@ -2,7 +2,7 @@ import { plan, state, type UndoInfo, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import type { Store } from '../../src/store/store.ts'
-import { becomes, codeOfRejection, eventTypes, failureOf, gate } from './runs.ts'
+import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { type Mortal, onEveryStore } from './stores.ts'
 
 /** Named undos that note what they are called with. */
@@ -307,6 +307,27 @@ function asOf01(store: Store): Store {
     },
   })
 }
+
+onEveryStore('a step with a named undo in a section that took too long', ({ open }) => {
+  it('is recorded and undone, if it ends within 5 s', async () => {
+    const { undos, steps } = notes()
+    const end = gate()
+    const book = workflow({ name: 'book', undos }, async (ctx) => {
+      const options = { timeoutMs: 50, retry: { attempts: 1 }, onFailure: 'skip' } as const
+      await ctx.section('trip', () => ctx.step('flight', () => end.promise, { undo: 'note' }), options)
+      await ctx.waitFor('go')
+    })
+    const hf = await open({ worker: { quietMs: 20 } })
+    const run = await hf.start(book)
+    await logged(run, 'step_skipped')
+    // It takes its time.
+    setTimeout(end.open, 300)
+    await logged(run, 'step_completed')
+    await becomes(run, 'waiting')
+    await run.cancel()
+    expect(steps()).toEqual(['trip/flight'])
+  })
+})
 
 onEveryStore('the undo of a plan’s step', ({ open }) => {
   it('gets the state as the step left it, as a function or by name, and the finished step is not called again', async () => {
