@@ -42,6 +42,13 @@ import {
 export interface Process {
   readonly nth: number
   isDead: boolean
+  /** What functions await of their own, or have just awaited. */
+  readonly awaits?: Set<ForeignAwait>
+}
+
+export interface ForeignAwait {
+  readonly run: string
+  endedAt?: number
 }
 
 type Ctx = Context<ModelState>
@@ -195,6 +202,13 @@ export class Interpreter {
     if (failed < fails) throw new Error('the undo failed')
   }
 
+  async awaiting(run: string, foreign: Promise<void>): Promise<void> {
+    const one: ForeignAwait = { run }
+    this.#process.awaits?.add(one)
+    await foreign
+    one.endedAt = performance.now()
+  }
+
   /** Whatever a dead process would write is not written. */
   #note(note: Note): void {
     if (!this.#process.isDead) this.#journal.write(note)
@@ -289,7 +303,7 @@ class Execution {
       case 'value':
         return { n, value: node.of === 'now' ? ctx.now() : node.of === 'random' ? ctx.random() : ctx.uuid() }
       case 'foreign':
-        await foreign(node)
+        await this.#machine.awaiting(ctx.runId, foreign(node))
         return { n }
       case 'try':
         return this.#try(node, n, branch)

@@ -1,4 +1,4 @@
-import type { Act, Fault } from './acts.ts'
+import type { Act } from './acts.ts'
 import type { Case } from './case.ts'
 import { quietMs } from './grounds.ts'
 import { judgeBodies } from './judge-bodies.ts'
@@ -75,11 +75,16 @@ export class View {
    * wait, and so do those that wait for them.
    */
   get forgotten(): readonly ObservedRun[] {
-    const isLost = ({ of, fault }: { of: string; fault?: Fault }) => of === 'fault' && fault?.kind !== 'outage'
-    if (!this.journal.notes.some(isLost)) return []
+    const lost = this.journal.notes.flatMap((note) => (note.of === 'fault' && note.fault.kind !== 'outage' ? [note] : []))
+    if (lost.length === 0) return []
+    // On a busy machine what takes a millisecond may take longer than the quiet time as well.
+    const awaited = new Set(lost.flatMap(({ awaiting = [] }) => awaiting))
+    const waiting = this.seen.runs.filter(({ info }) => info.status === 'waiting')
+    const isForgotten = waiting.some(({ info }) => awaited.has(info.id))
+    const waitsForThem = (program: Program) => isForgotten && [...walk(program)].some(({ node }) => node.kind === 'call')
     const isLong = ({ node }: { readonly node: Node }) => node.kind === 'foreign' && node.ms >= quietMs / 2
     const canBe = (program: Program) => [...withChildren(program)].some((each) => [...walk(each)].some(isLong))
-    return this.seen.runs.filter(({ info, program }) => info.status === 'waiting' && canBe(program))
+    return waiting.filter(({ info, program }) => awaited.has(info.id) || waitsForThem(program) || canBe(program))
   }
 
   /** Somebody gave a child up. */

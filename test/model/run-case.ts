@@ -203,7 +203,8 @@ export class Table {
   }
 
   async #strike(fault: Fault, process: SimulatedProcess): Promise<void> {
-    this.#journal.write({ of: 'fault', fault })
+    const { awaiting } = process
+    this.#journal.write({ of: 'fault', fault, ...(awaiting.length > 0 && { awaiting }) })
     if (fault.kind === 'crash') {
       process.die()
       await process.untilStill()

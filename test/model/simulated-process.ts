@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Holdfast, Store } from 'holdfast'
 import type { Fault } from './acts.ts'
 import { quietMs } from './grounds.ts'
-import type { Process } from './interpret.ts'
+import type { ForeignAwait, Process } from './interpret.ts'
 import { holdfast, wrapStore } from './target.ts'
 
 /** How long a lease lasts by the store's clock: nobody loses one by accident when a case moves the clock to fire timers. */
@@ -29,6 +29,7 @@ export interface SimulatedProcessOptions {
 export class SimulatedProcess implements Process {
   readonly nth: number
   isDead = false
+  readonly awaits = new Set<ForeignAwait>()
   readonly died: Promise<void>
   #tellDeath = () => {}
   #isBuried = false
@@ -62,6 +63,12 @@ export class SimulatedProcess implements Process {
   die(): void {
     this.isDead = true
     this.#tellDeath()
+  }
+
+  /** The runs whose functions await something of their own, or did so when the write was made that now fails. */
+  get awaiting(): string[] {
+    const isLately = ({ endedAt }: ForeignAwait) => endedAt === undefined || performance.now() - endedAt < 50
+    return [...new Set([...this.awaits].filter(isLately).map(({ run }) => run))]
   }
 
   /** The store has granted what was asked of it before the death: from now on every lease that the process has is known. */
