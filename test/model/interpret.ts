@@ -458,12 +458,13 @@ class Execution {
     return { n, value: [this.#given(n, value), inner] }
   }
 
-  #read({ id, branches }: Read, n: string, branch: Branch): unknown {
+  #read({ branches }: Read, n: string, branch: Branch): unknown {
     this.#machine.note(looked(this.#ctx, n, 'function', branch))
     if (!branches) return { n, looked: digest('', this.#ctx.state.list) }
-    // Called something else, depending on what was seen.
+    // Called something else, depending on what was seen. Another attempt may see more than the one before: one turn of a loop must not be
+    // called what another turn was.
     const isEven = this.#ctx.state.list.length % 2 === 0
-    return this.#ctx.step(`r${id}${isEven ? 'even' : 'odd'}`, () => ({ n, looked: isEven, saw: branch.saw }))
+    return this.#ctx.step(`r${n}${isEven ? 'even' : 'odd'}`, () => ({ n, looked: isEven, saw: branch.saw }))
   }
 
   async #section(node: Section, n: string, branch: Branch): Promise<SectionValue> {
