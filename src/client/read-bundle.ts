@@ -90,7 +90,7 @@ function readRun(fields: Fields, { owner, threadId, chunks }: RunPlace): RunImag
 /** Bundles of runs that got no such message do not have them, nor do those of version 0.1. */
 function readDeliveredIds(fields: Fields): string[] {
   const ids = fields.value('deliveredIds') ?? []
-  if (!Array.isArray(ids)) throw fields.refused('deliveredIds', 'a list of ids')
+  if (!Array.isArray(ids) || new Set(ids).size < ids.length) throw fields.refused('deliveredIds', 'a list of different ids')
   return ids.map((id) => checkId('signal id', id))
 }
 

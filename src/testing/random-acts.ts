@@ -273,12 +273,18 @@ export class World {
       [2, 'pending'],
     ])
     const run: RunChange = {
-      ...{ status, setsEnd: isTerminal(status) || status === 'paused' },
+      status,
+      ...maybe(status !== 'waiting' || random.chance(0.3), { setsEnd: isTerminal(status) || status === 'paused' }),
       ...maybe(status === 'waiting', {
         reason: random.pick(['timer', 'effect', 'signal'] as const),
         due: random.chance(0.5) ? 'never' : this.due(),
       }),
-      ...maybe(status === 'waiting' && random.chance(0.6), { waitKey: this.operationKey() }),
+      ...maybe(status === 'waiting' && random.chance(0.4), { waitKey: this.operationKey() }),
+      // As an execution goes to wait.
+      ...maybe(status === 'waiting' && random.chance(0.7), { currentStep: random.pick([null, 'a', 'b']) }),
+      ...maybe(status === 'waiting' && random.chance(0.3), { hasProgress: random.chance(0.8) }),
+      ...maybe(status === 'waiting' && random.chance(0.3), { uncountClaim: random.chance(0.8) }),
+      ...maybe(status === 'waiting' && random.chance(0.3), { startsTape: true }),
       ...maybe(status === 'pending', { reason: null, due: this.due(), uncountClaim: random.chance(0.5) }),
       ...maybe(status === 'paused', { reason: random.pick(['asked', 'budget'] as const) }),
       // As an execution ends its run.
@@ -287,7 +293,7 @@ export class World {
     }
     const delivers = random.chance(0.2) ? await this.messages(lease) : []
     const fields = {
-      ...this.content(random.integer(1, 2)),
+      ...(status === 'waiting' && random.chance(0.4) ? { events: [], isCheckpoint: false } : this.content(random.integer(1, 2))),
       run,
       ...maybe(delivers.length > 0, { delivers }),
       ...this.someChunks(0.2),
@@ -430,7 +436,10 @@ export class World {
   }
 
   private async deliverAct(): Promise<Act> {
-    const message = this.message(await this.receiver())
+    const message = {
+      ...this.message(await this.receiver()),
+      ...maybe(this.random.chance(0.4), { dedupeId: this.random.pick(['a', 'A', '%', 'é', 'e\u0301', 'x'.repeat(512), "'"]) }),
+    }
     return { kind: 'deliver', what: message, perform: (store) => store.deliver(message) }
   }
 
