@@ -436,7 +436,7 @@ export class RunContext implements Context<never> {
     execution.beginOpen(call)
     if (execution.mustRecordStarts) {
       const recorded = execution.commit([], {})
-      if (isUnderWay) recorded.catch(() => {})
+      if (isUnderWay && !execution.playback.isLive) recorded.catch(() => {})
       else await recorded
     }
     let isOpen = true
