@@ -7,6 +7,8 @@ interface Undoable {
   readonly seq: number
   readonly path: string
   readonly isNamed: boolean
+  /** Known from what a person said. */
+  readonly isResolved: boolean
 }
 
 /**
@@ -26,14 +28,19 @@ function judgeLog(view: View, { info, events, program }: ObservedRun): Violation
   let tapes = 0
   for (const event of events) {
     const undoable = toUndoable(view, event, program.stages !== undefined)
+    // What a person said has happened may be undone before its run has come by; once it has, its result stands there instead. Whether it
+    // must be depends on where its run was when it was said.
+    if (event.type === 'effect_completed' && event.data?.['via'] === 'resolve')
+      stack = stack.filter(({ path, isResolved }) => !isResolved || path !== event.step)
     if (undoable !== undefined) stack.push(undoable)
     switch (event.type) {
       case 'step_undone': {
         const of = event.data?.['of'] as number | undefined
-        const top = stack.at(-1)
+        const top = stack.findLast(({ isResolved }) => !isResolved)
         const found = stack.findLast(({ seq, path }) => (of === undefined ? path === event.step : seq === of))
         if (found === undefined) say('undo_unknown', `"${event.step}" was undone, which has no result with an undo`)
-        else if (found !== top) say('undo_order', `"${event.step}" was undone before "${top?.path}", which came later`)
+        else if (found !== top && !found.isResolved)
+          say('undo_order', `"${event.step}" was undone before "${top?.path}", which came later`)
         stack = stack.filter((one) => one !== found)
         break
       }
@@ -43,16 +50,18 @@ function judgeLog(view: View, { info, events, program }: ObservedRun): Violation
         break
       case 'run_rolled_back': {
         const to = event.data?.['to'] as number
-        for (const { seq, path } of stack) if (seq > to) say('undo_missing', `rolled back to ${to}, and "${path}" is not undone`)
+        for (const { seq, path } of stack.filter(isDue))
+          if (seq > to) say('undo_missing', `rolled back to ${to}, and "${path}" is not undone`)
         stack = stack.filter(({ seq }) => seq <= to)
         break
       }
       case 'run_cancelled':
-        if (isCertain) for (const { path } of stack) say('undo_missing', `cancelled, and "${path}" is not undone`)
+        if (isCertain) for (const { path } of stack.filter(isDue)) say('undo_missing', `cancelled, and "${path}" is not undone`)
         stack = []
         break
       case 'run_failed':
-        if (program.undoOnFailure) for (const { path } of stack) say('undo_missing', `failed, and "${path}" is not undone`)
+        if (program.undoOnFailure)
+          for (const { path } of stack.filter(isDue)) say('undo_missing', `failed, and "${path}" is not undone`)
         break
       default:
     }
@@ -63,15 +72,20 @@ function judgeLog(view: View, { info, events, program }: ObservedRun): Violation
   return violations
 }
 
-function toUndoable(view: View, { type, seq, step }: RunEvent, isPlan: boolean): Undoable | undefined {
-  if (step === undefined || (type !== 'step_completed' && type !== 'effect_completed')) return undefined
+function isDue({ isResolved }: Undoable): boolean {
+  return !isResolved
+}
+
+function toUndoable(view: View, { type, seq, step, data }: RunEvent, isPlan: boolean): Undoable | undefined {
+  const isResolved = type === 'effect_resolved' && data?.['happened'] === true
+  if (step === undefined || (type !== 'step_completed' && type !== 'effect_completed' && !isResolved)) return undefined
   const found = view.nodes.get(idOfPath(step))
   const undo = found === undefined ? undefined : undoOf(found.node)
   if (found === undefined || undo === undefined) return undefined
   const isInside = isPlan
     ? found.node.kind !== 'section' || found.above.length > 0
     : found.above.some(({ kind }) => kind === 'section')
-  return { seq, path: step, isNamed: view.seen.features.namedUndo && (undo === 'named' || isInside) }
+  return { seq, path: step, isResolved, isNamed: view.seen.features.namedUndo && (undo === 'named' || isInside) }
 }
 
 function undoOf(node: Node) {
