@@ -37,15 +37,10 @@ export async function cancelRun(core: Core, key: RunKey, options: CancelOptions 
   const until = since + (options.waitMs ?? waitMs)
   const untilTaken = since + (options.pendingWaitMs ?? options.waitMs ?? waitMs)
   const order: Order = { kind: 'cancel', by, ...(!undo && { undo }) }
-  let isHeld = false
   await control(core, key, async (run, asked) => {
     if (run.status === 'cancelled') return 'done'
     if (isTerminal(run.status)) throw hasEnded(run, 'cancelled')
-    // Unless somebody resumed it meanwhile: then its holder is waited for like any other.
-    const wait =
-      isHeld && run.status === 'paused'
-        ? null
-        : await patience(core, run, asked, 'cancel', run.status === 'pending' ? untilTaken : until)
+    const wait = await patience(core, run, asked, 'cancel', run.status === 'pending' ? untilTaken : until)
     if (wait !== null) return wait
     if (run.status === 'running') return { kind: 'cancel', by, undo }
     const past = await pastOf(core, run)
@@ -54,9 +49,8 @@ export async function cancelRun(core: Core, key: RunKey, options: CancelOptions 
       return orderOf(core, run, order)
     }
     const isOpen = past.children.length + past.questions.length > 0
-    if (isOpen && run.status !== 'paused') {
-      // It must not be claimed while what depends on it ends, and a crash in between must not be its end.
-      isHeld = true
+    if (isOpen && !(await isToldToEnd(core, run))) {
+      // It must not be claimed while what depends on it ends. Whoever resumes it then, or after a crash in between, lets a worker end it.
       const event = await newEvent(core, 'run_paused', { reason: 'undo', order: { ...order, undo: false } })
       return { events: [event], run: { status: 'paused', reason: 'undo', due: 'never', setsEnd: true } }
     }
@@ -214,6 +208,13 @@ async function orderOf(core: Core, run: Run, order: Order) {
 async function isUnreplayed(core: Core, run: Run): Promise<boolean> {
   const order = (await readEnd(core, run))?.data?.['order'] as Order | undefined
   return order?.replays === false
+}
+
+/** It is paused, and whoever takes it up ends it as it stands. */
+async function isToldToEnd(core: Core, run: Run): Promise<boolean> {
+  if (run.status !== 'paused' || run.reason !== 'undo') return false
+  const order = (await readEnd(core, run))?.data?.['order'] as Order | undefined
+  return order?.kind === 'cancel' && order.undo === false
 }
 
 const nothing: RunPast = { undoables: [], children: [], questions: [], usage: noUsage, usageOfChildren: new Map() }

@@ -1,5 +1,5 @@
-import { type EventType, type Holdfast, type RunHandle, workflow } from 'holdfast'
-import { wrapStore } from 'holdfast/testing'
+import { type EventType, type Holdfast, HoldfastError, type RunHandle, workflow } from 'holdfast'
+import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import type { Store } from '../../src/store/store.ts'
@@ -52,6 +52,51 @@ onEveryStore('what a run waits for ends with it', ({ open, openWrapped }) => {
     await logged(other, 'child_started')
     await other.cancel({ undo: false })
     expect(await statusOf(hf, 'b/listening#1')).toBe('cancelled')
+    expect(await questions(hf)).toEqual([])
+  })
+
+  for (const first of ['child', 'question'] as const) {
+    it(`and whoever resumes it once its ${first} has ended lets it end as cancelled, too`, async () => {
+      let isResumed = false
+      const isFirstEnd = ({ runId, events, operation }: Change) =>
+        first === 'question'
+          ? operation?.kind === 'fail'
+          : runId === 'p/listening#1' && events.some(({ type }) => type === 'run_cancelled')
+      const after = async (act: StoreAct, _nth: number, [changes]: readonly unknown[]) => {
+        if (act !== 'commit' || isResumed || !(changes as readonly Change[]).some(isFirstEnd)) return
+        isResumed = true
+        await run.resume()
+        await run.result().catch(() => {})
+      }
+      const hf = await open({ workflows: [listening, parent] })
+      const client = await openWrapped((store) => wrapStore(store, { after }), { worker: false })
+      const run = await hf.start(parent, undefined, { id: 'p' })
+      await becomes(run, 'waiting')
+      await run.pause()
+      await (await client.runs.get('p')).cancel({ undo: false })
+      expect(isResumed).toBe(true)
+      expect(await statusOf(hf, 'p')).toBe('cancelled')
+      expect(await statusOf(hf, 'p/listening#1')).toBe('cancelled')
+      expect(await questions(hf)).toEqual([])
+    })
+  }
+
+  it('and whoever resumes it after a client that died while it cancelled it lets it end as cancelled', async () => {
+    const before = (act: StoreAct, _nth: number, [changes]: readonly unknown[]) => {
+      const isLast = ({ runId, events }: Change) => runId === 'p' && events.some(({ type }) => type === 'run_cancelled')
+      if (act === 'commit' && (changes as readonly Change[]).some(isLast))
+        throw new HoldfastError('closed', 'The client ends here.')
+    }
+    const hf = await open({ workflows: [listening, parent] })
+    const client = await openWrapped((store) => wrapStore(store, { before }), { worker: false })
+    const run = await hf.start(parent, undefined, { id: 'p' })
+    await becomes(run, 'waiting')
+    await run.pause()
+    await expect((await client.runs.get('p')).cancel({ undo: false })).rejects.toMatchObject({ code: 'closed' })
+    expect(await run.info()).toMatchObject({ status: 'paused', reason: 'undo' })
+    await run.resume()
+    await expect(run.result()).rejects.toMatchObject({ code: 'run_cancelled' })
+    expect(await statusOf(hf, 'p/listening#1')).toBe('cancelled')
     expect(await questions(hf)).toEqual([])
   })
 
