@@ -506,9 +506,10 @@ class Execution {
     const before = changesSoFar(branch)
     const forks = node.branches.map((): Branch => ({ ...branch, trace: [], before }))
     const running = node.branches.map((seq, index) => this.run(seq, forks[index] as Branch))
+    const isByChance = isWonByChance(node)
     const keep = (indexes: readonly number[]) => {
       const beside = indexes.map((index) => (forks[index] as Branch).trace).filter((trace) => trace.length > 0)
-      if (beside.length > 0) branch.trace.push({ beside })
+      if (beside.length > 0) branch.trace.push({ beside, ...(isByChance && { isByChance }) })
     }
     const ended = (index: number) => (forks[index] as Branch).saw
     switch (node.kind) {
@@ -523,7 +524,7 @@ class Execution {
         const winner = await (node.kind === 'race' ? Promise.race(tagged) : Promise.any(tagged))
         keep([winner.index])
         const won = { won: winner.index, value: winner.value, ends: ended(winner.index) }
-        return isWonByChance(node) ? { n, byChance: won } : { n, ...won }
+        return isByChance ? { n, byChance: won } : { n, ...won }
       }
       case 'settled': {
         const outcomes = await Promise.allSettled(running)

@@ -65,10 +65,19 @@ function outOfOrder(trace: Trace, list: readonly string[]): string | undefined {
     }
     const places = words.map((one) => list.indexOf(one))
     if (places.some((place) => place < latest)) return `${words.join(' ')} stands before ${word}, which came first`
-    if (places.length > 0) {
-      latest = Math.max(...places)
-      word = words[places.indexOf(latest)] as string
+    const settled = withoutChance([item])
+    if (settled.length > 0) {
+      latest = Math.max(...settled.map((one) => list.indexOf(one)))
+      word = list[latest] as string
     }
   }
   return undefined
+}
+
+/** What the winner of a race by chance did may come after what followed the race: another branch had won it then. */
+function withoutChance(trace: Trace): string[] {
+  return trace.flatMap((item) => {
+    if (typeof item === 'string') return [item]
+    return item.isByChance === true ? [] : item.beside.flatMap(withoutChance)
+  })
 }

@@ -17,8 +17,11 @@ function withoutChance(key: string, value: unknown): unknown {
   return chances.has(key) ? undefined : value
 }
 
-/** What a program's function has changed of the state, in order; what was done in parallel stands side by side. */
-export type Trace = (string | { readonly beside: readonly Trace[] })[]
+/**
+ * What a program's function has changed of the state, in order; what was done in parallel stands side by side. Who won a race by chance may
+ * be another on a replay: what came after it is recorded then, and stands before what the new winner does.
+ */
+export type Trace = (string | { readonly beside: readonly Trace[]; readonly isByChance?: true })[]
 
 /** What a call gives to the function. `n` names the node, and in a loop the turn. */
 export interface CallValue {
