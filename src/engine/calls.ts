@@ -76,6 +76,11 @@ export class Calls {
     return { key, kind, path, count, history: this.#tape.calls.get(key), within: frame?.attempt, resultSeq: undefined }
   }
 
+  /** How many calls of a kind the function has made under a path so far. */
+  countOf(kind: CallKind, path: string): number {
+    return this.#counts?.get(`${kind}:${path}`) ?? 0
+  }
+
   /** Refuses a name that no group of calls can have, and any group inside a body. */
   checkGroup(name: string, method: 'scope' | 'section' | 'map'): void {
     const frame = this.#frame()

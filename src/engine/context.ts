@@ -244,6 +244,6 @@ export interface OpenStep<T> {
   readonly recorded?: T
   /** Records the result. Where one is recorded already it returns that, in the order in which results came before. */
   complete(value: T): Promise<T>
-  /** Records a final failure. The same error is thrown by `begin` on replay. */
+  /** Records a final failure. On a replay `begin` throws the same error; around other calls it is `fail` that returns once more. */
   fail(error: unknown): Promise<void>
 }

@@ -50,6 +50,7 @@ import { StateLine, type StateView } from './state-line.ts'
 import { putBackFrom } from './taken-signals.ts'
 import { type CallKey, type CallKind, type Order, type Outcome, type Tape, updateKey, whereToRollBack } from './tape.ts'
 import { loadStateFor, type StateAt } from './thread-state.ts'
+import { hasUnaskedBetween } from './unasked-between.ts'
 import { UnawaitedCalls } from './unawaited-calls.ts'
 import { UnderWay } from './under-way.ts'
 import { Undos } from './undos.ts'
@@ -395,6 +396,19 @@ export class Execution {
     return outcome
   }
 
+  /**
+   * The recorded failure of what the function began and ended itself. In its turn, and when the function has come by all that it recorded
+   * meanwhile, it is thrown; otherwise the function has to get on inside it, as it did then.
+   */
+  async recordedFailure(call: Call): Promise<{ readonly outcome: Outcome; readonly isThrown: boolean }> {
+    const { outcome, isInTurn } = await this.playback.takeFailure(call.key)
+    this.throwIfEnded()
+    this.quiet.heard()
+    call.resultSeq = outcome.seq
+    const begunAt = call.history?.begunAt ?? outcome.seq
+    return { outcome, isThrown: isInTurn && !hasUnaskedBetween(this.tape, this.calls, begunAt, outcome.seq) }
+  }
+
   /** The function ends what it began, and has its result already: it continues where it did then. */
   async turnOf(outcome: Outcome): Promise<void> {
     await this.playback.turnOf(outcome)
@@ -409,6 +423,13 @@ export class Execution {
     this.throwIfEnded()
     if (this.isDetached) return never()
     if (this.#stop !== null) await this.park({ dueAt: null, reason: 'timer' })
+  }
+
+  /** The same for a step that the function begins once more; it may enclose what is on the tape, and so comes first. */
+  async passInto(call: Call): Promise<void> {
+    if (!this.playback.isLive) await this.playback.untilLiveOrInside(call.key)
+    if (this.playback.isLive) return this.pass(call)
+    this.throwIfEnded()
   }
 
   /** Whether `pass` would let a call through without waiting: saves the hot path a turn of the microtask queue. */

@@ -15,6 +15,11 @@ const patienceMs = { least: 60_000, factor: 4, most: 600_000 }
  * then to make the next call: one that made it at once has most likely lost it.
  */
 const beforeSignalFactor = 50
+/**
+ * How long a call is waited for that may be one inside a begun step which failed: this long, and several times what it took to make it then.
+ * After that the function gets on with that step.
+ */
+const enclosedMs = { least: 20, factor: 2, most: 1_000 }
 /** How long a function that has ended may take to ask for what a branch of it had recorded that it does not wait for. */
 const latenessMs = { least: 250, factor: 4, most: 4_000 }
 
@@ -42,6 +47,8 @@ export class Playback {
   #loose: Map<CallKey, Outcome> | undefined
   /** Of these, the ones that somebody has asked for. */
   readonly #looseAsked: { readonly outcome: Outcome; readonly resolve: (outcome: Outcome) => void }[] = []
+  /** Begun steps that wait for their failure, or to begin once more: the function may have to get on inside them before their turn comes. */
+  #enclosing: Map<CallKey, () => void> | undefined
   /** Results that were taken before their turn. */
   #taken: Set<CallKey> | undefined
   readonly #untold: (() => void)[] = []
@@ -123,6 +130,32 @@ export class Playback {
     return outcome
   }
 
+  /**
+   * The recorded failure of a step that the function ends itself, in its turn; or before it, where nobody asks for what comes first: the step
+   * may enclose that.
+   */
+  takeFailure(key: CallKey): Promise<{ readonly outcome: Outcome; readonly isInTurn: boolean }> {
+    return new Promise((resolve, reject) => {
+      this.#enclosing ??= new Map()
+      this.#enclosing.set(key, () => resolve({ outcome: this.#giveBack(key), isInTurn: false }))
+      const inTurn = (outcome: Outcome) => {
+        this.#enclosing?.delete(key)
+        resolve({ outcome, isInTurn: true })
+      }
+      this.take(key).then(inTurn, reject)
+    })
+  }
+
+  /** Nobody waits for it any more, and nobody has to. */
+  #giveBack(key: CallKey): Outcome {
+    const loose = this.#looseAsked.findIndex(({ outcome }) => outcome.key === key)
+    if (loose >= 0) return this.#looseAsked.splice(loose, 1)[0]!.outcome
+    this.#waiters?.delete(key)
+    this.#taken ??= new Set()
+    this.#taken.add(key)
+    return this.#outcomes.find((one) => one.key === key) as Outcome
+  }
+
   /** When the turn of a result comes that was taken before it; at once, where that is over. */
   turnOf(outcome: Outcome): Promise<unknown> {
     if (outcome.isLoose !== true && this.#outcomes.indexOf(outcome) < this.#next) return Promise.resolve()
@@ -154,6 +187,22 @@ export class Playback {
     })
   }
 
+  /** For a step that the function begins once more: resolves when the run is live, or where it may enclose what nobody asks for. */
+  untilLiveOrInside(key: CallKey): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#enclosing ??= new Map()
+      this.#enclosing.set(key, () => {
+        this.#blocked = this.#blocked.filter((one) => one.key !== key)
+        resolve()
+      })
+      const live = () => {
+        this.#enclosing?.delete(key)
+        resolve()
+      }
+      this.untilLive(key).then(live, reject)
+    })
+  }
+
   /** Resolves when the run is live, and watches for no mismatch meanwhile. */
   get live(): Promise<void> {
     if (this.isLive) return Promise.resolve()
@@ -174,8 +223,12 @@ export class Playback {
     const aheadMs = this.#graceMs()
     for (let head = this.#head; head !== undefined; head = this.#head) {
       const leftMs = endedAt + (this.#isAheadOf(head) ? aheadMs : this.#lateMs(head)) - performance.now()
+      const enclosing = this.#innermostAround(head)
       if (this.#waiters?.has(head.key)) await new Promise((resolve) => setImmediate(resolve))
-      else if (leftMs > 0 && !this.#isStopped) await this.#asked(leftMs)
+      else if (enclosing !== undefined && !this.#isStopped) {
+        this.#letGo(enclosing)
+        await new Promise((resolve) => setImmediate(resolve))
+      } else if (leftMs > 0 && !this.#isStopped) await this.#asked(leftMs)
       else break
     }
     clearTimeout(this.#grace)
@@ -306,12 +359,40 @@ export class Playback {
   #watchForMismatch(): void {
     if (this.isLive || (this.#blocked.length === 0 && (this.#waiters?.size ?? 0) === 0 && this.#looseAsked.length === 0)) return
     clearTimeout(this.#grace)
-    this.#grace = setTimeout(() => {
+    const enclosing = this.#innermostAround(this.#head)
+    const isAsked = () => {
       const head = this.#head
-      if (head === undefined || this.#waiters?.has(head.key) === true || this.#isStopped) return
-      if (this.#isAtWork()) this.#watchForMismatch()
-      else this.#mismatch()
-    }, this.#graceMs())
+      return head === undefined || this.#waiters?.has(head.key) === true || this.#isStopped
+    }
+    this.#grace = setTimeout(
+      () => {
+        if (isAsked()) return
+        if (enclosing !== undefined) this.#letGo(enclosing)
+        else if (this.#isAtWork()) this.#watchForMismatch()
+        else this.#mismatch()
+      },
+      enclosing === undefined ? this.#graceMs() : this.#enclosedMs(),
+    )
+  }
+
+  /** Of the failed steps that are waited for, the last that had begun when this was recorded. */
+  #innermostAround(head: Outcome | undefined): CallKey | undefined {
+    if (head === undefined || this.#enclosing === undefined) return undefined
+    const begunAt = (key: CallKey) => this.#begunAt(key) ?? Number.POSITIVE_INFINITY
+    const around = [...this.#enclosing.keys()].filter((key) => begunAt(key) < head.seq)
+    return around.sort((a, b) => begunAt(b) - begunAt(a))[0]
+  }
+
+  #letGo(key: CallKey): void {
+    const tell = this.#enclosing?.get(key)
+    this.#enclosing?.delete(key)
+    tell?.()
+    this.#schedule()
+  }
+
+  #enclosedMs(): number {
+    const { least, factor, most } = enclosedMs
+    return Math.min(most, least + factor * this.#askedAfterMs(this.#head as Outcome))
   }
 
   #graceMs(): number {

@@ -40,7 +40,7 @@ import { checkScopeOptions } from './scope-options.ts'
 import { type RecordedScope, runScope } from './scope-runner.ts'
 import { waitForSignal } from './signal-runner.ts'
 import { deathOf, failureEvent, refuseDeadly, resultOf, runStep } from './step-runner.ts'
-import { callKey } from './tape.ts'
+import { callKey, type Outcome } from './tape.ts'
 import { runTransaction } from './transaction-runner.ts'
 import { checkWithdrawable, parkUnlessAborted, withdraw } from './withdrawal.ts'
 import type { AnyWorkflow } from './workflow.ts'
@@ -412,8 +412,15 @@ export class RunContext implements Context<never> {
       throw new HoldfastError('conflict', `Step "${call.path}" of run "${execution.runId}" is recorded already.`)
     }
     const onTape = call.history?.outcome
-    // Thrown where the function threw it, once `fail` had returned.
-    if (onTape?.isFailure) return resultOf(execution, call, await execution.recorded(call, { showsState: false }))
+    if (onTape?.isFailure) {
+      // It was not begun that time, and must not be now.
+      if (deathOf(execution, call) !== null)
+        return resultOf(execution, call, await execution.recorded(call, { showsState: false }))
+      const { outcome, isThrown } = await execution.recordedFailure(call)
+      // Thrown where the function threw it, once `fail` had returned.
+      if (isThrown) return resultOf(execution, call, outcome)
+      return this.#failAgain(call, outcome, refuse)
+    }
     if (onTape !== undefined) {
       const outcome = execution.recordedAtOnce(call)
       const recorded = resultOf<T>(execution, call, outcome)
@@ -427,8 +434,9 @@ export class RunContext implements Context<never> {
       return { recorded, complete, fail: refuse }
     }
     // It began before, and what the function asks for next may be on the tape: it is not kept waiting, as it was not the first time.
-    const isUnderWay = call.history?.isRunning === true && deathOf(execution, call) === null
-    if (!isUnderWay && !execution.isOpen) await execution.pass(call)
+    const hasBegun = call.history !== undefined && deathOf(execution, call) === null
+    const isUnderWay = hasBegun && call.history?.isRunning === true
+    if (!isUnderWay && !execution.isOpen) await (hasBegun ? execution.passInto(call) : execution.pass(call))
     await refuseDeadly(execution, call)
     const attempt = (call.history?.failures ?? 0) + 1
     const started = performance.now()
@@ -436,7 +444,7 @@ export class RunContext implements Context<never> {
     execution.beginOpen(call)
     if (execution.mustRecordStarts) {
       const recorded = execution.commit([], {})
-      if (isUnderWay && !execution.playback.isLive) recorded.catch(() => {})
+      if (!execution.playback.isLive) recorded.catch(() => {})
       else await recorded
     }
     let isOpen = true
@@ -461,6 +469,32 @@ export class RunContext implements Context<never> {
       fail: async (error) => {
         await close(failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, elapsed()))
         // Thrown on by the function, it is this failure that failed the run.
+        if (error instanceof Error) blame(error, [call.key])
+      },
+    }
+  }
+
+  /** A begun step that failed, with calls between its halves: the function comes by them again, and then to its failure. */
+  #failAgain<T>(call: Call, outcome: Outcome, refuse: () => Promise<never>): OpenStep<T> {
+    const execution = this.#execution
+    execution.beginOpen(call)
+    let isOpen = true
+    const close = async (): Promise<void> => {
+      if (!isOpen) await refuse()
+      isOpen = false
+      try {
+        await execution.turnOf(outcome)
+      } finally {
+        execution.endOpen(call)
+      }
+    }
+    return {
+      complete: async () => {
+        await close()
+        return resultOf<T>(execution, call, outcome)
+      },
+      fail: async (error) => {
+        await close()
         if (error instanceof Error) blame(error, [call.key])
       },
     }

@@ -18,6 +18,8 @@ export interface Tape {
   readonly calls: ReadonlyMap<CallKey, CallHistory>
   /** Values of ctx.now, ctx.random and ctx.uuid. */
   readonly values: ReadonlyMap<CallKey, unknown>
+  /** Where they stand. */
+  readonly valuesAt: ReadonlyMap<CallKey, number>
   /** All changes of the thread's state since the tape began, edits by hand included, in log order. */
   readonly patches: readonly LinePatch[]
   /** For each recorded ctx.update, by scope and count: how many of `patches` it needs applied. */
@@ -197,6 +199,7 @@ export const emptyTape: Tape = {
   outcomes: [],
   calls: new Map(),
   values: new Map(),
+  valuesAt: new Map(),
   patches: [],
   updates: new Map(),
   streams: new Map(),
@@ -229,6 +232,7 @@ export function parseCallKey(key: CallKey): { path: string; count: number } {
 export function readTape(records: readonly LogRecord[], codec: Codec, runId: string): Tape {
   const calls = new Map<CallKey, CallHistory>()
   const values = new Map<CallKey, unknown>()
+  const valuesAt = new Map<CallKey, number>()
   const updates = new Map<UpdateKey, RecordedUpdate>()
   /** Recorded scopes by the path of the calls inside. */
   const scopes = new Map<string, CallHistory>()
@@ -518,7 +522,11 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       }
       case 'value_recorded':
         if (record.step?.endsWith('checkpoint')) settle('value', record)
-        else values.set(callKey('value', record.step ?? '', record.count), data<{ value: unknown }>(record).value)
+        else {
+          const key = callKey('value', record.step ?? '', record.count)
+          values.set(key, data<{ value: unknown }>(record).value)
+          valuesAt.set(key, record.seq)
+        }
         break
       case 'step_started': {
         const history = call('step', record)
@@ -677,6 +685,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     outcomes: [...outcomes.values()].sort((a, b) => a.seq - b.seq),
     calls,
     values,
+    valuesAt,
     patches,
     updates,
     streams,

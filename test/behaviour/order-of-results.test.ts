@@ -208,6 +208,130 @@ onEveryStore('the order of kept results', (scene) => {
     expect(bodies).toEqual(['late'])
   })
 
+  it.each(['in another attempt of a section', 'after the run has waited'])(
+    'holds for the failure of what ctx.begin began around other calls, %s',
+    async (when) => {
+      const hf = await open({ worker: { quietMs: 20 } })
+      const list = state({ version: 1, initial: () => ({ list: [] as string[] }) })
+      const seen: unknown[] = []
+      const bodies: string[] = []
+      const work = workflow({ name: 'work', state: list, retry: once }, async (ctx) => {
+        const failing = async (name: string, inside: () => Promise<unknown> | unknown) => {
+          const step = await ctx.begin<string>(name)
+          const inner = await inside()
+          const error = new Error(`${name} ${inner}`)
+          await step.fail(error)
+          ctx.update((draft) => void draft.list.push(`after ${name}`))
+          throw error
+        }
+        const told = (name: string, inside: () => Promise<unknown> | unknown) =>
+          failing(name, inside).catch((error: Error) => error.message)
+        const step = (name: string) =>
+          ctx.step(name, () => {
+            bodies.push(name)
+            return name
+          })
+        const update = () => ctx.update((draft) => void draft.list.push('inside'))
+        const body = async () => {
+          const steps = await told('steps', async () => [await step('one'), await step('two')])
+          const nested = await told('outer', () => told('inner', () => step('three')))
+          const updated = await told('update', update)
+          const [id, other] = [await told('id', () => ctx.uuid()), ctx.uuid()]
+          const beside = await Promise.race([told('beside', () => step('four')), step('five').then(() => step('six'))])
+          seen.push([steps, nested, updated, id, other, beside, ...ctx.state.list])
+          if (when === 'after the run has waited') await ctx.waitFor('go')
+          else
+            await ctx.step('once', ({ attempt }) => {
+              if (attempt === 1) throw new Error('once')
+            })
+          return [other, ...ctx.state.list]
+        }
+        return when === 'after the run has waited' ? body() : ctx.section('part', body, { retry: { attempts: 2, minMs: 1 } })
+      })
+      const run = await hf.start(work, undefined, { id: 'r' })
+      if (when === 'after the run has waited') {
+        await becomes(run, 'waiting')
+        await hf.signal('r', 'go')
+      }
+      const [other, ...changes] = await run.result({ timeoutMs: patience(10_000) })
+      const early = ['after steps', 'after inner', 'after outer', 'inside', 'after update', 'after id']
+      const told = ['steps one,two', 'outer inner three', 'update undefined', expect.stringMatching(/^id ./), other]
+      expect(seen).toHaveLength(2)
+      expect(seen[1]).toEqual(seen[0])
+      expect(seen[0]).toEqual(expect.arrayContaining([...told, ...early]))
+      expect(changes).toEqual([...early, 'after beside'])
+      expect(bodies.toSorted()).toEqual(['five', 'four', 'one', 'six', 'three', 'two'])
+    },
+  )
+
+  it('waits for a branch in which ctx.begin began something around other calls, where the function ends before it', async () => {
+    const alive = { isFirst: true, isRecorded: gate() }
+    const bodies: string[] = []
+    const work = workflow('work', async (ctx) => {
+      const late = async () => {
+        const step = await ctx.begin('begun')
+        await ctx.step('late', () => void bodies.push('late'))
+        await step.fail(new Error('down'))
+        alive.isRecorded.open()
+        return 'late'
+      }
+      const winner = await Promise.race([late(), 'main'])
+      if (alive.isFirst) {
+        alive.isFirst = false
+        await new Promise(() => {})
+      }
+      return winner
+    })
+    const { hf, die } = await openMortal({ workflows: [work] })
+    await hf.start(work, undefined, { id: 'r' })
+    await alive.isRecorded.promise
+    die()
+    advance(11_000)
+    const heir = await open({ workflows: [work] })
+    expect(await (await heir.runs.get('r')).result({ timeoutMs: patience(10_000) })).toBe('main')
+    expect(bodies).toEqual(['late'])
+  })
+
+  it('lets what ctx.begin began around other calls fail once more where it is completed this time', async () => {
+    const hf = await open({ worker: { quietMs: 20 } })
+    let executions = 0
+    const work = workflow('work', async (ctx) => {
+      const isFirst = ++executions === 1
+      const step = await ctx.begin<string>('outer')
+      expect(step.recorded).toBeUndefined()
+      await ctx.step('inner', () => 1)
+      const ended = isFirst ? step.fail(new Error('down')).then(() => 'failed') : step.complete('done')
+      const told = await ended.catch((error: Error) => error.message)
+      await expect(step.fail(new Error('again'))).rejects.toMatchObject({ code: 'conflict' })
+      await ctx.waitFor('go')
+      return told
+    })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    await hf.signal('r', 'go')
+    expect(await run.result({ timeoutMs: patience(10_000) })).toBe('down')
+  })
+
+  it('lets run.retry() begin anew what ctx.begin began around other calls and failed the run', async () => {
+    const hf = await open()
+    const bodies: string[] = []
+    let isDown = true
+    const work = workflow({ name: 'work', retry: once }, async (ctx) => {
+      const step = await ctx.begin<string>('outer')
+      await ctx.step('inner', () => void bodies.push('inner'))
+      if (!isDown) return step.complete('up')
+      const error = new Error('down')
+      await step.fail(error)
+      throw error
+    })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'failed')
+    isDown = false
+    await run.retry()
+    expect(await run.result({ timeoutMs: patience(10_000) })).toBe('up')
+    expect(bodies).toEqual(['inner'])
+  })
+
   it('does not keep ctx.begin from returning after a crash inside it', async () => {
     const alive = { isFirst: true, isInside: gate() }
     const bodies: string[] = []

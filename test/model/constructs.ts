@@ -56,7 +56,11 @@ export const constructs: readonly Construct[] = [
     'section, undo': ({ undo }) => undo !== undefined,
   }),
   ...ofKind('map', { map: () => true }),
-  ...ofKind('begin', { begin: ({ isFailing }) => !isFailing, 'begin, fail': ({ isFailing }) => isFailing }),
+  ...ofKind('begin', {
+    begin: ({ isFailing }) => !isFailing,
+    'begin, fail': ({ isFailing, inner }) => isFailing && inner.nodes.length === 0,
+    'begin around calls, fail': ({ isFailing, inner }) => isFailing && inner.nodes.length > 0,
+  }),
   ...ofKind('all', { all: () => true }),
   ...ofKind('race', { race: () => true }),
   ...ofKind('any', { any: () => true }),

@@ -198,7 +198,12 @@ class Generator {
       }
       case 'begin':
         return random.chance(0.15)
-          ? { kind, id, isFailing: true, inner: { kind: 'seq', id: this.#id(), nodes: [] } }
+          ? {
+              kind,
+              id,
+              isFailing: true,
+              inner: random.chance(0.5) ? this.#shortSeq() : { kind: 'seq', id: this.#id(), nodes: [] },
+            }
           : { kind, id, isFailing: false, inner: this.#shortSeq() }
       case 'all':
       case 'any':

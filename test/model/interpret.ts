@@ -444,12 +444,12 @@ class Execution {
   async #begin(node: Begin, n: string, branch: Branch): Promise<unknown> {
     const { saw } = branch
     const open = await this.#ctx.begin<CallValue>(nameOf(node))
+    const inner = await this.run(node.inner, branch)
     if (node.isFailing) {
       const error = new Error(`x${node.id}`)
-      if (open.recorded === undefined) await open.fail(error)
+      await open.fail(error)
       throw error
     }
-    const inner = await this.run(node.inner, branch)
     const value = await open.complete(open.recorded ?? { n, saw }).catch((error: { code?: string }) => {
       // Before, what was recorded could not be completed again.
       if (open.recorded === undefined || error.code !== 'conflict') throw error

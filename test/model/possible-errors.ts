@@ -22,7 +22,7 @@ export function errorsOf(node: Node): Set<string> {
     case 'throw':
       return new Set([own])
     case 'begin':
-      return node.isFailing ? new Set([own]) : errorsOf(node.inner)
+      return new Set([...(node.isFailing ? [own] : []), ...errorsOf(node.inner)])
     case 'seq':
       return union(node.nodes)
     case 'scope':

@@ -95,12 +95,13 @@ function printNode(node: Node): string[] {
     }
     case 'begin': {
       const variable = `b${node.id}`
-      if (node.isFailing)
-        return [`await (await ctx.begin(${name})).fail(new Error('x${node.id}'))`, `throw new Error('x${node.id}')`]
+      const failed = `new Error('x${node.id}')`
       return [
         `const ${variable} = await ctx.begin<number>(${name})`,
         ...printSeq(node.inner),
-        `await ${variable}.complete(${variable}.recorded ?? ${node.id})`,
+        ...(node.isFailing
+          ? [`await ${variable}.fail(${failed})`, `throw ${failed}`]
+          : [`await ${variable}.complete(${variable}.recorded ?? ${node.id})`]),
       ]
     }
     case 'all':
