@@ -70,6 +70,11 @@ export class View {
     return this.journal.count(({ of }) => of === 'fault') === 0
   }
 
+  /** Of processes; one that lives on without its lease is none. */
+  get deaths(): number {
+    return this.journal.count((note) => note.of === 'fault' && (note.fault.kind === 'crash' || note.fault.kind === 'kill'))
+  }
+
   /**
    * What a function awaits of its own for longer than the quiet time is lost with its process: the guide says to use a step for it. Such runs
    * wait, and so do those that wait for them.
@@ -123,6 +128,9 @@ export class View {
   }
 }
 
+/** What was running at so many deaths fails. */
+const deathLimit = 3
+
 /** How a run may end, and what with. */
 function judgeEnd(view: View, run: ObservedRun): Violation[] {
   const { info, program, output, error } = run
@@ -139,6 +147,7 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
       if (name !== undefined && possibleErrors(program).has(name)) return []
       const { code, message } = (cause ?? {}) as { code?: string; message?: string }
       if (code === 'run_cancelled' && view.isGivenUp) return []
+      if (code === 'worker_died' && view.deaths >= deathLimit) return []
       return [{ rule: 'failure', what: `run "${info.id}" failed with what nothing in it throws: ${code ?? ''} ${message}` }]
     }
     case 'cancelled': {
