@@ -26,6 +26,7 @@ import { endError, expectRejections } from './expected-rejections.ts'
 import { Failures } from './failures.ts'
 import { giveLeaseUp } from './give-lease-up.ts'
 import { HandOut } from './hand-out.ts'
+import { takeUpLateCancel } from './late-cancel.ts'
 import { MailCheck } from './mail-check.ts'
 import { budgetKey, type Letter, Mailbox, nudgeKey } from './mailbox.ts'
 import type { OpenQuestions } from './open-questions.ts'
@@ -1437,6 +1438,8 @@ export class Execution {
     if (answer?.ok) this.#lastSeq = answer.lastSeq
     this.#endState = { ...state, seq: this.#lastSeq }
     if (answer?.ok && (end.kind === 'failed' || end.kind === 'paused')) reportEnd(this, events)
+    if (answer?.ok && answer.hasMail && end.kind === 'paused')
+      await takeUpLateCancel(this, run.reason as PauseReason, change.mailSeen)
     this.#finish(answer?.ok ? end : { kind: 'lost' })
   }
 

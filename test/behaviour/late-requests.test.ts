@@ -1,4 +1,4 @@
-import { type RunStatus, workflow } from 'holdfast'
+import { HoldfastError, type RunStatus, workflow } from 'holdfast'
 import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
@@ -95,6 +95,50 @@ onEveryStore('a cancel that comes while its run is about to fail', ({ openWrappe
     retried.open()
     expect(await late.outcome).toBe('nothing was thrown')
     expect((await run.info()).status).toBe('cancelled')
+  })
+})
+
+onEveryStore('a cancel that comes while its run is about to pause, by a client that dies then', ({ openWrapped }) => {
+  const died = Promise.reject(new HoldfastError('closed', 'The client ends here.'))
+  died.catch(() => {})
+
+  for (const options of [{}, { undo: false }]) {
+    it(`is carried out by a worker: cancel(${'undo' in options ? '{ undo: false }' : ''}) while it pauses because it was asked to`, async () => {
+      const undone: string[] = []
+      const [begun, body, asked] = [gate(), gate(), gate()]
+      const work = workflow('work', async (ctx) => {
+        await ctx.step('a', () => 1, { undo: () => void undone.push('a') })
+        await ctx.step('b', () => begun.open() ?? body.promise)
+        await ctx.waitFor('go')
+      })
+      const late = requestBefore('paused', async () => (await client.runs.get('r')).cancel(options), died)
+      const client = await openWrapped(late.client, { worker: false })
+      const hf = await openWrapped((store) => noting('deliver', asked.open)(late.holder(store)), { workflows: [work] })
+      const run = await hf.start(work, undefined, { id: 'r' })
+      await begun.promise
+      const paused = codeOfRejection(run.pause())
+      await asked.promise
+      body.open()
+      expect(await late.outcome).toBe('closed')
+      await becomes(run, 'cancelled')
+      await paused
+      expect(undone).toEqual('undo' in options ? [] : ['a'])
+    })
+  }
+
+  it('is carried out by a worker while it pauses because its attempts are used up', async () => {
+    const undone: string[] = []
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => 1, { undo: () => void undone.push('a') })
+      await ctx.step('b', () => Promise.reject(new Error('broken')), { retry: { attempts: 1 }, onFailure: 'pause' })
+    })
+    const late = requestBefore('paused', async () => (await client.runs.get('r')).cancel(), died)
+    const client = await openWrapped(late.client, { worker: false })
+    const hf = await openWrapped(late.holder, { workflows: [work] })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    expect(await late.outcome).toBe('closed')
+    await becomes(run, 'cancelled')
+    expect(undone).toEqual(['a'])
   })
 })
 
