@@ -344,6 +344,8 @@ export class Table {
       this.#replacing = undefined
       if (this.#writes > 2_000 || this.#journal.notes.length > 10_000)
         return void this.#seen.push('spins: the runs are taken up again and again, and get nowhere')
+      // What ends while the list is read may have started a run that is not in it.
+      const isActing = this.#doing.size > 0
       const { items } = await this.#hf.runs.list()
       const now = `${this.#countProgress()} ${items.map(({ id, status }) => `${id} ${status}`).join()}`
       unmoved = now === last ? unmoved + 1 : 0
@@ -367,7 +369,7 @@ export class Table {
           if (this.#attached.has(workflow)) this.#seen.push(`child_left: the parent is cancelled, and child "${id}" is ${status}`)
       }
       if (unfinished.length === 0) {
-        if (this.#doing.size === 0) return
+        if (!isActing && this.#doing.size === 0) return
         if (unmoved > 3 * stuckRounds) return void this.#seen.push('act_hangs: all runs have ended and a control call has not')
         continue
       }
