@@ -70,9 +70,15 @@ export class View {
     return this.journal.count(({ of }) => of === 'fault') === 0
   }
 
-  /** Of processes; one that lives on without its lease is none. */
-  get deaths(): number {
-    return this.journal.count((note) => note.of === 'fault' && (note.fault.kind === 'crash' || note.fault.kind === 'kill'))
+  /**
+   * What was running at so many deaths of its process may fail, or be skipped, with `worker_died`. One that lives on without its lease counts
+   * until it has said so, which may be too late.
+   */
+  mayBeDeadly({ events, info }: ObservedRun): boolean {
+    const counted: readonly string[] = ['crash', 'kill', 'lost_lease']
+    const deaths = this.journal.count((note) => note.of === 'fault' && counted.includes(note.fault.kind))
+    const isDeadly = (error: unknown) => (error as { code?: unknown } | undefined)?.code === 'worker_died'
+    return deaths >= deathLimit && (isDeadly(info.error) || events.some(({ error }) => isDeadly(error)))
   }
 
   /**
@@ -137,6 +143,7 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
   const isRoot = info.id === rootId
   switch (info.status) {
     case 'completed': {
+      if (view.mayBeDeadly(run)) return []
       const hasOldEffects = view.isRolledBack || view.isDeleted
       const problem = matchOutput(program, output, { hasOldEffects, isRedone: (each) => view.isRedone(each) })
       return problem === undefined ? [] : [{ rule: 'output', what: `run "${info.id}" returned what it can't: ${problem}` }]
@@ -144,10 +151,9 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
     case 'failed': {
       const cause = (error as { cause?: unknown })?.cause ?? info.error ?? error
       const name = errorName(cause)
-      if (name !== undefined && possibleErrors(program).has(name)) return []
+      if ((name !== undefined && possibleErrors(program).has(name)) || view.mayBeDeadly(run)) return []
       const { code, message } = (cause ?? {}) as { code?: string; message?: string }
       if (code === 'run_cancelled' && view.isGivenUp) return []
-      if (code === 'worker_died' && view.deaths >= deathLimit) return []
       return [{ rule: 'failure', what: `run "${info.id}" failed with what nothing in it throws: ${code ?? ''} ${message}` }]
     }
     case 'cancelled': {
