@@ -1,5 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
-import type { EventType, NewEvent } from '../model/event.ts'
+import type { EventType, LogRecord, NewEvent } from '../model/event.ts'
+import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { type Budget, checkBudget } from '../model/usage.ts'
 import type { OperationChange, RunChange } from '../store/change.ts'
@@ -81,7 +82,11 @@ async function refuseWhereUndoneForGood({ store, codec }: Core, run: Run): Promi
   const { owner, threadId, id: runId, tapeSeq } = run
   if (tapeSeq === null) return
   const records = await store.readLog({ owner, threadId, runId, afterSeq: tapeSeq, types: ['step_undone'] })
-  const lost = records.filter(({ payload }) => payload !== null && (codec.decode(payload) as { of: number }).of < tapeSeq)
+  const isLost = ({ payload }: LogRecord) => {
+    const { of, isOfEarlierTape } = codec.decode(payload as Payload) as { of: number; isOfEarlierTape?: boolean }
+    return of < tapeSeq || isOfEarlierTape === true
+  }
+  const lost = records.filter(isLost)
   if (lost.length === 0) return
   const steps = lost.map(({ step }) => `"${step}"`).join(', ')
   throw new HoldfastError(

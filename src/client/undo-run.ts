@@ -129,7 +129,11 @@ async function refuseRolledBack(core: Core, run: Run, to: number): Promise<void>
 async function refuseWhereUndone(core: Core, run: Run, to: number): Promise<void> {
   const { owner, threadId, id: runId } = run
   const records = await core.store.readLog({ owner, threadId, runId, afterSeq: to, types: ['step_undone'] })
-  const missing = records.filter(({ payload }) => payload !== null && (core.codec.decode(payload) as { of: number }).of <= to)
+  const isMissing = ({ payload }: LogRecord) => {
+    const { of, isOfEarlierTape } = core.codec.decode(payload as Payload) as { of: number; isOfEarlierTape?: boolean }
+    return of <= to || isOfEarlierTape === true
+  }
+  const missing = records.filter(isMissing)
   if (missing.length === 0) return
   const steps = missing.map(({ step }) => `"${step}"`).join(', ')
   throw new HoldfastError(

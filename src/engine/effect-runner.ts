@@ -380,7 +380,7 @@ class Effect<T> {
     try {
       await this.#execution.commitResult([event], {
         ...(via !== 'resolve' && { operation: { kind: 'complete', key: this.#key, result: payload } }),
-        ...(undo && { undoable: { key: this.#call.key, undo } }),
+        ...(undo && { undoable: { key: this.#call.key, undo, operationKey: this.#key } }),
       })
     } catch (error) {
       if (codeOf(error) === 'lease_lost' || codeOf(error) === 'run_cancelled')
@@ -457,8 +457,6 @@ class Effect<T> {
 
   async #awaitPerson(): Promise<Next<T>> {
     const execution = this.#execution
-    const { undo } = this.#options
-    if (undo !== undefined) execution.undos.addDoubt(this.#call.key, this.#key, recordedUndo(undo))
     const reading = execution.store.readOperation({ owner: execution.owner, key: this.#key }).catch((error: unknown) => {
       if (!isOutage(error)) throw error
       // Out of reach for now: it is looked at again.

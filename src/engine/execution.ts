@@ -884,6 +884,14 @@ export class Execution {
     const order = this.#order
     if (order === null) return false
     const afterSeq = order.kind === 'rollback' ? order.to : order.undo === false ? Number.POSITIVE_INFINITY : 0
+    if (afterSeq !== Number.POSITIVE_INFINITY) {
+      try {
+        await this.undos.readDecisions(this)
+      } catch (error) {
+        await this.#couldNotStop(error)
+        return true
+      }
+    }
     // A child may have completed meanwhile.
     const due = [...this.undos.due(this, afterSeq), ...openOn(this.tape).children.filter(({ seq }) => seq > afterSeq)]
     if (order.replays === false)

@@ -4,6 +4,7 @@ import type { Run } from '../model/run.ts'
 import { addUsage, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { Store } from '../store/store.ts'
 import { readAccount } from './account-on-tape.ts'
+import { decidedEffects } from './decided-effects.ts'
 import { type CallKey, readTape, type Tape } from './tape.ts'
 import { type RecordedUndo, type Undoable, undoablesOf } from './undos.ts'
 
@@ -48,7 +49,6 @@ const typesOfPast: readonly EventType[] = [
   'effect_intended',
   'effect_completed',
   'effect_skipped',
-  'effect_unsure',
   'effect_resolved',
   'question_asked',
   'question_answered',
@@ -82,6 +82,8 @@ export async function readRunPast(
     past.children.push(...open.children.map((child) => (tape === current ? child : ofEarlier(tape, child))))
     past.questions.push(...open.questions.map((question) => ({ ...question, call: onTape(tape, question.call) })))
   }
+  if (which === 'all tapes')
+    past.undoables.push(...decidedEffects(records, codec).filter(({ tape, undo }) => tape === current?.number || undo !== true))
   return past
 }
 

@@ -187,7 +187,7 @@ export interface ChangeOptions {
   /** Letters of the mailbox that these events record. */
   readonly reads?: readonly number[]
   /** The last of these events is a result that has an undo. */
-  readonly undoable?: Pick<Undoable, 'key' | 'undo'>
+  readonly undoable?: Pick<Undoable, 'key' | 'undo' | 'operationKey'>
   /** The call whose final failure this is. */
   readonly failureOf?: CallKey
   /** False: handing the result out does not show what the state has become. */

@@ -6,6 +6,7 @@ import { defaultRetryPolicy } from '../model/retry.ts'
 import { sentence } from '../model/sentence.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import type { UndoInfo } from './context.ts'
+import { type DecidedEffect, readDecidedEffects } from './decided-effects.ts'
 import type { Execution } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
 import { isInside } from './scope-paths.ts'
@@ -19,6 +20,10 @@ export interface Undoable {
   readonly seq: number
   readonly undo: RecordedUndo
   readonly payload: Payload | null
+  /** Effects: the operation's key. */
+  readonly operationKey?: string
+  /** Decided about an effect of an earlier tape: it was done before the current one. */
+  readonly isOfEarlierTape?: boolean
 }
 
 /** How the log names an undo: true is a function, which only the workflow's function can give; a text is a name in its `undos`. */
@@ -53,8 +58,8 @@ export class Undos {
   /** Operations of answers that are free to come again after a rollback. */
   #answers: { readonly seq: number; readonly operationKey: string }[] | undefined
   #done: Set<number> | undefined
-  /** Effects that are left to a person, by call. */
-  #doubts: Map<CallKey, { readonly operationKey: string; readonly undo: RecordedUndo }> | undefined
+  /** What persons have decided, as last read. */
+  #decided: readonly DecidedEffect[] = []
   /** What is due, the last one at the end, and how much was known when it was gathered. */
   #line: { readonly known: number; readonly due: Undoable[] } | undefined
 
@@ -80,25 +85,10 @@ export class Undos {
     this.#answers.push({ seq, operationKey })
   }
 
-  /** An effect is left to a person, who may decide that it has happened. */
-  addDoubt(call: CallKey, operationKey: string, undo: RecordedUndo): void {
-    this.#doubts ??= new Map()
-    this.#doubts.set(call, { operationKey, undo })
-  }
-
-  /** What a person has decided since the tape was read, and the function has not come by. */
-  async readDecisions({ store, codec, claim }: Execution): Promise<void> {
-    const { owner, threadId, id: runId } = claim.run
-    for (const [key, { operationKey, undo }] of this.#doubts ?? []) {
-      const operation = await store.readOperation({ owner, key: operationKey })
-      if (operation?.status !== 'completed' || operation.runId !== runId) continue
-      if (this.#recorded.some((recorded) => recorded.key === key)) continue
-      const records = await store.readLog({ owner, threadId, runId, types: ['effect_resolved'] })
-      const decision = records.findLast(
-        ({ payload }) => payload !== null && (codec.decode(payload) as { key: string }).key === operationKey,
-      )
-      if (decision !== undefined) this.#recorded.push({ key, seq: decision.seq, undo, payload: decision.payload })
-    }
+  /** Effects that have happened by decision of a person, and that the function has not come by since. */
+  async readDecisions(execution: Execution): Promise<void> {
+    this.#decided = await readDecidedEffects(execution, execution.claim.run)
+    this.#line = undefined
   }
 
   /** What is to be undone of what was recorded after a position, the last first. */
@@ -129,12 +119,13 @@ export class Undos {
 
   /** Undoes one result. Returns the error of an undo that failed for good, or can't be found. */
   async run(execution: Execution, undoable: Undoable, why: Error | null): Promise<Error | null> {
-    const { key, seq, undo, payload } = undoable
+    const { key, seq, undo, payload, isOfEarlierTape } = undoable
     const { path, count } = parseCallKey(key)
-    const data = (payload === null ? {} : execution.codec.decode(payload)) as UndoRecord & { key?: string; result?: unknown }
+    const recorded = (payload === null ? {} : execution.codec.decode(payload)) as UndoRecord & { key?: string }
     const given = typeof undo === 'string' ? namedUndo(execution, undo) : this.#given?.get(key)
+    if (given === undefined && undo === true && !isStillOnTape(execution, undoable)) return callRolledBack(execution, path)
     if (given === undefined) return notFound(execution, path, undo, endedSectionAround(execution, path) ?? why)
-    const effectKey = key.startsWith('effect:') ? data.key : undefined
+    const effectKey = key.startsWith('effect:') ? recorded.key : undefined
     const info: UndoInfo = {
       ...{ key: execution.calls.undoKey(seq), step: path },
       ...(effectKey !== undefined && { effectKey }),
@@ -144,7 +135,7 @@ export class Undos {
       try {
         // A copy for each: what the function or an earlier try did to its own does not count.
         const value =
-          given.getsState || data.undoGets === 'state' ? await stateAfter(execution, seq) : resultOf(execution, payload)
+          given.getsState || recorded.undoGets === 'state' ? await stateAfter(execution, seq) : resultOf(execution, payload)
         await execution.calls.inBody(path, () => given.run(value as never, info))
       } catch (thrown) {
         const { error, delayMs } = nextAttempt(defaultRetryPolicy, tries, thrown)
@@ -158,7 +149,8 @@ export class Undos {
         continue
       }
       const durationMs = Math.round(performance.now() - started)
-      const event = execution.event('step_undone', null, { scope: path, count, durationMs, data: { of: seq } })
+      const data = { of: seq, ...(isOfEarlierTape === true && { isOfEarlierTape }) }
+      const event = execution.event('step_undone', null, { scope: path, count, durationMs, data })
       await execution.commit([event], {
         hasProgress: true,
         ...(effectKey !== undefined && { operation: { kind: 'undo', key: effectKey } }),
@@ -171,11 +163,20 @@ export class Undos {
 
   #all(execution: Execution, afterSeq: number): Undoable[] {
     this.#onTape ??= undoablesOf(execution.tape, execution.codec)
-    const recorded = new Set(this.#recorded.map(({ key }) => key))
-    // What was decided may be recorded as the effect's result since.
-    const onTape = this.#onTape.filter(({ key }) => !recorded.has(key))
-    const all = [...this.#earlier, ...onTape, ...this.#recorded]
+    const all = [...this.#earlier, ...this.#onTape, ...this.#recorded, ...this.#decidedOf(execution, afterSeq > 0)]
     return all.filter(({ seq }) => seq > afterSeq).sort((a, b) => b.seq - a.seq)
+  }
+
+  /** A rollback does not go beyond the current tape. */
+  #decidedOf({ tape }: Execution, isRollback: boolean): Undoable[] {
+    return this.#decided.flatMap(({ tape: own, ...decided }) => {
+      const isOfEarlierTape = own !== tape.number
+      // A function ends with its tape.
+      if (isOfEarlierTape && (isRollback || decided.undo === true)) return []
+      // It may be recorded as the effect's result since.
+      if (this.#recorded.some(({ seq, operationKey }) => operationKey === decided.operationKey && seq > decided.seq)) return []
+      return [{ ...decided, ...(isOfEarlierTape && { isOfEarlierTape }) }]
+    })
   }
 }
 
@@ -184,19 +185,8 @@ interface GivenUndo {
   readonly getsState: boolean
 }
 
-/** The results on a tape that have an undo, and effects that have happened by decision of a person and are not recorded yet. */
+/** The results on a tape that have an undo. */
 export function undoablesOf(tape: Tape, codec: Codec): Undoable[] {
-  return [...recordedOn(tape, codec), ...decidedOn(tape)]
-}
-
-function decidedOn({ calls }: Tape): Undoable[] {
-  return [...calls].flatMap(([key, { outcome, effect, decided, hasUndo, undo }]) => {
-    if (outcome !== undefined || effect !== 'happened' || decided === undefined || hasUndo !== true) return []
-    return [{ key, ...decided, undo: undo ?? true }]
-  })
-}
-
-function recordedOn(tape: Tape, codec: Codec): Undoable[] {
   return tape.outcomes.flatMap(({ key, seq, payload, isFailure, isSkip }) => {
     if (isFailure || isSkip === true || !/^(?:step|effect|child):/.test(key)) return []
     const { undo } = (payload === null ? {} : codec.decode(payload)) as UndoRecord
@@ -248,6 +238,18 @@ function endedSectionAround({ tape }: Execution, path: string): Error | null {
       return new Error(`it is a function inside section "${scope}", which has ended and is not entered again`)
   }
   return null
+}
+
+function isStillOnTape({ tape }: Execution, { key, operationKey }: Undoable): boolean {
+  return operationKey === undefined || tape.calls.has(key)
+}
+
+/** A replay of what is left does not come to the call that would give it. */
+function callRolledBack({ runId }: Execution, path: string): Error {
+  return new Error(
+    `The undo of "${path}" of run "${runId}" can't be found: it is a function, and its call was rolled back before somebody decided that the ` +
+      'effect has happened. Take the effect back by hand, then run.cancel({ undo: false }) ends the run as it stands.',
+  )
 }
 
 function notFound({ runId, workflow }: Execution, path: string, undo: RecordedUndo, why: Error | null): Error {

@@ -15,6 +15,7 @@ import type { Order } from './tape.ts'
  *   O3  The order is on record before its first undo: whoever takes the run up after a crash continues it.
  *   O4  An order that ranks higher ends it after the undo under way: the run is read anew, and does that.
  *   O5  `finish` is called in the same turn in which nothing is under way and nothing is due.
+ *   O6  What persons have decided about effects is read at the beginning, and again where something was undone since.
  */
 export class Unwinding {
   readonly #execution: Execution
@@ -23,6 +24,8 @@ export class Unwinding {
   /** Why the function could not be replayed, where it could not. */
   readonly #why: Error | null
   #isRecorded: boolean
+  /** Something was done since it was read what persons have decided. */
+  #isBehind = true
   #taken: readonly NewMessage[] | undefined
 
   constructor(execution: Execution, order: Order, options: { readonly graceMs: number; readonly why: Error | null }) {
@@ -41,6 +44,8 @@ export class Unwinding {
     const execution = this.#execution
     const afterSeq = this.#order.kind === 'rollback' ? this.#order.to : 0
     await this.#readLog()
+    await this.#settle()
+    await this.#readDecisions()
     for (;;) {
       await this.#settle()
       if (execution.mailUnderWay !== null) await execution.mailUnderWay
@@ -54,11 +59,14 @@ export class Unwinding {
       const isUndone = ({ child, isCompleted }: EndedChild) => isCompleted === true && child.undo !== undefined
       await Promise.all(children.ended.map((end) => !isUndone(end) && bookEndedChild(execution, end.child)))
       for (const end of children.ended) if (isUndone(end)) await recordCompletedChild(execution, end.child)
+      if (children.ended.length > 0) this.#isBehind = true
       const next = this.#undoes ? execution.undos.next(execution, afterSeq) : undefined
       if (next !== undefined && !this.#isRecorded) {
         // What comes meanwhile is undone first.
         await this.#record()
+        await this.#readDecisions()
       } else if (next !== undefined) {
+        this.#isBehind = true
         const failure = await Promise.race([execution.undos.run(execution, next, this.#why), execution.undoGivenUp])
         if (execution.isOverruled) return 'overruled'
         if (failure) return failure
@@ -69,6 +77,8 @@ export class Unwinding {
           this.#taken = await readTakenSignals(execution, afterSeq)
           // Nobody reads them once the run is paused.
           await execution.checkMail()
+        } else if (this.#isBehind) {
+          await this.#readDecisions()
         } else if (!execution.isOverruled) {
           await finish(this.#taken ?? [])
           return null
@@ -82,12 +92,16 @@ export class Unwinding {
   async #readLog(): Promise<void> {
     const { tape, dependants, undos, claim } = this.#execution
     dependants.add(openOn(tape))
-    if (this.#undoes) await undos.readDecisions(this.#execution)
     // A rollback does not go beyond the current tape.
     if (tape.number === 1 || this.#order.kind === 'rollback') return
     const past = await readRunPast(this.#execution, claim.run, 'earlier tapes')
     dependants.add(past)
     undos.addEarlier(past.undoables)
+  }
+
+  async #readDecisions(): Promise<void> {
+    if (this.#undoes) await this.#execution.undos.readDecisions(this.#execution)
+    this.#isBehind = false
   }
 
   get #undoes(): boolean {

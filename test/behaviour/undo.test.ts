@@ -1,4 +1,4 @@
-import { NotHappened, type UndoInfo, workflow } from 'holdfast'
+import { type Context, NotHappened, type UndoInfo, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
@@ -156,6 +156,23 @@ onEveryStore('a run that fails with undoOnFailure', ({ open }) => {
     await expect(run.retry()).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('"reserve"') })
     expect((await run.info()).status).toBe('failed')
     expect(journal).toEqual(['reserve', 'release'])
+  })
+
+  it('again undoes an effect from before ctx.continueAs that a person said has happened, and can not be retried after that', async () => {
+    const journal: unknown[] = []
+    const pay = leavingUnsure(journal, () => Promise.reject(new Error('no parcel')), { undoOnFailure: true })
+    const hf = await open({ workflows: [pay] })
+    const run = await hf.start(pay, 1)
+    await logged(run, 'effect_unsure')
+    await hf.signal(run.id, 'next')
+    await becomes(run, 'failed')
+    await hf.resolve('pay', { happened: true, result: 'receipt' })
+    expect(journal).toEqual([])
+    await run.retry()
+    await logged(run, 'step_undone')
+    await becomes(run, 'failed')
+    expect(journal).toEqual(['receipt'])
+    expect(await codeOfRejection(run.retry())).toBe('conflict')
   })
 
   it('undoes what it did, then fails; retried it does it again', async () => {
@@ -434,6 +451,83 @@ onEveryStore('a rollback', ({ open, openMortal, openWrapped, advance }) => {
     }
   })
 
+  it('or a cancel undoes what a person decided after a rollback over it, before its call is made again', async () => {
+    for (const order of ['cancel', 'rollback'] as const) {
+      for (const kind of ['function', 'name'] as const) {
+        const journal: unknown[] = []
+        const refund = (receipt: unknown, { effectKey }: UndoInfo) => void journal.push(receipt, effectKey)
+        const name = `${order}-${kind}`
+        const pay = workflow({ name, undos: { refund } }, async (ctx) => {
+          await ctx.checkpoint('start')
+          await ctx.once('pay', {
+            ...{ key: name, run: () => Promise.reject(new Error('no answer')) },
+            undo: kind === 'name' ? 'refund' : refund,
+          })
+        })
+        const hf = await open({ workflows: [pay] })
+        const run = await hf.start(pay, undefined, { id: name })
+        await logged(run, 'effect_unsure')
+        await becomes(run, 'waiting')
+        await run.rollback('start')
+        await hf.resolve(name, { happened: true, result: 'receipt' })
+        if (order === 'rollback') await run.rollback('start')
+        else await run.cancel()
+        expect((await run.info()).status).toBe(order === 'cancel' ? 'cancelled' : 'paused')
+        expect(journal, name).toEqual(['receipt', name])
+        await run.cancel()
+        expect(journal, name).toEqual(['receipt', name])
+        await hf.close()
+      }
+    }
+  })
+
+  it('or a cancel says so where a person decided after a rollback, and only the call that was rolled back has the undo', async () => {
+    const journal: unknown[] = []
+    const pay = workflow('pay', async (ctx) => {
+      await ctx.checkpoint('start')
+      await ctx.step('order', () => journal.push('order'))
+      await ctx.once('pay', {
+        ...{ key: 'pay', run: () => Promise.reject(new Error('no answer')) },
+        undo: () => void journal.push('refund'),
+      })
+    })
+    const hf = await open({ workflows: [pay] })
+    const run = await hf.start(pay)
+    await logged(run, 'effect_unsure')
+    await becomes(run, 'waiting')
+    await run.rollback('start')
+    await hf.resolve('pay', { happened: true, result: 'receipt' })
+    await expect(run.cancel()).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringMatching(/undo of "pay" of run .* can't be found: it is a function, and its call was rolled back/),
+    })
+    expect(await run.info()).toMatchObject({ status: 'paused', reason: 'undo' })
+    await run.cancel({ undo: false })
+    expect((await run.info()).status).toBe('cancelled')
+    expect(journal).toEqual(['order'])
+  })
+
+  it('of what came after ctx.continueAs leaves an effect from before it, which a cancel undoes once a person said it has happened', async () => {
+    const journal: unknown[] = []
+    const pay = leavingUnsure(journal, async (ctx) => {
+      await ctx.checkpoint('second')
+      await ctx.step('ship', () => 'parcel', { undo: () => void journal.push('ship') })
+      await ctx.waitFor('go')
+    })
+    const hf = await open({ workflows: [pay] })
+    const run = await hf.start(pay, 1)
+    await logged(run, 'effect_unsure')
+    await hf.signal(run.id, 'next')
+    await logged(run, 'step_completed')
+    await hf.resolve('pay', { happened: true, result: 'receipt' })
+    await run.rollback('second')
+    expect(journal).toEqual(['ship'])
+    await run.resume()
+    await run.cancel()
+    expect((await run.info()).status).toBe('cancelled')
+    expect(journal.filter((entry) => entry === 'receipt')).toEqual(['receipt'])
+  })
+
   it('over signals that were taken puts them back, in their order', async () => {
     const work = workflow('work', async (ctx) => {
       await ctx.checkpoint('before')
@@ -454,3 +548,18 @@ onEveryStore('a rollback', ({ open, openMortal, openWrapped, advance }) => {
     expect(await run.result()).toEqual([1, 2, 3])
   })
 })
+
+/** The first tape ends with an effect that nobody is sure of; the second one continues as given. */
+function leavingUnsure(
+  journal: unknown[],
+  second: (ctx: Context) => Promise<void>,
+  options: { readonly undoOnFailure?: boolean } = {},
+) {
+  const undos = { refund: (receipt: unknown) => void journal.push(receipt) }
+  return workflow({ name: 'pay', undos, ...options }, async (ctx, tape: number): Promise<void> => {
+    if (tape === 2) return second(ctx)
+    const run = () => Promise.reject(new Error('no answer'))
+    await Promise.race([ctx.once('pay', { key: 'pay', run, undo: 'refund' }), ctx.waitFor('next')])
+    return ctx.continueAs(2)
+  })
+}

@@ -7,8 +7,8 @@ interface Undoable {
   readonly seq: number
   readonly path: string
   readonly isNamed: boolean
-  /** Known from what a person said. */
-  readonly isResolved: boolean
+  /** Known from what a person said: the key of the effect, and the tape that intended it. */
+  readonly decided?: { readonly key: unknown; readonly tape: number }
 }
 
 /**
@@ -26,20 +26,39 @@ function judgeLog(view: View, { info, events, program }: ObservedRun): Violation
   const isCertain = info.id === rootId ? !cancels.includes(false) : !cancels.includes(false)
   let stack: Undoable[] = []
   let tapes = 0
-  for (const event of events) {
+  /** Where it was ordered to undo: what a person says later has its undo, too, and not in a certain order. */
+  let orderedAt = 0
+  const intents = new Map<unknown, number>()
+  for (const [i, event] of events.entries()) {
+    const { type, data } = event
     const undoable = toUndoable(view, event, program.stages !== undefined)
-    // What a person said has happened may be undone before its run has come by; once it has, its result stands there instead. Whether it
-    // must be depends on where its run was when it was said.
-    if (event.type === 'effect_completed' && event.data?.['via'] === 'resolve')
-      stack = stack.filter(({ path, isResolved }) => !isResolved || path !== event.step)
-    if (undoable !== undefined) stack.push(undoable)
-    switch (event.type) {
+    if (type === 'effect_intended') intents.set(data?.['key'], tapes)
+    // Once the run has come by, its result stands there instead of the decision.
+    if (type === 'effect_completed') stack = stack.filter(({ decided }) => decided?.key !== data?.['key'])
+    if (type === 'effect_resolved') {
+      const decided = { key: data?.['key'], tape: intents.get(data?.['key']) ?? 0 }
+      if (undoable !== undefined && (undoable.isNamed || decided.tape === tapes)) stack.push({ ...undoable, decided })
+    } else if (undoable !== undefined) stack.push(undoable)
+    const isOfEarlierTape = ({ decided }: Undoable) => decided !== undefined && decided.tape < tapes
+    // What is said between the last look at the log and the last commit comes too late.
+    const isTooLate = ({ decided, seq }: Undoable) => decided !== undefined && seq === events[i - 1]?.seq
+    switch (type) {
+      case 'undo_ordered':
+        orderedAt = event.seq
+        break
+      case 'run_resumed':
+        if (data?.['order'] !== undefined) orderedAt = event.seq
+        break
       case 'step_undone': {
-        const of = event.data?.['of'] as number | undefined
-        const top = stack.findLast(({ isResolved }) => !isResolved)
+        const of = data?.['of'] as number | undefined
+        const isRollback =
+          events.slice(i).find(({ type: end }) => /^run_(?:rolled_back|cancelled|failed)$/.test(end))?.type === 'run_rolled_back'
         const found = stack.findLast(({ seq, path }) => (of === undefined ? path === event.step : seq === of))
+        const isFree = (one: Undoable) =>
+          one.decided !== undefined && (one.seq > orderedAt || (isRollback && isOfEarlierTape(one)))
+        const top = stack.findLast((one) => !isFree(one))
         if (found === undefined) say('undo_unknown', `"${event.step}" was undone, which has no result with an undo`)
-        else if (found !== top && !found.isResolved)
+        else if (found !== top && !isFree(found))
           say('undo_order', `"${event.step}" was undone before "${top?.path}", which came later`)
         stack = stack.filter((one) => one !== found)
         break
@@ -49,19 +68,21 @@ function judgeLog(view: View, { info, events, program }: ObservedRun): Violation
         if (++tapes > 1) stack = stack.filter(({ isNamed }) => isNamed)
         break
       case 'run_rolled_back': {
-        const to = event.data?.['to'] as number
-        for (const { seq, path } of stack.filter(isDue))
-          if (seq > to) say('undo_missing', `rolled back to ${to}, and "${path}" is not undone`)
-        stack = stack.filter(({ seq }) => seq <= to)
+        const to = data?.['to'] as number
+        const isLeft = (one: Undoable) => isOfEarlierTape(one) || isTooLate(one)
+        for (const one of stack)
+          if (one.seq > to && !isLeft(one)) say('undo_missing', `rolled back to ${to}, and "${one.path}" is not undone`)
+        stack = stack.filter((one) => one.seq <= to || isLeft(one))
         break
       }
       case 'run_cancelled':
-        if (isCertain) for (const { path } of stack.filter(isDue)) say('undo_missing', `cancelled, and "${path}" is not undone`)
+        if (isCertain)
+          for (const one of stack) if (!isTooLate(one)) say('undo_missing', `cancelled, and "${one.path}" is not undone`)
         stack = []
         break
       case 'run_failed':
         if (program.undoOnFailure)
-          for (const { path } of stack.filter(isDue)) say('undo_missing', `failed, and "${path}" is not undone`)
+          for (const one of stack) if (!isTooLate(one)) say('undo_missing', `failed, and "${one.path}" is not undone`)
         break
       default:
     }
@@ -72,20 +93,17 @@ function judgeLog(view: View, { info, events, program }: ObservedRun): Violation
   return violations
 }
 
-function isDue({ isResolved }: Undoable): boolean {
-  return !isResolved
-}
-
 function toUndoable(view: View, { type, seq, step, data }: RunEvent, isPlan: boolean): Undoable | undefined {
-  const isResolved = type === 'effect_resolved' && data?.['happened'] === true
-  if (step === undefined || (type !== 'step_completed' && type !== 'effect_completed' && !isResolved)) return undefined
+  const isResult =
+    type === 'step_completed' || type === 'effect_completed' || (type === 'effect_resolved' && data?.['happened'] === true)
+  if (step === undefined || !isResult) return undefined
   const found = view.nodes.get(idOfPath(step))
   const undo = found === undefined ? undefined : undoOf(found.node)
   if (found === undefined || undo === undefined) return undefined
   const isInside = isPlan
     ? found.node.kind !== 'section' || found.above.length > 0
     : found.above.some(({ kind }) => kind === 'section')
-  return { seq, path: step, isResolved, isNamed: view.seen.features.namedUndo && (undo === 'named' || isInside) }
+  return { seq, path: step, isNamed: view.seen.features.namedUndo && (undo === 'named' || isInside) }
 }
 
 function undoOf(node: Node) {
