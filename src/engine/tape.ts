@@ -426,9 +426,11 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   const isForgotten = ({ seq, type }: LogRecord): boolean => rolledBack.length > 0 && isIn(rolledBack, seq) && !kept.has(type)
   for (const record of records) {
     here = record.seq
-    if (record.patch !== null) {
+    // The log's state may be the one that a rollback goes back to, where that was still to be rebuilt: the line's is another.
+    const patch = record.patch ?? (record.type === 'run_rolled_back' && record.runId === runId ? codec.encode([]) : null)
+    if (patch !== null) {
       const isForeign = record.runId !== runId || isForgotten(record)
-      patches.push({ ...linePatch(record, isForeign, data, patches), patch: record.patch })
+      patches.push({ ...linePatch(record, isForeign, data, patches), patch })
     }
     if (record.runId !== runId) continue
     // What a child used is used, whatever was rolled back. One that was retried has used more, and says how much more.

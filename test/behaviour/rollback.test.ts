@@ -305,3 +305,26 @@ onEveryStore('rolling back', ({ open, openMortal, openWrapped, advance }) => {
     }
   })
 })
+
+onEveryStore('a rollback to where a failed run was retried', ({ open }) => {
+  it('has the state without what was undone, also where the log’s own state there is the one that it leaves', async () => {
+    const list = state({ version: 1, initial: () => ({ list: [] as string[] }) })
+    let isBroken = true
+    const work = workflow({ name: 'work', state: list, undoOnFailure: true, retry: { attempts: 1 } }, async (ctx) => {
+      await ctx.step('a', (step) => step.update((draft) => void draft.list.push('a')), { undo: () => {} })
+      await ctx.step('b', () => isBroken && Promise.reject(new Error('broken')))
+      return ctx.state.list
+    })
+    const hf = await open()
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'failed')
+    await run.retry()
+    await becomes(run, 'failed')
+    const retried = (await run.events()).find(({ type }) => type === 'run_retried')
+    await run.rollback(`r@${retried?.seq}`)
+    isBroken = false
+    await run.resume()
+    expect(await run.result()).toEqual(['a'])
+    expect(await (await hf.thread('r')).state()).toEqual({ list: ['a'] })
+  })
+})
