@@ -271,7 +271,7 @@ onEveryStore(
       const parent = workflow('parent', async (ctx) => {
         const called = ctx.call(child, undefined)
         called.catch(() => {})
-        await ctx.step('first', () => {})
+        await ctx.waitFor('begin')
         await ctx.checkpoint('called')
         await ctx.step(
           'down',
@@ -287,6 +287,8 @@ onEveryStore(
       let isFirst = true
       const hf = await open({ workflows: [child] })
       const run = await hf.start(parent, undefined, { id: 'p' })
+      await logged(run, 'child_started')
+      await hf.signal('p', 'begin', 1)
       const endChild = async () => {
         await hf.signal('p/child#1', 'go', 'done')
         expect(await (await hf.runs.get('p/child#1')).result()).toBe('done')
@@ -302,7 +304,6 @@ onEveryStore(
         expect(await run.result()).toBe('early')
         await endChild()
       } else {
-        await logged(run, 'child_started')
         await endChild()
         await logged(run, 'child_completed')
         await hf.signal('p', 'mail', 1)

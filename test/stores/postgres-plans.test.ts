@@ -17,6 +17,8 @@ it('plans that were made while the tables were known to be empty do for full one
   await liveThrough(before, 'before', 1_000)
   await before.close()
   for (const table of ['runs', 'threads', 'log']) {
+    // Whoever analyzes a table keeps entries of rows that are gone readable as well.
+    await admin.query(`ALTER TABLE "${scene.schema}".${table} SET (autovacuum_enabled = false)`)
     await admin.query(`DELETE FROM "${scene.schema}".${table}`)
     await admin.query(`VACUUM (ANALYZE) "${scene.schema}".${table}`)
   }
@@ -32,8 +34,9 @@ it('plans that were made while the tables were known to be empty do for full one
     ((readAfter[index] as number) - (readBefore[index] as number)) / count,
   ])
   expect(Object.fromEntries(readPerRun)['runs_ready']).toBeGreaterThan(0)
-  // Each run is looked up a few times and passed by in a few scans; a look-up by the wrong index reads all of them.
-  expect(readPerRun.filter(([, count]) => (count as number) > 10)).toEqual([])
+  // Each run is looked up a few times and passed by in a few scans: 5 to 9 entries, and up to 17 where those of rows that are gone are
+  // read again. A look-up by the wrong index reads all of them: 87 and more.
+  expect(readPerRun.filter(([, count]) => (count as number) > 30)).toEqual([])
 })
 
 /** Runs of ten owners, from their start to their end. */
