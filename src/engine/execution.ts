@@ -1365,8 +1365,12 @@ export class Execution {
     return this.#abandonedUntil - performance.now()
   }
 
-  /** Word of a child that was started before, and that the function has not asked for again, is kept for when it does. */
+  /**
+   * Word of a child that waits for more of the budget is kept for the next holder, and so is that of one that was started before and that the
+   * function has not asked for again.
+   */
   #awaitsNudge(key: string): boolean {
+    if (this.#waits?.awaitsMail(key)) return true
     for (const { begun, outcome } of this.tape.calls.values())
       if (begun !== undefined && outcome === undefined && key === nudgeKey('child', String(begun.data['runId']))) return true
     return false

@@ -71,6 +71,11 @@ export class Waits {
     return { dueAt, reason, waitKeys: [...new Set(waits.flatMap((wait) => wait.waitKey ?? []))] }
   }
 
+  /** Whether somebody waits for messages of this key. */
+  awaitsMail(key: string): boolean {
+    return this.#byMail?.has(key) === true
+  }
+
   /** Messages of these keys have come: who waits for one looks again. */
   wakeForMail(keys: Iterable<string>): void {
     for (const key of keys) for (const wait of [...(this.#byMail?.get(key) ?? [])]) this.wake(wait)

@@ -1,10 +1,11 @@
 import { plan, workflow } from 'holdfast'
+import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
 import { patience } from '../patience.ts'
 import { becomes, codeOfRejection, eventTypes, logged } from './runs.ts'
 import { onLocalStores } from './stores.ts'
 
-onLocalStores('a budget', ({ open, openMortal, advance }) => {
+onLocalStores('a budget', ({ open, openMortal, openWrapped, advance }) => {
   const think = (budget: object, tokens = [400, 400, 400]) =>
     workflow({ name: 'think', budget }, async (ctx) => {
       let sum = 0
@@ -300,6 +301,20 @@ onLocalStores('a budget', ({ open, openMortal, advance }) => {
     await run.resume({ budget: { cost: 100 } })
     expect(await run.result()).toBe(2)
     expect((await run.info()).usage.cost).toBe(16)
+  })
+
+  it('that is raised at the moment at which the run becomes a row reaches the child', async () => {
+    const parent = workflow({ name: 'parent', budget: { cost: 10 } }, async (ctx) => ctx.call(spender, [15, 1]))
+    const hf = await open({ workflows: [spender], worker: { quietMs: 300 } })
+    const run = await hf.start(parent, undefined, { id: 'p' })
+    const before = async (act: StoreAct) => {
+      if (act === 'deliver') await becomes(run, 'waiting')
+    }
+    const late = await openWrapped((store) => wrapStore(store, { before }), { worker: false })
+    await logged(run, 'child_started')
+    await becomes(await hf.runs.get('p/spender#1'), 'paused')
+    await (await late.runs.get('p')).resume({ budget: { cost: 100 } })
+    expect(await run.result()).toBe(2)
   })
 
   it('of a child that is raised lets the child continue; what it used counts for the parent', async () => {
