@@ -1,7 +1,9 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type Holdfast, type OpenOptions, open } from 'holdfast'
+import { wrapStore } from 'holdfast/testing'
 import { afterEach, beforeEach, describe } from 'vitest'
 import type { Store } from '../../src/store/store.ts'
 import { type Death, makeMortal } from './mortal-store.ts'
@@ -40,6 +42,15 @@ export interface Scene {
 
 /** How long a run is quiet in tests before it is persisted as waiting, unless the test says something else. */
 export const quietMs = 20
+
+/** For looking for races, in tests or in the product: calls of the store take up to so many ms longer, at random. */
+const jitterMs = Number(process.env['HOLDFAST_TEST_JITTER_MS'] ?? 0)
+
+/** Commits arrive in the order in which they were sent: stores may rely on that. */
+function makeJittery(store: Store): Store {
+  const dawdle = () => (Math.random() < 0.5 ? undefined : sleep(Math.random() ** 2 * jitterMs))
+  return wrapStore(store, { before: (act) => (act === 'commit' ? undefined : dawdle()), after: dawdle })
+}
 
 export interface Mortal {
   readonly hf: Holdfast
@@ -120,20 +131,22 @@ function createScene(kind: StoreKind): Scene {
     if (store !== place.target) endings.push(() => store.close())
     return store
   }
+  const openJittery = async () => (jitterMs > 0 ? makeJittery(await openStore()) : openStore())
   const has = <T>(member: T | undefined, what: string): T => {
     if (member === undefined) throw new Error(`${kind.name} has no ${what}`)
     return member
   }
 
   return {
-    open: async (options = {}) => openOn(place.sharesConnections === true ? await openStore() : place.target, options),
+    open: async (options = {}) =>
+      openOn(place.sharesConnections === true || jitterMs > 0 ? await openJittery() : place.target, options),
     openMortal: async (options = {}, death) => {
-      const mortal = makeMortal(await openStore(), death)
+      const mortal = makeMortal(await openJittery(), death)
       const hf = await openOn(mortal.store, { ...options, worker: { closeGraceMs: 0, ...(options.worker || {}) } })
       endings.push(async () => mortal.bury())
       return { hf, die: mortal.die, dead: mortal.dead }
     },
-    openWrapped: async (wrap, options = {}) => openOn(wrap(await openStore()), options),
+    openWrapped: async (wrap, options = {}) => openOn(wrap(await openJittery()), options),
     advance: (ms) => {
       offsetMs += ms
     },
