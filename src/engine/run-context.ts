@@ -40,7 +40,7 @@ import { checkScopeOptions } from './scope-options.ts'
 import { type RecordedScope, runScope } from './scope-runner.ts'
 import { waitForSignal } from './signal-runner.ts'
 import { deathOf, failureEvent, refuseDeadly, resultOf, runStep } from './step-runner.ts'
-import { callKey, type Outcome } from './tape.ts'
+import { type CallHistory, callKey, type Outcome } from './tape.ts'
 import { runTransaction } from './transaction-runner.ts'
 import { checkWithdrawable, parkUnlessAborted, withdraw } from './withdrawal.ts'
 import type { AnyWorkflow } from './workflow.ts'
@@ -387,12 +387,13 @@ export class RunContext implements Context<never> {
     const execution = this.#execution
     // Refused before it waits for its turn: nothing of it is on the tape.
     fireTime(duration, execution.now())
-    const { ms } = call.history ?? {}
+    const history = call.history?.isLoose && isOtherSleep(call.history, duration) ? undefined : call.history
+    const { ms } = history ?? {}
     if (ms !== undefined && ms !== duration) return pauseOnOtherSleep(execution, call, ms, duration)
-    if (call.history?.outcome !== undefined) return resultOf(execution, call, await execution.recorded(call))
+    if (history?.outcome !== undefined) return resultOf(execution, call, await execution.recorded(call))
     if (!execution.isOpen) await execution.pass(call)
     if (signal?.aborted) return withdraw(execution, call, signal)
-    let fireAt = call.history?.fireAt
+    let fireAt = history?.fireAt
     if (fireAt === undefined) {
       fireAt = fireTime(duration, execution.now())
       await execution.commit(
@@ -526,6 +527,11 @@ function checkStepOptions(
 function requireFunction(given: unknown, what: string, name: string): void {
   if (typeof given !== 'function')
     throw new HoldfastError('invalid_input', `${what} "${name}" needs a function, not ${typeof given}.`)
+}
+
+/** Earlier logs do not have the length. */
+function isOtherSleep({ ms, fireAt }: CallHistory, duration: number | Date): boolean {
+  return typeof duration === 'number' ? ms !== undefined && ms !== duration : ms !== undefined || fireAt !== duration.getTime()
 }
 
 function pauseOnOtherSleep(execution: Execution, call: Call, recordedMs: number, asked: number | Date): Promise<never> {

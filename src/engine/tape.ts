@@ -187,6 +187,10 @@ export interface CallHistory {
   refused?: Outcome
   /** Sleeps: the length that was asked for, where it was one. */
   ms?: number
+  /** Sleeps: where the timer was set. */
+  setSeq?: number
+  /** Sleeps: begun after a failure that was reopened, and perhaps because of it: one of another length begins anew. */
+  isLoose?: true
   /** Recorded scopes: where the calls inside stand, the start of the attempt, and which failures inside failed it. */
   scope?: string
   started?: { readonly seq: number; readonly at: number; readonly patchCount: number }
@@ -317,9 +321,16 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   /** What succeeded in a section is kept. What failed it is tried again, and what was updated after that is updated again. */
   const reopenInside = (scope: string, failed: readonly CallKey[]): void => {
     const areas = areasOf(failed)
+    const isOfIt = (path: string) => isInside(path, scope) || isInside(path, fallbackPath(scope))
+    loosenSleeps(Math.min(...failed.map(failedAt)), isOfIt)
     for (const key of failed) reopen(key)
     for (const [area, from] of areas) if (area === scope || (isInside(area, scope) && isEntered(area))) reopenUpdates(area, from)
     beginAnewInside(scope)
+  }
+  const loosenSleeps = (from: number, isOfIt: (path: string) => boolean): void => {
+    for (const [key, history] of calls) {
+      if (key.startsWith('timer:') && (history.setSeq ?? 0) > from && isOfIt(pathOf(key))) history.isLoose = true
+    }
   }
   /** A section that was under way, and began with something that is taken out and made again, begins again after it is made. */
   const beginAnewInside = (scope: string): void => {
@@ -328,6 +339,15 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       if (!isRunning || own === undefined || started === undefined || (scope !== '' && !isInside(own, scope))) continue
       if (patches.slice(0, started.patchCount).some(({ droppedAt }) => droppedAt === here)) history.isRunning = false
     }
+  }
+  /** It may have been set before, for a sleep that nobody asks for any more. */
+  const setSleep = (record: LogRecord, history: CallHistory, ms: number | undefined): void => {
+    history.setSeq = record.seq
+    delete history.ms
+    if (ms !== undefined) history.ms = ms
+    delete history.isLoose
+    delete history.outcome
+    outcomes.delete(callKey('timer', record.step ?? '', record.count))
   }
   /** A section that keeps its outcome is not entered: nothing in it runs again. */
   const isEntered = (area: string): boolean => [...around(`${area}/`, sites)].every(({ outcome }) => outcome === undefined)
@@ -368,6 +388,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const from = Math.min(...keys.map(failedAt))
     const areas = areasOf(keys)
     for (const key of keys) reopen(key)
+    loosenSleeps(from, () => true)
     for (const [key, outcome] of outcomes) {
       if (outcome.seq <= from) continue
       const loose = { ...outcome, isLoose: true }
@@ -633,8 +654,9 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         break
       case 'timer_set': {
         const { fireAt, ms, for: kind = 'timer' } = data<TimerData>(record)
-        if (fireAt !== undefined) call(kind, record).fireAt = fireAt
-        if (ms !== undefined) call(kind, record).ms = ms
+        const history = call(kind, record)
+        if (fireAt !== undefined) history.fireAt = fireAt
+        if (kind === 'timer') setSleep(record, history, ms)
         break
       }
       case 'timer_fired': {

@@ -279,6 +279,105 @@ onEveryStore('a sleep', ({ open, advance }) => {
     expect(await run.result()).toBe('awake')
     expect(await eventTypes(run, 'timer')).toEqual(['timer_set', 'timer_fired'])
   })
+
+  it('after a failure that is retried is another one than the sleep that the failure had led to', async () => {
+    let isDown = true
+    const patient = workflow('patient', async (ctx) => {
+      const ask = () => ctx.step('ask', down, { retry: { attempts: 1 } })
+      const down = () => {
+        if (isDown) throw new Error('down')
+      }
+      await ask().catch(async (error) => {
+        await ctx.sleep(5)
+        throw error
+      })
+      await ctx.sleep(day)
+      await ctx.sleep(new Date(ctx.now() + day))
+      return 'awake'
+    })
+    const hf = await open()
+    const run = await hf.start(patient)
+    await failureOf(run)
+    isDown = false
+    await run.retry()
+    await becomes(run, 'waiting')
+    expect(await run.info()).toMatchObject({ status: 'waiting', reason: 'timer' })
+    advance(day + 1_000)
+    await vi.waitUntil(async () => (await eventTypes(run, 'timer')).length === 5, { timeout: patience(15_000) })
+    await becomes(run, 'waiting')
+    advance(day + 1_000)
+    expect(await run.result()).toBe('awake')
+    expect(await eventTypes(run, 'timer')).toEqual([
+      ...['timer_set', 'timer_fired'],
+      ...['timer_set', 'timer_fired', 'timer_set', 'timer_fired'],
+    ])
+  })
+
+  it('in another attempt of a section is another one than the sleep that a failure in it had led to', async () => {
+    const patient = workflow('patient', (ctx) =>
+      ctx.section(
+        'section',
+        async () => {
+          const ask = ctx.step(
+            'ask',
+            ({ attempt }) => {
+              if (attempt === 1) throw new Error('down')
+            },
+            { retry: { attempts: 1 } },
+          )
+          await ask.catch(async (error) => {
+            await ctx.sleep(5)
+            throw error
+          })
+          await ctx.sleep(day)
+          return 'awake'
+        },
+        { retry: { attempts: 2, minMs: 1 } },
+      ),
+    )
+    const hf = await open()
+    const run = await hf.start(patient)
+    await becomes(run, 'waiting')
+    expect(await run.info()).toMatchObject({ status: 'waiting', reason: 'timer' })
+    advance(day + 1_000)
+    expect(await run.result()).toBe('awake')
+  })
+
+  it('of one branch is not taken for that of another, whichever of them comes first after what was undone is done again', async () => {
+    let isDown = true
+    const saga = workflow({ name: 'saga', undoOnFailure: true }, async (ctx) => {
+      const isFirst = gate()
+      const left = async () => {
+        await ctx.step('undone', () => {}, { undo: () => {} })
+        isFirst.open()
+        await ctx.sleep(day)
+      }
+      const right = async () => {
+        await ctx.step('kept', () => isFirst.promise)
+        await ctx.sleep(2 * day)
+      }
+      const bad = async () => {
+        await ctx.step('kept as well', () => isFirst.promise)
+        await ctx.step(
+          'bad',
+          () => {
+            if (isDown) throw new Error('down')
+          },
+          { retry: { attempts: 1 } },
+        )
+      }
+      await Promise.all([left(), right(), bad()])
+      return 'awake'
+    })
+    const hf = await open()
+    const run = await hf.start(saga)
+    await failureOf(run)
+    isDown = false
+    await run.retry()
+    await becomes(run, 'waiting')
+    advance(2 * day + 1_000)
+    expect(await run.result()).toBe('awake')
+  })
 })
 
 onEveryStore('a child', ({ open, openMortal, openWrapped, advance }) => {
