@@ -479,7 +479,7 @@ class Execution {
       this.#machine.note(looked(ctx, n, 'section', inner))
       const left = { of: 'left', run, at: n, execution: this.#number } as const
       const value = await this.#machine.leaving(attempt, this.run(node.body, inner), left)
-      return { n, run, saw: inner.saw, value, trace: inner.trace }
+      return { n, run, began: saw, saw: inner.saw, value, trace: inner.trace }
     }
     const options = {
       retry: { attempts: node.attempts, minMs: 1, jitter: false },

@@ -160,7 +160,10 @@ class Matcher {
     const canFail = errorsOf(node.body).size > 0
     if (value.how === 'skipped') return expect(canFail && node.onFailure === 'skip', `${what} was skipped`)
     if (value.how === 'fallback') return expect(canFail && node.onFailure === 'fallback', `${what} fell back`)
-    const inner: Branch = { saw: branch.saw, turn: branch.turn }
+    const began = value.began ?? branch.saw
+    // It may be kept beside something that it had seen, and that is made again: what it saw then is what it has returned.
+    expect(this.#isMadeAnew || began === branch.saw, `${what} began in a function that had seen something else`)
+    const inner: Branch = { saw: began, turn: branch.turn }
     this.#match(node.body, value.value, inner)
     expect(value.saw === inner.saw, `${what} has seen something else than it returned`)
   }

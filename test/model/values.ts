@@ -47,6 +47,8 @@ export interface ProgramOutput {
 
 /** What sections return: they are not entered again, so what they saw and did has to be in their results. */
 export interface SectionValue extends CallValue {
+  /** What the function had seen when the section began. Steps of a plan know nothing of each other, and have none. */
+  readonly began?: string
   readonly trace: Trace
 }
 
