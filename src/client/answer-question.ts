@@ -43,6 +43,7 @@ export async function answerQuestion(
   // Kept as it was given: the run that takes it makes of it what the schema does, once.
   if (schema !== undefined) await validate(schema, value, `The answer to "${name}" of run "${run.id}"`)
   const { by } = options
+  await core.waiters.watchesBegun(key)
   const answer = await core.committer.commit({
     ...{ owner, threadId: run.threadId, runId: run.id, guard: { kind: 'none' }, events: [], isCheckpoint: false },
     operation: {

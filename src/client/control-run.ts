@@ -137,6 +137,7 @@ export async function control(
   decide: (run: Run, asked: Readonly<Asked>) => Promise<Action>,
 ): Promise<void> {
   const asked: Asked = { isRequested: false, isWritten: false, epoch: 0 }
+  await core.waiters.watchesBegun(key)
   for (let refusals = 0; refusals < 50; ) {
     const run = await readRun(core, key)
     const action = await decide(run, asked)

@@ -43,6 +43,7 @@ export async function resolveEffect(core: Core, owner: string, key: string, reso
     ...(resolution.result !== undefined && { result: resolution.result }),
     ...(by !== null && { by }),
   }
+  await core.waiters.watchesBegun({ owner, runId })
   const answer = await core.committer.commit({
     owner,
     threadId,

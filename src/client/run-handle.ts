@@ -113,7 +113,7 @@ export class RunHandle<Output = unknown> {
     refuseUnknownOptions('run.watch', options, { signal: true })
     // "Now" is when it is called, not when it is first read.
     const thread = this.#core.store.readThread({ owner: this.#key.owner, threadId: this.threadId })
-    thread.catch(() => {})
+    this.#core.waiters.beginWatch(this.#key, thread)
     return this.#watchFrom(thread, options.signal)
   }
 

@@ -10,6 +10,7 @@ export class RunWaiters {
   readonly #store: Store
   readonly #waiting = new Map<string, Set<() => void>>()
   readonly #watching = new Map<string, Set<() => void>>()
+  readonly #beginning = new Map<string, Promise<unknown>>()
   #unsubscribe: (() => void) | undefined
   #elsewhere: NodeJS.Timeout | undefined
   #isClosed = false
@@ -28,6 +29,20 @@ export class RunWaiters {
   async nextEvent(key: RunKey): Promise<void> {
     if (this.#isClosed) return
     await this.#wait(this.#watching, key)
+  }
+
+  /** Somebody watches the run from now on, and reads where its log ends. */
+  beginWatch(key: RunKey, head: Promise<unknown>): void {
+    const id = text(key)
+    const begun = Promise.allSettled([this.#beginning.get(id), head]).then(() => {
+      if (this.#beginning.get(id) === begun) this.#beginning.delete(id)
+    })
+    this.#beginning.set(id, begun)
+  }
+
+  /** What this client does to a run waits for this: whoever watches the run since before sees it. */
+  async watchesBegun(key: RunKey): Promise<void> {
+    if (this.#beginning.size > 0) await this.#beginning.get(text(key))
   }
 
   /** This process has seen an execution of the run end. */

@@ -27,6 +27,7 @@ export async function signalRun(
   refuseUnknownOptions('hf.signal', options, signalOptionNames)
   const dedupeId = options.id === undefined ? undefined : checkId('signal id', options.id)
   const payload = value === undefined ? null : core.codec.encode({ value })
+  await core.waiters.watchesBegun(key)
   const answer = await core.store.deliver({
     ...{ ...key, kind: 'signal', name, payload },
     ...(dedupeId !== undefined && { dedupeId }),

@@ -1,4 +1,6 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type HoldfastError, type RunEvent, workflow } from 'holdfast'
+import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
 import { z } from 'zod'
 import { patience } from '../patience.ts'
@@ -628,6 +630,33 @@ onEveryStore('result and watch', ({ open, openWrapped, advance }) => {
     expect(seen.at(-1)).toBe('run_failed')
   })
 
+  it('watch sees what its client does to the run next, though the store answers the read with which it begins later', async () => {
+    const fails = workflow({ name: 'fails', retry: { attempts: 1 } }, async (ctx) => {
+      await ctx.waitFor('go')
+      await ctx.step('a', () => {
+        throw new Error('no')
+      })
+    })
+    const before = async (act: StoreAct) => {
+      if (act === 'readThread') await sleep(200)
+    }
+    const hf = await openWrapped((store) => wrapStore(store, { before }))
+    const run = await hf.start(fails)
+    const signalled = run.watch()
+    await hf.signal(run.id, 'go')
+    await failureOf(run)
+    const retried = run.watch()
+    await run.retry()
+    await failureOf(run)
+    const typesOf = async (watch: AsyncIterable<RunEvent>) => {
+      const types: string[] = []
+      for await (const { type } of watch) types.push(type)
+      return types
+    }
+    expect(await typesOf(signalled)).toContain('signal_received')
+    expect((await typesOf(retried))[0]).toBe('run_retried')
+  })
+
   it('watch of a run that has ended ends', async () => {
     const hf = await open()
     const run = await hf.start(echo, 'x')
@@ -641,11 +670,14 @@ onEveryStore('result and watch', ({ open, openWrapped, advance }) => {
       await ctx.step('a', () => release.promise)
       await ctx.sleep(60_000)
     })
-    const hf = await open()
-    const run = await hf.start(sleeper)
+    const hasBegun = gate()
+    const watcher = await openWrapped(noting('readThread', hasBegun.open), { worker: false })
+    const hf = await open({ workflows: [sleeper] })
+    await hf.start(sleeper, undefined, { id: 'r' })
+    const run = await watcher.runs.get('r')
     const leaving = new AbortController()
     const watching = run.watch({ signal: leaving.signal })
-    await run.info()
+    await hasBegun.promise
     release.open()
     const types: string[] = []
     for await (const { type } of watching) {
@@ -661,13 +693,17 @@ onEveryStore('result and watch', ({ open, openWrapped, advance }) => {
     const sleeper = workflow('sleeper', async (ctx) => {
       await ctx.sleep(60_000)
     })
-    const hf = await open()
-    const run = await hf.start(sleeper)
+    const hasBegun = gate()
+    const watcher = await openWrapped(noting('readThread', hasBegun.open), { worker: false })
+    const hf = await open({ workflows: [sleeper] })
+    await hf.start(sleeper, undefined, { id: 'r' })
+    const run = await watcher.runs.get('r')
     await becomes(run, 'waiting')
     const types: string[] = []
     const watching = (async () => {
       for await (const { type } of run.watch()) types.push(type)
     })()
+    await hasBegun.promise
     advance(61_000)
     await watching
     expect(types).toEqual(['timer_fired', 'run_completed'])
