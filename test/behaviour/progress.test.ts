@@ -2,7 +2,7 @@ import { plan, type RunEvent, type RunHandle, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
-import { becomes, failureOf, gate, logged } from './runs.ts'
+import { becomes, failureOf, gate, logged, noting } from './runs.ts'
 import { onLocalStores } from './stores.ts'
 
 function reportsOf(events: readonly RunEvent[]): unknown[] {
@@ -74,19 +74,21 @@ onLocalStores('progress', ({ open, openWrapped }) => {
   })
 
   it('comes while a step still runs, although nothing else is written', async () => {
-    const go = gate()
+    const [begun, go] = [gate(), gate()]
     const work = workflow('work', (ctx) =>
       ctx.step('long', async (step) => {
+        await begun.promise
         step.progress(0.1)
         // Held back: it comes too soon after the first.
         step.progress(0.2)
         await go.promise
       }),
     )
+    const watcher = await openWrapped(noting('readThread', begun.open), { worker: false })
     const hf = await open()
-    const run = await hf.start(work)
+    const { id } = await hf.start(work)
     const seen: unknown[] = []
-    for await (const event of run.watch()) {
+    for await (const event of (await watcher.runs.get(id)).watch()) {
       if (event.type === 'progress_reported') seen.push(event.data?.['fraction'])
       if (event.data?.['fraction'] === 0.2) go.open()
     }
@@ -148,8 +150,13 @@ onLocalStores('progress', ({ open, openWrapped }) => {
       .step('gather', () => {}, { weight: 4 })
       .step('analyze', () => go.promise, { weight: 3 })
       .step('compile', () => {})
-    const elsewhere = await open({ worker: false })
+    let watches = 0
+    const elsewhere = await openWrapped(
+      noting('readThread', () => watches++),
+      { worker: false },
+    )
     const run = await elsewhere.start('report')
+    watches = 0
     const seen = watched(run)
     const bars: string[] = []
     const drawing = (async () => {
@@ -163,6 +170,7 @@ onLocalStores('progress', ({ open, openWrapped }) => {
         if (type === 'run_paused') await run.resume()
       }
     })()
+    await vi.waitUntil(() => watches === 2)
     await open({ workflows: [report] })
     await run.result()
     await drawing
