@@ -46,10 +46,25 @@ export const quietMs = 20
 /** For looking for races, in tests or in the product: calls of the store take up to so many ms longer, at random. */
 const jitterMs = Number(process.env['HOLDFAST_TEST_JITTER_MS'] ?? 0)
 
-/** Commits arrive in the order in which they were sent: stores may rely on that. */
+/** Commits arrive in the order in which they were sent: stores may rely on that. Notifications arrive in any order. */
 function makeJittery(store: Store): Store {
   const dawdle = () => (Math.random() < 0.5 ? undefined : sleep(Math.random() ** 2 * jitterMs))
-  return wrapStore(store, { before: (act) => (act === 'commit' ? undefined : dawdle()), after: dawdle })
+  let lastCommit: Promise<unknown> = Promise.resolve()
+  const inOrder = () => {
+    lastCommit = lastCommit.then(dawdle)
+    return lastCommit
+  }
+  const jittery = wrapStore(store, { before: (act) => (act === 'commit' ? inOrder() : dawdle()), after: dawdle })
+  const { subscribe } = jittery
+  if (subscribe === undefined) return jittery
+  return {
+    ...jittery,
+    subscribe: (listener) =>
+      subscribe(async (hint) => {
+        await dawdle()
+        listener(hint)
+      }),
+  }
 }
 
 export interface Mortal {
