@@ -72,6 +72,8 @@ onEveryStore('what a run waits for ends with it', ({ open, openWrapped }) => {
       const client = await openWrapped((store) => wrapStore(store, { after }), { worker: false })
       const run = await hf.start(parent, undefined, { id: 'p' })
       await becomes(run, 'waiting')
+      // Nobody holds it: the client ends it by itself.
+      await becomes(await hf.runs.get('p/listening#1'), 'waiting')
       await run.pause()
       await (await client.runs.get('p')).cancel({ undo: false })
       expect(isResumed).toBe(true)
