@@ -113,6 +113,8 @@ export type Action =
       readonly events: readonly NewEvent[]
       readonly run?: RunChange
       readonly isUndisturbed?: boolean
+      /** Only if the log still ends there. */
+      readonly headSeq?: number
       readonly operation?: OperationChange
       readonly delivers?: readonly NewMessage[]
     }
@@ -168,13 +170,17 @@ export async function control(
 
 /** Writes a change of a run that nobody holds. False: it is no longer as it was read. */
 async function write(core: Core, key: RunKey, run: Run, action: Extract<Action, { events: unknown }>): Promise<boolean> {
-  const { events, isUndisturbed, operation, delivers = [] } = action
+  const { events, isUndisturbed, headSeq, operation, delivers = [] } = action
   const readMessages = action.run?.status === 'pending' ? await leftRequests(core, run) : []
   const answer = await core.committer.commit({
     owner: key.owner,
     threadId: run.threadId,
     runId: run.id,
-    guard: { kind: 'run', epoch: run.epoch, status: run.status, ...(isUndisturbed && { undisturbed: true }) },
+    guard: {
+      ...{ kind: 'run', epoch: run.epoch, status: run.status },
+      ...(isUndisturbed && { undisturbed: true }),
+      ...(headSeq !== undefined && { headSeq }),
+    },
     events,
     ...(action.run !== undefined && { run: action.run }),
     isCheckpoint: events.length > 0,

@@ -43,21 +43,24 @@ export async function cancelRun(core: Core, key: RunKey, options: CancelOptions 
     const wait = await patience(core, run, asked, 'cancel', run.status === 'pending' ? untilTaken : until)
     if (wait !== null) return wait
     if (run.status === 'running') return { kind: 'cancel', by, undo }
+    // What somebody decides about an effect from here on is not in what is read: then nothing is written, and this looks again.
+    const read = undo ? { headSeq: await headOf(core, run) } : {}
     const past = await pastOf(core, run)
     if (undo && past.undoables.length + past.children.length > 0) {
-      if (isStopped(run, asked)) throw await stopped(core, run, 'cancelled')
+      if (isStopped(run, asked) && !(await isToldToEnd(core, run))) throw await stopped(core, run, 'cancelled')
       return orderOf(core, run, order)
     }
     const isOpen = past.children.length + past.questions.length > 0
     if (isOpen && !(await isToldToEnd(core, run))) {
       // It must not be claimed while what depends on it ends. Whoever resumes it then, or after a crash in between, lets a worker end it.
       const event = await newEvent(core, 'run_paused', { reason: 'undo', order: { ...order, undo: false } })
-      return { events: [event], run: { status: 'paused', reason: 'undo', due: 'never', setsEnd: true } }
+      return { ...read, events: [event], run: { status: 'paused', reason: 'undo', due: 'never', setsEnd: true } }
     }
     await endChildren(core, key.owner, past, { by, waitMs: until - performance.now() })
     for (const question of past.questions) if (!(await closeQuestion(core, run, question))) return lookAgain
     const { events, usage } = await bookChildren(core, key.owner, past)
     return {
+      ...read,
       events: [...events, await newEvent(core, 'run_cancelled', { ...(by !== undefined && { by }), ...usage })],
       run: { status: 'cancelled', reason: null, setsEnd: true },
       delivers: await wordToParent(core, run),

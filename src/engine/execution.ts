@@ -13,7 +13,7 @@ import { reviveError, toStorableError } from '../model/stored-error.ts'
 import type { NewChunks } from '../model/stream.ts'
 import type { Budget, UsageTotal } from '../model/usage.ts'
 import type { Change, Committed, OperationChange, RunChange } from '../store/change.ts'
-import type { Claim, Message, NewMessage, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
+import type { Claim, Message, SqlTransaction, Store, TransactRequest } from '../store/store.ts'
 import { Account } from './account.ts'
 import { readAccount } from './account-on-tape.ts'
 import { backOff } from './back-off.ts'
@@ -55,7 +55,7 @@ import { hasUnaskedBetween } from './unasked-between.ts'
 import { UnawaitedCalls } from './unawaited-calls.ts'
 import { UnderWay } from './under-way.ts'
 import { Undos } from './undos.ts'
-import { Unwinding } from './unwinding.ts'
+import { type Finish, Unwinding } from './unwinding.ts'
 import { longWaitMs, type Wait, Waits } from './waits.ts'
 import type { AnyWorkflow, Registry } from './workflow.ts'
 import { WriteOrder } from './write-order.ts'
@@ -927,32 +927,32 @@ export class Execution {
   }
 
   /** How a run ends, or stops, once what an order says is undone. What has to be read for it is read here. */
-  async #endingOf(order: Order): Promise<(taken: readonly NewMessage[]) => Promise<void>> {
+  async #endingOf(order: Order): Promise<Finish> {
     switch (order.kind) {
       case 'cancel':
-        return () => {
+        return (_, headSeq) => {
           const data = { ...(order.by !== undefined && { by: order.by }), ...this.usageSoFar }
           const run = { status: 'cancelled', reason: null, currentStep: null, setsEnd: true } as const
-          return this.#endWith([this.event('run_cancelled', null, { data })], run, { kind: 'cancelled' })
+          return this.#endWith([this.event('run_cancelled', null, { data })], run, { kind: 'cancelled' }, { headSeq })
         }
       case 'fail':
-        return () => {
+        return (_, headSeq) => {
           const { error, failed } = order
           const isUndone = order.undo !== false
           const data = { error: toStorableError(error), failed, ...(isUndone && { isUndone }), ...this.usageSoFar }
-          return this.finish('failed', this.event('run_failed', null, { data }))
+          return this.finish('failed', this.event('run_failed', null, { data }), headSeq)
         }
       case 'rollback': {
         const { to, by } = order
         const before = await this.#stateAt(to)
-        return (taken) => {
+        return (taken, headSeq) => {
           const data = { to, undone: this.undos.undone(this, to), ...(by !== undefined && { by }) }
           this.#migrate()
           const patch = this.line.replace(before)
           this.mailbox.forget('rollback')
           const run = { status: 'paused', reason: 'asked', due: 'never', setsEnd: true, currentStep: null } as const
           const event = this.event('run_rolled_back', null, { data, patch })
-          return this.#endWith([event], { ...run, uncountClaim: true }, { kind: 'paused' }, taken)
+          return this.#endWith([event], { ...run, uncountClaim: true }, { kind: 'paused' }, { delivers: taken, headSeq })
         }
       }
     }
@@ -1092,10 +1092,11 @@ export class Execution {
   }
 
   /** The function returned or threw: the last commit of the run. */
-  async finish(status: RunStatus, event: NewEvent): Promise<void> {
+  async finish(status: RunStatus, event: NewEvent, headSeq?: number): Promise<void> {
     if (this.#dependants?.hasQuestions === true) await this.#dependants.closeQuestions()
     if (this.#hasEnded) return
-    return this.#endWith([event], { status, reason: null, currentStep: null, setsEnd: true, hasProgress: true }, { kind: status })
+    const run = { status, reason: null, currentStep: null, setsEnd: true, hasProgress: true } as const
+    return this.#endWith([event], run, { kind: status }, { headSeq })
   }
 
   /** Counts work that `continueAs` waits for. */
@@ -1435,13 +1436,13 @@ export class Execution {
     events: readonly NewEvent[],
     run: RunChange,
     end: ExecutionEnd,
-    delivers?: readonly NewMessage[],
+    more: Pick<ChangeOptions, 'delivers' | 'headSeq'> = {},
   ): Promise<void> {
     this.#progress?.rideHeld()
     if (this.account.limits.wallMs !== undefined && this.playback.isLive)
       this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
     this.#streams?.end()
-    const change = this.#writer.change(events, { run, ...this.#tellParent(run), ...(delivers && { delivers }) })
+    const change = this.#writer.change(events, { run, ...this.#tellParent(run), ...more })
     this.#hasEnded = true
     this.#endedAs = end.kind
     // What the function does to its state from here on is never written.
@@ -1452,7 +1453,9 @@ export class Execution {
     if (answer?.ok && (end.kind === 'failed' || end.kind === 'paused')) reportEnd(this, events)
     if (answer?.ok && answer.hasMail && end.kind === 'paused')
       await takeUpLateCancel(this, run.reason as PauseReason, change.mailSeen)
-    this.#finish(answer?.ok ? end : { kind: 'lost' })
+    // Somebody has written to the log since it was read: the run is read anew, as after a crash, under the same lease.
+    const isBehind = more.headSeq !== undefined && answer?.ok === false && answer.refusal === 'conflict'
+    this.#finish(answer?.ok ? end : { kind: isBehind ? 'reload' : 'lost' })
   }
 
   /** A run that somebody waits for says that it has ended, or has used up what it was given, in the same commit. */

@@ -21,7 +21,7 @@ const rideMs = 100
  */
 export class RunWriter {
   readonly #execution: Writing
-  readonly #guard: Guard
+  readonly #guard: Extract<Guard, { kind: 'lease' }>
   readonly #outbox: Outbox | undefined
   #riding: NewEvent[] = []
   #ridingSince = 0
@@ -121,7 +121,7 @@ export class RunWriter {
       owner,
       threadId,
       runId: id,
-      guard: this.#guard,
+      guard: options.headSeq === undefined ? this.#guard : { ...this.#guard, headSeq: options.headSeq },
       events,
       run,
       isCheckpoint,
@@ -184,6 +184,8 @@ export interface ChangeOptions {
   readonly run?: RunChange
   readonly creates?: Change['creates']
   readonly delivers?: Change['delivers']
+  /** Refused where the log does not end there. */
+  readonly headSeq?: number | undefined
   /** Letters of the mailbox that these events record. */
   readonly reads?: readonly number[]
   /** The last of these events is a result that has an undo. */

@@ -15,7 +15,8 @@ import type { Order } from './tape.ts'
  *   O3  The order is on record before its first undo: whoever takes the run up after a crash continues it.
  *   O4  An order that ranks higher ends it after the undo under way: the run is read anew, and does that.
  *   O5  `finish` is called in the same turn in which nothing is under way and nothing is due.
- *   O6  What persons have decided about effects is read at the beginning, and again where something was undone since.
+ *   O6  What persons have decided about effects is read at the beginning, and again where something was undone since. What they decide after
+ *       that is not overlooked: the end is written only if the log ends where it was read to, else the run is read anew.
  */
 export class Unwinding {
   readonly #execution: Execution
@@ -27,6 +28,8 @@ export class Unwinding {
   /** Something was done since it was read what persons have decided. */
   #isBehind = true
   #taken: readonly NewMessage[] | undefined
+  /** Where the log ended when that was read. */
+  #headSeq: number | undefined
 
   constructor(execution: Execution, order: Order, options: { readonly graceMs: number; readonly why: Error | null }) {
     this.#execution = execution
@@ -40,7 +43,7 @@ export class Unwinding {
    * Returns what kept it from being carried out: an error, that a child takes its time and this has to be tried again, or that somebody
    * ordered something that ranks higher.
    */
-  async run(finish: (taken: readonly NewMessage[]) => Promise<void>): Promise<Error | 'later' | 'overruled' | null> {
+  async run(finish: Finish): Promise<Error | 'later' | 'overruled' | null> {
     const execution = this.#execution
     const afterSeq = this.#order.kind === 'rollback' ? this.#order.to : 0
     await this.#readLog()
@@ -80,7 +83,7 @@ export class Unwinding {
         } else if (this.#isBehind) {
           await this.#readDecisions()
         } else if (!execution.isOverruled) {
-          await finish(this.#taken ?? [])
+          await finish(this.#taken ?? [], this.#headSeq)
           return null
         }
       }
@@ -100,7 +103,12 @@ export class Unwinding {
   }
 
   async #readDecisions(): Promise<void> {
-    if (this.#undoes) await this.#execution.undos.readDecisions(this.#execution)
+    const execution = this.#execution
+    if (this.#undoes) {
+      const { owner, threadId } = execution.claim.run
+      this.#headSeq = (await execution.store.readThread({ owner, threadId }))?.headSeq
+      await execution.undos.readDecisions(execution)
+    }
     this.#isBehind = false
   }
 
@@ -126,6 +134,9 @@ export class Unwinding {
     this.#isRecorded = true
   }
 }
+
+/** Writes how the order ends the run: with messages for its inbox, and only if the log still ends there. */
+export type Finish = (taken: readonly NewMessage[], headSeq?: number) => Promise<void>
 
 /** The request stays in the inbox until it is carried out, so that the next holder finds it there and in the log. */
 function isSame(recorded: Order | undefined, order: Order): boolean {

@@ -49,13 +49,22 @@ export interface Change {
 }
 
 export type Guard =
-  /** The latest holder of the run: equality of both, or `lease_lost`. */
-  | { readonly kind: 'lease'; readonly epoch: number; readonly leaseId: string }
+  /**
+   * The latest holder of the run: equality of both, or `lease_lost`.
+   * With `headSeq` it is a `conflict` when the log no longer ends there: what others have written has to be read first.
+   */
+  | { readonly kind: 'lease'; readonly epoch: number; readonly leaseId: string; readonly headSeq?: number }
   /**
    * Somebody who does not hold the run: it still has this epoch and this status, or `conflict`.
-   * With `undisturbed` it is also a `conflict` when a later run of the thread has been started.
+   * With `undisturbed` it is also a `conflict` when a later run of the thread has been started, with `headSeq` when the log no longer ends there.
    */
-  | { readonly kind: 'run'; readonly epoch: number; readonly status: RunStatus; readonly undisturbed?: boolean }
+  | {
+      readonly kind: 'run'
+      readonly epoch: number
+      readonly status: RunStatus
+      readonly undisturbed?: boolean
+      readonly headSeq?: number
+    }
   /** An edit of the thread by hand: no run of it is held and the log still ends at headSeq, or `conflict`. */
   | { readonly kind: 'thread'; readonly headSeq: number }
   /** No condition on run or thread: creating runs, noting evidence. */

@@ -1,4 +1,4 @@
-import type { Change, NewRun } from './change.ts'
+import type { Change, Guard, NewRun } from './change.ts'
 
 /** The usual start: one run on a thread of its own owner, and nothing besides. */
 export function isStart(change: Change): change is Change & { readonly creates: readonly [NewRun] } {
@@ -12,8 +12,14 @@ export function isOfRunAlone(change: Change): boolean {
   return change.creates === undefined && concernsNothingElse(change)
 }
 
+/** Whether a holder, or whoever changes a run that nobody holds, asks for where the log ends as well. */
+export function namesHead(guard: Guard): boolean {
+  return 'headSeq' in guard && guard.headSeq !== undefined
+}
+
 function concernsNothingElse(change: Change): boolean {
   const { operation, snapshot, stateVersion, label, readMessages, delivers, chunks } = change
+  if (namesHead(change.guard)) return false
   if (operation !== undefined || snapshot !== undefined || stateVersion !== undefined || label !== undefined) return false
   return readMessages === undefined && delivers === undefined && chunks === undefined
 }

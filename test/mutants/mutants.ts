@@ -28,8 +28,8 @@ export const mutants: readonly Mutant[] = [
       },
       {
         file: 'stores/sqlite/commit.ts',
-        find: "run.epoch === guard.epoch && run.lease_id === guard.leaseId ? null : 'lease_lost'",
-        put: "run.lease_id !== null ? null : 'lease_lost'",
+        find: "run.epoch !== guard.epoch || run.lease_id !== guard.leaseId) return 'lease_lost'",
+        put: "run.lease_id === null) return 'lease_lost'",
       },
     ],
     test: { file: 'test/crash/zombie.test.ts', name: 'on sqlite > nothing of a stopped holder' },
@@ -141,8 +141,8 @@ export const mutants: readonly Mutant[] = [
       },
       {
         file: 'stores/sqlite/commit.ts',
-        find: 'run.epoch === guard.epoch && run.lease_id === guard.leaseId ?',
-        put: 'run.epoch <= guard.epoch ?',
+        find: 'run.epoch !== guard.epoch || run.lease_id !== guard.leaseId)',
+        put: 'run.epoch > guard.epoch)',
       },
     ],
     test: { file: 'test/stores/sqlite.test.ts', name: 'S2: the guard is equality' },

@@ -38,10 +38,11 @@ function judgeGuard(tables: Tables, change: Change): Refusal | null {
   const row = found?.run.threadId === threadId ? found : undefined
   switch (guard.kind) {
     case 'lease':
-      return row !== undefined && row.run.epoch === guard.epoch && row.run.leaseId === guard.leaseId ? null : 'lease_lost'
+      if (row === undefined || row.run.epoch !== guard.epoch || row.run.leaseId !== guard.leaseId) return 'lease_lost'
+      return hasOtherHead(thread, guard) ? 'conflict' : null
     case 'run':
       if (row === undefined || thread === undefined) return 'run_not_found'
-      if (row.run.epoch !== guard.epoch || row.run.status !== guard.status) return 'conflict'
+      if (row.run.epoch !== guard.epoch || row.run.status !== guard.status || hasOtherHead(thread, guard)) return 'conflict'
       return guard.undisturbed === true && hasLaterStart(thread, row) ? 'conflict' : null
     case 'thread':
       if (thread === undefined) return guard.headSeq === 0 ? null : 'conflict'
@@ -55,6 +56,10 @@ function judgeGuard(tables: Tables, change: Change): Refusal | null {
       if (thread !== undefined && thread.thread.deletedAt !== null) return 'thread_deleted'
       return change.runId !== null && row === undefined ? 'run_not_found' : null
   }
+}
+
+function hasOtherHead(thread: ThreadRow | undefined, { headSeq }: { readonly headSeq?: number }): boolean {
+  return headSeq !== undefined && thread?.thread.headSeq !== headSeq
 }
 
 /** A later run that was claimed and wrote nothing yet counts too: it would run beside the earlier one. */

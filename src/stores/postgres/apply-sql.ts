@@ -39,10 +39,13 @@ BEGIN
   -- The guard.
   v_is_own := r.id IS NOT NULL AND t.id IS NOT NULL AND r.thread = t.id;
   answer := CASE c.guard
-    WHEN 'lease' THEN CASE WHEN NOT v_is_own OR r.epoch IS DISTINCT FROM c.epoch OR r.lease_id IS DISTINCT FROM c.lease THEN '{"refusal":"lease_lost"}' END
+    WHEN 'lease' THEN CASE
+      WHEN NOT v_is_own OR r.epoch IS DISTINCT FROM c.epoch OR r.lease_id IS DISTINCT FROM c.lease THEN '{"refusal":"lease_lost"}'
+      WHEN c.guard_head <> t.head_seq THEN '{"refusal":"conflict"}' END
     WHEN 'run' THEN CASE
       WHEN NOT v_is_own THEN '{"refusal":"run_not_found"}'
-      WHEN r.epoch IS DISTINCT FROM c.epoch OR r.status IS DISTINCT FROM c.guard_status THEN '{"refusal":"conflict"}'
+      WHEN r.epoch IS DISTINCT FROM c.epoch OR r.status IS DISTINCT FROM c.guard_status OR c.guard_head <> t.head_seq
+        THEN '{"refusal":"conflict"}'
       -- A later run that was claimed and wrote nothing yet counts too: it would run beside the earlier one.
       WHEN c.is_undisturbed AND EXISTS (SELECT FROM holdfast.runs x WHERE x.thread = t.id AND x.id + 0 > r.id AND (x.started_at IS NOT NULL OR x.status = 'running'))
         THEN '{"refusal":"conflict"}' END

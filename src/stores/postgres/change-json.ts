@@ -62,19 +62,24 @@ function changeJson(change: Change, extras: Extras): object {
 function guardJson(guard: Change['guard']): object {
   switch (guard.kind) {
     case 'lease':
-      return { guard: 'lease', epoch: countOrNull(guard.epoch), lease: guard.leaseId }
+      return { guard: 'lease', epoch: countOrNull(guard.epoch), lease: guard.leaseId, ...headJson(guard) }
     case 'run':
       return {
         guard: 'run',
         epoch: countOrNull(guard.epoch),
         guard_status: guard.status,
         is_undisturbed: guard.undisturbed === true,
+        ...headJson(guard),
       }
     case 'thread':
       return { guard: 'thread', guard_head: countOrNull(guard.headSeq) }
     case 'none':
       return { guard: 'none' }
   }
+}
+
+function headJson({ headSeq }: { readonly headSeq?: number }): object {
+  return headSeq === undefined ? {} : { guard_head: countOrNull(headSeq) ?? -1 }
 }
 
 function runJson(to: RunChange): object {

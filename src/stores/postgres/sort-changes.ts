@@ -1,6 +1,6 @@
 import { isTerminal } from '../../model/run.ts'
 import type { Change, NewRun, OperationChange, RunChange } from '../../store/change.ts'
-import { isStart } from '../../store/kinds-of-change.ts'
+import { isStart, namesHead } from '../../store/kinds-of-change.ts'
 import type { LeasePlace, Leases } from './leases.ts'
 
 /** Changes under one lease, one after the other. */
@@ -167,7 +167,7 @@ function isOf(place: LeasePlace, { owner, threadId, runId }: Change): boolean {
 function isHeldKind({ creates, operation, label, readMessages, delivers, run, guard }: Change): boolean {
   if (creates !== undefined || operation !== undefined || label !== undefined) return false
   if (readMessages !== undefined || delivers !== undefined) return false
-  return run?.waitKey === undefined && guard.kind === 'lease' && Number.isSafeInteger(guard.epoch)
+  return run?.waitKey === undefined && guard.kind === 'lease' && !namesHead(guard) && Number.isSafeInteger(guard.epoch)
 }
 
 function createOf(changes: readonly Change[], index: number): NewRun {

@@ -1,6 +1,7 @@
 import { recordChecksum } from '../../model/checksum.ts'
 import type { NewEvent } from '../../model/event.ts'
 import type { Change } from '../../store/change.ts'
+import { namesHead } from '../../store/kinds-of-change.ts'
 import { type Answers, isMail } from './answers.ts'
 import { flagsOf } from './held-columns.ts'
 import type { LeasePlace, Leases } from './leases.ts'
@@ -114,7 +115,8 @@ export function readStepAnswer(text: string, change: Change, leases: Leases): An
 
 function isLoneStep(change: Change): boolean {
   const { events, run, creates, operation, snapshot, stateVersion, label, readMessages, delivers, chunks } = change
-  if (events.length === 0 || events.length > 2 || creates !== undefined || operation !== undefined) return false
+  if (namesHead(change.guard) || events.length === 0 || events.length > 2 || creates !== undefined || operation !== undefined)
+    return false
   if (snapshot !== undefined || stateVersion !== undefined || label !== undefined) return false
   if (readMessages !== undefined || delivers !== undefined || chunks !== undefined) return false
   if (events.some(({ payload, patch }) => payload instanceof Uint8Array || patch instanceof Uint8Array)) return false

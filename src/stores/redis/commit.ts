@@ -165,7 +165,10 @@ function packChange(packer: Packer, change: Change): void {
   if (guard.kind === 'lease') fields.push(['lease', () => packer.text(guard.leaseId)])
   if (guard.kind === 'run') fields.push(['status', () => packer.text(guard.status)])
   if (guard.kind === 'run' && guard.undisturbed === true) fields.push(['undisturbed', () => packer.boolean(true)])
-  if (guard.kind === 'thread') fields.push(['head', () => packer.number(guard.headSeq)])
+  if ('headSeq' in guard && guard.headSeq !== undefined) {
+    const { headSeq } = guard
+    fields.push(['head', () => packer.number(headSeq)])
+  }
   if (run !== undefined) fields.push(['change', () => packRunChange(packer, run, owner)])
   if (creates !== undefined && creates.length > 0) fields.push(['creates', () => packCreates(packer, creates)])
   if (creates?.some(({ ifBusy }) => ifBusy === 'reject') === true) fields.push(['rejects', () => packer.boolean(true)])

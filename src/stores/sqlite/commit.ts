@@ -101,10 +101,11 @@ export function prepareCommit(db: Database) {
     const run = thread !== undefined && found?.thread === thread.id ? found : undefined
     switch (guard.kind) {
       case 'lease':
-        return run !== undefined && run.epoch === guard.epoch && run.lease_id === guard.leaseId ? null : 'lease_lost'
+        if (run === undefined || run.epoch !== guard.epoch || run.lease_id !== guard.leaseId) return 'lease_lost'
+        return hasOtherHead(thread, guard) ? 'conflict' : null
       case 'run':
         if (run === undefined) return 'run_not_found'
-        if (run.epoch !== guard.epoch || run.status !== guard.status) return 'conflict'
+        if (run.epoch !== guard.epoch || run.status !== guard.status || hasOtherHead(thread, guard)) return 'conflict'
         return guard.undisturbed === true && runs.hasLaterStart(run) ? 'conflict' : null
       case 'thread':
         if (thread === undefined) return guard.headSeq === 0 ? null : 'conflict'
@@ -410,6 +411,10 @@ function startsFrom(changes: readonly Change[], index: number): NewRun[] | null 
     starts.push(change.creates[0])
   }
   return starts
+}
+
+function hasOtherHead(thread: ThreadRow | undefined, { headSeq }: { readonly headSeq?: number }): boolean {
+  return headSeq !== undefined && thread?.head_seq !== headSeq
 }
 
 function isPlainStep(change: Change): boolean {

@@ -1,6 +1,6 @@
 import { expect } from 'vitest'
 import type { RunStatus } from '../../model/run.ts'
-import type { Change } from '../../store/change.ts'
+import type { Change, Guard } from '../../store/change.ts'
 import type { Claim } from '../../store/store.ts'
 import { change, event, guarded, leased, newRun, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
 
@@ -306,6 +306,37 @@ export function testLeases(test: StoreTest): void {
     const failed = await scene.run('first')
     const retry = { events: [event('run_retried')], run: { status: 'pending', due: { inMs: 0 } } } as const
     expect(refusalOf(await scene.commit(guarded(failed, { undisturbed: true }, retry)))).toBe('none')
+  })
+
+  test('a guard with headSeq is refused with conflict once anybody has written to the log, and nothing of the change is there', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.write(claim, { events: [event('run_started')], run: { startsTape: true } })
+    const { lastSeq: headSeq } = await scene.write(claim, { events: [stepCompleted('one')] })
+    const end = { events: [event('run_cancelled')], run: { status: 'cancelled', reason: null, setsEnd: true } } as const
+    const step = { events: [stepCompleted('two')] }
+    const holders = leased(claim).guard as Extract<Guard, { kind: 'lease' }>
+    const heldAt = (seq: number, fields: Partial<Change>) => leased(claim, { guard: { ...holders, headSeq: seq }, ...fields })
+
+    await scene.create({ id: 'second', threadId: 'r' })
+    const before = await scene.contents()
+    for (const fields of [end, step, { ...step, label: 'two' }, {}]) {
+      expect(refusalOf(await scene.commit(heldAt(headSeq, fields)))).toBe('conflict')
+      expect(refusalOf(await scene.commit(heldAt(headSeq + 2, fields)))).toBe('conflict')
+    }
+    expect(await scene.contents()).toEqual(before)
+    const forged = leased(claim, { guard: { ...holders, epoch: holders.epoch + 1, headSeq }, ...end })
+    expect(refusalOf(await scene.commit(forged))).toBe('lease_lost')
+
+    expect(await scene.commit(heldAt(headSeq + 1, step))).toMatchObject({ ok: true, firstSeq: headSeq + 2 })
+    expect(
+      await scene.commitAll([heldAt(headSeq + 2, step), heldAt(headSeq + 2, step), heldAt(headSeq + 3, step)]),
+    ).toMatchObject([{ ok: true }, { ok: false, refusal: 'conflict' }, { ok: true }])
+    await scene.write(claim, { events: [event('run_paused')], run: { status: 'paused', reason: 'asked', setsEnd: true } })
+    const paused = await scene.run('r')
+    const ending = (seq: number) => guarded(paused, { headSeq: seq }, end)
+    expect(refusalOf(await scene.commit(ending(headSeq + 4)))).toBe('conflict')
+    expect(refusalOf(await scene.commit(ending(headSeq + 5)))).toBe('none')
+    expect((await scene.run('r')).status).toBe('cancelled')
   })
 
   test('S2: fencing outlives the store', async (scene) => {

@@ -272,9 +272,11 @@ ${rowOf}
     local guard, mine = c.guard, r and r.thread == c.thread
     if guard == 'lease' then
       if not mine or c.lease == '' or r.epoch ~= c.epoch or r.lease ~= c.lease then return 'lease_lost' end
+      if c.head and head_of(c.thread, t) ~= c.head then return 'conflict' end
     elseif guard == 'run' then
       if not mine then return 'run_not_found' end
       if r.epoch ~= c.epoch or r.status ~= c.status then return 'conflict' end
+      if c.head and head_of(c.thread, t) ~= c.head then return 'conflict' end
       if c.undisturbed and has_later_start(c.thread, r.number) then return 'conflict' end
     elseif guard == 'thread' then
       if not t then return c.head ~= 0 and 'conflict' or nil end

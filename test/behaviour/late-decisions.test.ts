@@ -1,0 +1,104 @@
+import { type Holdfast, workflow } from 'holdfast'
+import { wrapStore } from 'holdfast/testing'
+import { expect, it } from 'vitest'
+import type { EventType } from '../../src/model/event.ts'
+import type { Change } from '../../src/store/change.ts'
+import type { Store } from '../../src/store/store.ts'
+import { becomes, failureOf, logged } from './runs.ts'
+import { onEveryStore } from './stores.ts'
+
+/** Pays without an answer, and waits beside that for a reason to fail; with `asks` also for a person. */
+function paying(journal: unknown[], undo: 'function' | 'name', { asks = false } = {}) {
+  const refund = (receipt: unknown) => void journal.push(receipt)
+  return workflow({ name: 'pay', undos: { refund }, undoOnFailure: true, retry: { attempts: 1 } }, async (ctx) => {
+    const pay = ctx.once('pay', {
+      ...{ key: 'pay', run: () => Promise.reject(new Error('no answer')) },
+      undo: undo === 'name' ? 'refund' : refund,
+    })
+    const declined = ctx.waitFor('decline').then(() => Promise.reject(new Error('declined')))
+    await Promise.all([pay, declined, ...(asks ? [ctx.ask('ok', { question: '?' })] : [])])
+  })
+}
+
+/** A store through which a person's decision arrives just before the first write of an event. */
+function decidingBefore(type: EventType, person: () => Holdfast): (store: Store) => Store {
+  let isDecided = false
+  return (store) =>
+    wrapStore(store, {
+      before: async (act, _, [changes]) => {
+        if (act !== 'commit' || isDecided) return
+        if (!(changes as readonly Change[]).some(({ events }) => events.some((event) => event.type === type))) return
+        isDecided = true
+        await person().resolve('pay', { happened: true, result: 'receipt' })
+      },
+    })
+}
+
+onEveryStore('what a person decides about an effect at the moment', ({ open, openWrapped }) => {
+  for (const undo of ['function', 'name'] as const) {
+    it(`at which the holder ends its cancelled run is undone: the undo is a ${undo}`, async () => {
+      const journal: unknown[] = []
+      const person = await open({ worker: false })
+      const work = paying(journal, undo)
+      await openWrapped(
+        decidingBefore('run_cancelled', () => person),
+        { workflows: [work], worker: { quietMs: 60_000 } },
+      )
+      const run = await person.start(work)
+      await logged(run, 'effect_unsure')
+      await run.cancel()
+      expect((await run.info()).status).toBe('cancelled')
+      expect(journal).toEqual(['receipt'])
+      expect(await person.inbox()).toEqual([])
+    })
+  }
+
+  it('at which a run that nobody holds is cancelled is undone', async () => {
+    const journal: unknown[] = []
+    const work = paying(journal, 'name')
+    const person = await open({ workflows: [work] })
+    const run = await person.start(work)
+    await becomes(run, 'waiting')
+    const client = await openWrapped(
+      decidingBefore('run_cancelled', () => person),
+      { worker: false },
+    )
+    await (await client.runs.get(run.id)).cancel()
+    expect((await run.info()).status).toBe('cancelled')
+    expect(journal).toEqual(['receipt'])
+  })
+
+  it.each(['run_paused', 'run_cancelled'] as const)(
+    'at which a run that nobody holds is cancelled with its questions is undone: %s',
+    async (type) => {
+      const journal: unknown[] = []
+      const work = paying(journal, 'name', { asks: true })
+      const person = await open({ workflows: [work] })
+      const run = await person.start(work)
+      await becomes(run, 'waiting')
+      const client = await openWrapped(
+        decidingBefore(type, () => person),
+        { worker: false },
+      )
+      await (await client.runs.get(run.id)).cancel()
+      expect((await run.info()).status).toBe('cancelled')
+      expect(journal).toEqual(['receipt'])
+      expect(await person.inbox()).toEqual([])
+    },
+  )
+
+  it('at which its run fails with undoOnFailure is undone', async () => {
+    const journal: unknown[] = []
+    const person = await open({ worker: false })
+    const work = paying(journal, 'function')
+    await openWrapped(
+      decidingBefore('run_failed', () => person),
+      { workflows: [work] },
+    )
+    const run = await person.start(work)
+    await logged(run, 'effect_unsure')
+    await person.signal(run.id, 'decline')
+    expect(await failureOf(run)).toMatchObject({ message: expect.stringContaining('declined') })
+    expect(journal).toEqual(['receipt'])
+  })
+})
