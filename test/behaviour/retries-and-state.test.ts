@@ -382,6 +382,38 @@ onEveryStore('another attempt and the state', (scene) => {
     expect(orders.slice(1).map((order) => order.join(' '))).toEqual(orders.slice(1).map(() => 'a kept b'))
   })
 
+  it('children of one workflow stay with their branches where each has a scope, whichever comes first after what was undone is done again', async () => {
+    let isDown = true
+    const echo = workflow('echo', (ctx, input: string) => ctx.step('echo', () => input))
+    const saga = workflow({ name: 'saga', undoOnFailure: true }, async (ctx) => {
+      const isFirst = gate()
+      const left = async () => {
+        const word = await ctx.step('undone', () => 'left', { undo: () => {} })
+        isFirst.open()
+        return ctx.call(echo, word)
+      }
+      const right = async () => {
+        const word = await ctx.step('kept', () => isFirst.promise.then(() => 'right'))
+        return ctx.call(echo, word)
+      }
+      const words = await Promise.all([ctx.scope('left', left), ctx.scope('right', right)])
+      await ctx.step(
+        'bad',
+        () => {
+          if (isDown) throw new Error('down')
+        },
+        { retry: once },
+      )
+      return words
+    })
+    const hf = await open({ workflows: [echo] })
+    const run = await hf.start(saga, undefined, { id: 'r' })
+    await failureOf(run)
+    isDown = false
+    await run.retry()
+    expect(await run.result()).toEqual(['left', 'right'])
+  })
+
   it('a section that was under way when its run failed sees what is done again before it', async () => {
     const hf = await open()
     const seen: unknown[] = []
