@@ -752,16 +752,24 @@ onEveryStore('an effect and a crash', ({ open, openMortal, openWrapped, advance 
     })
     // A worker whose lease runs out before it has renewed it: paused, seen from outside.
     let isPaused = false
-    const claimsNothing = (act: StoreAct) => {
-      if (act === 'claim' && isPaused) throw new HoldfastError('store_unavailable', 'Paused.', { retryable: true })
+    let claimsUnderWay = 0
+    const before = (act: StoreAct) => {
+      if (act !== 'claim') return
+      if (isPaused) throw new HoldfastError('store_unavailable', 'Paused.', { retryable: true })
+      claimsUnderWay++
     }
-    const paused = await openWrapped((store) => wrapStore(store, { before: claimsNothing }), {
+    const after = (act: StoreAct) => {
+      if (act === 'claim') claimsUnderWay--
+    }
+    const paused = await openWrapped((store) => wrapStore(store, { before, after }), {
       workflows: [mail],
       worker: { leaseMs: 600_000 },
     })
     await paused.start(mail, undefined, { id: 'r' })
     await sending.promise
     isPaused = true
+    // One of them would take the run from the worker that holds it, for itself.
+    await vi.waitUntil(() => claimsUnderWay === 0)
     advance(601_000)
     const heir = await open({ workflows: [mail] })
     const run = await heir.runs.get('r')

@@ -229,6 +229,8 @@ onEveryStore('an option that there is not', ({ open }) => {
     const run = await hf.start(workflow('work', (ctx) => ctx.step('a', () => 1, { timeout: 5 } as object)))
     const message = expect.stringContaining('Did you mean "timeoutMs"? ')
     await expect(run.result()).rejects.toMatchObject({ code: 'run_failed', message })
+    // The run has its end before it is told.
+    await vi.waitUntil(() => said.length > 0)
     expect(said).toEqual([message])
   })
 

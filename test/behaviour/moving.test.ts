@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { copyStore, type OpenTarget, open, type ThreadBundle, workflow } from 'holdfast'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { type Place, storeKinds } from './places.ts'
+import { allKinds, type Place, storeKinds } from './places.ts'
 import { makeChat } from './programs/chat.ts'
 import { becomes, codeOfRejection, gate } from './runs.ts'
 import { onEveryStore } from './stores.ts'
@@ -171,7 +171,7 @@ describe('copyStore', () => {
 
   /** A store of this kind, beside the one that `placeOf` made before. */
   async function placeOf(name: string, part: 'from' | 'to'): Promise<OpenTarget> {
-    const kind = storeKinds.find((one) => one.name === name)
+    const kind = allKinds.find((one) => one.name === name)
     const place = await kind?.create(mkdtempSync(join(folder, part)), () => 0)
     if (place === undefined) throw new Error(`there is no kind of store called ${name}`)
     places.push(place)

@@ -43,7 +43,7 @@ export interface StoreKind {
   create(folder: string, clockOffsetMs: () => number): Promise<Place>
 }
 
-const allKinds: readonly StoreKind[] = [
+export const allKinds: readonly StoreKind[] = [
   {
     name: 'memory',
     isLocal: true,
