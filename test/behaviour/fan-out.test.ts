@@ -1,6 +1,7 @@
 import { workflow } from 'holdfast'
-import { wrapStore } from 'holdfast/testing'
+import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
+import type { Change } from '../../src/store/change.ts'
 import type { Store } from '../../src/store/store.ts'
 import { becomes, eventTypes } from './runs.ts'
 import { onEveryStore } from './stores.ts'
@@ -11,10 +12,16 @@ const parent = workflow('parent', async (ctx, count: number) => {
   return results.length
 })
 
-/** For `openWrapped`: counts how often rows of runs are read. */
-function countReads(): { readonly wrap: (store: Store) => Store; readonly seen: { rows: number } } {
-  const seen = { rows: 0 }
-  return { wrap: (store) => wrapStore(store, { before: (act) => void (act === 'readRun' && seen.rows++) }), seen }
+/** For `openWrapped`: counts how often rows of runs are read, and notes when a run that waits for children will look at all of them. */
+function countReads(): { readonly wrap: (store: Store) => Store; readonly seen: { rows: number; looksAt: number } } {
+  const seen = { rows: 0, looksAt: 0 }
+  const before = (act: StoreAct, _nth: number, [changes]: readonly unknown[]) => {
+    if (act === 'readRun') seen.rows++
+    if (act !== 'commit') return
+    for (const { run } of changes as readonly Change[])
+      if (run?.reason === 'child' && typeof run.due === 'object' && 'at' in run.due) seen.looksAt = run.due.at
+  }
+  return { wrap: (store) => wrapStore(store, { before }), seen }
 }
 
 onEveryStore('a parent of many children', ({ open, openWrapped, openMortal, advance }) => {
@@ -45,6 +52,11 @@ onEveryStore('a parent of many children', ({ open, openWrapped, openMortal, adva
     const client = await open({ worker: false })
     const hf = await openWrapped(wrap, { workflows: [patient, waiting] })
     const run = await client.start('patient', undefined)
+    await becomes(run, 'waiting')
+    // It looks at all of them every ten minutes, whose end may be near: from there on there is time.
+    const started = seen.rows
+    advance(seen.looksAt - Date.now() + 1_000)
+    await vi.waitUntil(() => seen.rows === started + 6)
     await becomes(run, 'waiting')
     const before = seen.rows
     for (let n = 1; n <= 6; n++) {
