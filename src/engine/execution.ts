@@ -26,7 +26,7 @@ import { endError, expectRejections } from './expected-rejections.ts'
 import { Failures } from './failures.ts'
 import { giveLeaseUp } from './give-lease-up.ts'
 import { HandOut } from './hand-out.ts'
-import { takeUpLateCancel } from './late-cancel.ts'
+import { takeUpLateRequest } from './late-request.ts'
 import { MailCheck } from './mail-check.ts'
 import { budgetKey, type Letter, Mailbox, nudgeKey } from './mailbox.ts'
 import type { OpenQuestions } from './open-questions.ts'
@@ -1451,8 +1451,7 @@ export class Execution {
     if (answer?.ok) this.#lastSeq = answer.lastSeq
     this.#endState = { ...state, seq: this.#lastSeq }
     if (answer?.ok && (end.kind === 'failed' || end.kind === 'paused')) reportEnd(this, events)
-    if (answer?.ok && answer.hasMail && end.kind === 'paused')
-      await takeUpLateCancel(this, run.reason as PauseReason, change.mailSeen)
+    if (answer?.ok && answer.hasMail && end.kind === 'paused') await takeUpLateRequest(this, change)
     // Somebody has written to the log since it was read: the run is read anew, as after a crash, under the same lease.
     const isBehind = more.headSeq !== undefined && answer?.ok === false && answer.refusal === 'conflict'
     this.#finish(answer?.ok ? end : { kind: isBehind ? 'reload' : 'lost' })

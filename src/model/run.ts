@@ -33,7 +33,7 @@
  *                          cancelRun, with nothing to undo  client/undo-run.ts       run_cancelled; where others depend on it, run_paused before
  *   waiting, paused, completed, failed → pending
  *                          cancelRun, rollbackRun           client/undo-run.ts       run_resumed with an order: a worker undoes
- *   paused  → pending      takeUpLateCancel                 engine/late-cancel.ts    run_resumed with an order that came while it paused
+ *   paused  → pending      takeUpLateRequest                engine/late-request.ts   run_resumed, for a cancel with an order: it came while it paused
  *   paused  → pending      resumeRun                        client/control-run.ts    run_resumed
  *   failed  → pending      retryRun                         client/control-run.ts    run_retried
  */

@@ -170,6 +170,77 @@ onEveryStore('a pause that comes while its run is about to pause', ({ openWrappe
   })
 })
 
+/** For the client that executes: the first write that pauses a run waits until the request was answered. */
+function answeredBeforePause(request: () => Promise<unknown>) {
+  let isAsked = false
+  const before = async (act: StoreAct, _nth: number, [changes]: readonly unknown[]) => {
+    if (act !== 'commit' || isAsked || !(changes as readonly Change[]).some(({ run }) => run?.status === 'paused')) return
+    isAsked = true
+    await request()
+  }
+  return (store: Store) => wrapStore(store, { before })
+}
+
+onEveryStore('a resume that is answered while its run is about to pause', ({ open, openWrapped }) => {
+  it('lets the run continue where somebody had asked for the pause', async () => {
+    const [begun, body, asked] = [gate(), gate(), gate()]
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => begun.open() ?? body.promise)
+      return ctx.step('b', () => 'done')
+    })
+    const client = await open({ worker: false })
+    const holder = answeredBeforePause(async () => (await client.runs.get('r')).resume({ by: 'ada' }))
+    const hf = await openWrapped((store) => noting('deliver', asked.open)(holder(store)), { workflows: [work] })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await begun.promise
+    const paused = run.pause()
+    await asked.promise
+    body.open()
+    expect(await run.result({ timeoutMs: patience(5_000) })).toBe('done')
+    await paused
+    const resumed = (await run.events()).filter(({ type }) => type === 'run_resumed')
+    expect(resumed.map(({ data }) => data)).toEqual([{ by: 'ada' }])
+  })
+
+  it('and is followed by another pause leaves it paused', async () => {
+    const [begun, body, asked] = [gate(), gate(), gate()]
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => begun.open() ?? body.promise)
+      return ctx.step('b', () => 'done')
+    })
+    const client = await open({ worker: false })
+    const holder = answeredBeforePause(async () => {
+      const run = await client.runs.get('r')
+      await run.resume()
+      await run.pause()
+    })
+    const hf = await openWrapped((store) => noting('deliver', asked.open)(holder(store)), { workflows: [work] })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await begun.promise
+    const paused = run.pause()
+    await asked.promise
+    body.open()
+    await paused
+    await becomes(run, 'paused')
+    await run.resume()
+    expect(await run.result({ timeoutMs: patience(5_000) })).toBe('done')
+    expect((await eventTypes(run)).filter((type) => type === 'run_paused')).toHaveLength(1)
+  })
+
+  it('and raises the budget that it pauses for lets the run continue', async () => {
+    const work = workflow({ name: 'work', budget: { cost: 10 } }, async (ctx) => {
+      for (const cost of [6, 6, 6]) await ctx.step('spend', (step) => step.usage({ cost }))
+      return 'done'
+    })
+    const client = await open({ worker: false })
+    const holder = answeredBeforePause(async () => (await client.runs.get('r')).resume({ budget: { cost: 100 } }))
+    const hf = await openWrapped(holder, { workflows: [work] })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    expect(await run.result({ timeoutMs: patience(5_000) })).toBe('done')
+    expect((await eventTypes(run)).filter((type) => type === 'budget_raised')).toHaveLength(1)
+  })
+})
+
 onEveryStore('a second rollback to the same place that comes while the first is about to be done', ({ openWrapped }) => {
   it('is done with it, and does nothing once the run is resumed', async () => {
     const journal: string[] = []
