@@ -352,6 +352,8 @@ onEveryStore('pause and resume', ({ open, openWrapped, advance }) => {
     const retrying = await hf.start(flaky)
     await logged(retrying, 'step_failed')
     await retrying.pause()
+    // Its holder does it: a store that is slow may take longer than pause() waits.
+    await becomes(retrying, 'paused')
     for (const run of [pending, waiting, retrying]) expect(await run.info()).toMatchObject({ status: 'paused', reason: 'asked' })
     advance(120_000)
     await hf.run(echo, 'a run that shows that the worker has looked')
