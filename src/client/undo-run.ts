@@ -1,6 +1,7 @@
 import { unbookedUsage } from '../engine/child-end.ts'
 import { readOrigin } from '../engine/origin.ts'
 import { type OpenQuestion, type RunPast, readRunPast } from '../engine/run-past.ts'
+import { endedSectionAround } from '../engine/section-around.ts'
 import { type Order, rolledBackStretches, whereToRollBack } from '../engine/tape.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import type { LogRecord, NewEvent } from '../model/event.ts'
@@ -89,10 +90,11 @@ export async function rollbackRun(core: Core, key: RunKey, to: number, by?: stri
       throw new HoldfastError('conflict', message, { details: { runId: run.id, status: run.status } })
     }
     await refuseRolledBack(core, run, to)
+    // It may have ended since it was asked for: its holder does not go back there either.
+    await refuseInsideUndoable(core, run, to)
     const wait = await patience(core, run, asked, 'rollback', until)
     if (wait !== null) return wait
     await refuseWhereUndone(core, run, to)
-    await refuseInsideUndoable(core, run, to)
     if (run.status === 'running') return { kind: 'rollback', by, to, since }
     if (isStopped(run, asked)) throw await stopped(core, run, 'rolled back')
     return { ...(await orderOf(core, run, { kind: 'rollback', to, by })), ...(isTerminal(run.status) && { isUndisturbed: true }) }
@@ -149,24 +151,8 @@ async function refuseWhereUndone(core: Core, run: Run, to: number): Promise<void
 
 /** A section is undone as a whole: what was done in it before the checkpoint would be taken back, and not be done again. */
 async function refuseInsideUndoable(core: Core, run: Run, to: number): Promise<void> {
-  const { owner, threadId, id: runId } = run
-  const undoable = ({ payload }: LogRecord) =>
-    payload !== null && (core.codec.decode(payload) as { undo?: unknown }).undo !== undefined
-  const ended = (await core.store.readLog({ owner, threadId, runId, afterSeq: to, types: ['step_completed'] })).filter(undoable)
-  if (ended.length === 0) return
-  const begun = await core.store.readLog({
-    owner,
-    threadId,
-    runId,
-    afterSeq: (run.tapeSeq ?? 1) - 1,
-    toSeq: to,
-    types: ['step_started'],
-  })
-  const isSection = ({ payload }: LogRecord) =>
-    payload !== null && (core.codec.decode(payload) as { scope?: string }).scope !== undefined
-  const around = begun.find(
-    (start) => isSection(start) && ended.some(({ step, count }) => step === start.step && count === start.count),
-  )
+  const { owner, threadId, id: runId, tapeSeq } = run
+  const around = await endedSectionAround(core, { owner, threadId, runId, afterSeq: (tapeSeq ?? 1) - 1 }, to)
   if (around === undefined) return
   throw new HoldfastError(
     'conflict',

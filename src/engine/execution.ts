@@ -45,6 +45,7 @@ import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts
 import { RunningCalls } from './running-calls.ts'
 import { isInside, pathOf } from './scope-paths.ts'
 import { readScopes } from './scopes-on-tape.ts'
+import type { TapePlace } from './section-around.ts'
 import type { Sendings } from './sendings.ts'
 import { SignalWaiters } from './signal-waiters.ts'
 import { StateLine, type StateView } from './state-line.ts'
@@ -879,6 +880,15 @@ export class Execution {
     return this.#order !== null
   }
 
+  get place(): TapePlace {
+    return { owner: this.owner, threadId: this.claim.run.threadId, runId: this.runId, afterSeq: this.#earliest }
+  }
+
+  /** The position that the run was told to go back to. */
+  get rollbackTo(): number | undefined {
+    return this.#order?.kind === 'rollback' ? this.#order.to : undefined
+  }
+
   /** Carries an order out without calling the function, where all that is due can be undone from the log. */
   async obeyFromLog(): Promise<boolean> {
     const order = this.#order
@@ -917,6 +927,11 @@ export class Execution {
       if (failure === null) return
       // It is in the inbox: whoever reads the run anew finds it there.
       if (failure === 'overruled') return await this.#stopNow({ kind: 'reload' })
+      if (failure === 'refused') {
+        // Whoever asked sees it in the log; the run continues.
+        this.mailbox.forget('rollback')
+        return await this.#stopNow({ kind: 'reload' })
+      }
       if (failure === 'later') return await this.handBack(stopAgainMs, { isCounted: false })
       await this.#stopNow({ kind: 'pause', reason: 'undo', data: { error: toStorableError(failure), order } })
     } catch (error) {

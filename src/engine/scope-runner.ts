@@ -9,6 +9,7 @@ import type { Undo } from './context.ts'
 import { type Execution, never } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
 import { fallbackPath, isInside, pathOf } from './scope-paths.ts'
+import { sectionsBegun } from './section-around.ts'
 import type { At, StateView } from './state-line.ts'
 import { deathOf, failureEvent, pauseForPerson, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
 import type { CallKey } from './tape.ts'
@@ -124,6 +125,10 @@ class ScopeRunner<T> {
       const value = await (limit === undefined ? made : this.#withLimit(attempt, made, started.at + limit, path))
       await this.#untilLive()
       this.#hear(path)
+      if (await this.#isGoneBackInto()) {
+        attempt.endCounting()
+        await execution.park({ dueAt: null, reason: 'timer' }, null)
+      }
       isMade = true
       return { ok: true, value: await this.#record(value, elapsed(), how) }
     } catch (error) {
@@ -137,6 +142,16 @@ class ScopeRunner<T> {
     } finally {
       attempt.endCounting()
     }
+  }
+
+  /** The run is to go back to inside of it: with its result its undo would take back also what was done before that (O7). */
+  async #isGoneBackInto(): Promise<boolean> {
+    const execution = this.#execution
+    const to = execution.rollbackTo
+    if (to === undefined || this.#scope.undo === undefined) return false
+    const { path, count } = this.#call
+    const begun = await sectionsBegun(execution, execution.place, to).catch(() => null)
+    return begun === null || begun.some((start) => start.step === path && start.count === count)
   }
 
   /** Shows everything there is of the state first, so that another attempt, and a replay of it, sees the same. */

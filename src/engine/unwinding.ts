@@ -4,6 +4,7 @@ import { bookEndedChild, recordCompletedChild } from './child-end.ts'
 import type { EndedChild } from './dependants.ts'
 import type { Execution } from './execution.ts'
 import { openOn, readRunPast } from './run-past.ts'
+import { endedSectionAround } from './section-around.ts'
 import { readTakenSignals } from './taken-signals.ts'
 import type { Order } from './tape.ts'
 
@@ -17,6 +18,8 @@ import type { Order } from './tape.ts'
  *   O5  `finish` is called in the same turn in which nothing is under way and nothing is due.
  *   O6  What persons have decided about effects is read at the beginning, and again where something was undone since. What they decide after
  *       that is not overlooked: the end is written only if the log ends where it was read to, else the run is read anew.
+ *   O7  A rollback does not go into a section with an undo that has ended: one that ends before its holder has heard of the rollback keeps the
+ *       run from going back there, and one that would end later does not end (scope-runner).
  */
 export class Unwinding {
   readonly #execution: Execution
@@ -40,14 +43,15 @@ export class Unwinding {
   }
 
   /**
-   * Returns what kept it from being carried out: an error, that a child takes its time and this has to be tried again, or that somebody
-   * ordered something that ranks higher.
+   * Returns what kept it from being carried out: an error, that a child takes its time and this has to be tried again, that somebody
+   * ordered something that ranks higher, or that there is nothing to go back to any more.
    */
-  async run(finish: Finish): Promise<Error | 'later' | 'overruled' | null> {
+  async run(finish: Finish): Promise<Error | 'later' | 'overruled' | 'refused' | null> {
     const execution = this.#execution
     const afterSeq = this.#order.kind === 'rollback' ? this.#order.to : 0
     await this.#readLog()
     await this.#settle()
+    if (await this.#isOutOfReach()) return 'refused'
     await this.#readDecisions()
     for (;;) {
       await this.#settle()
@@ -100,6 +104,13 @@ export class Unwinding {
     const past = await readRunPast(this.#execution, claim.run, 'earlier tapes')
     dependants.add(past)
     undos.addEarlier(past.undoables)
+  }
+
+  /** What is on record was asked for while nobody executed the run, and whoever asked has looked. */
+  async #isOutOfReach(): Promise<boolean> {
+    const execution = this.#execution
+    if (this.#order.kind !== 'rollback' || this.#isRecorded || execution.hasEnded) return false
+    return (await endedSectionAround(execution, execution.place, this.#order.to)) !== undefined
   }
 
   async #readDecisions(): Promise<void> {
