@@ -39,7 +39,7 @@ import { askPerson } from './question-runner.ts'
 import { checkScopeOptions } from './scope-options.ts'
 import { type RecordedScope, runScope } from './scope-runner.ts'
 import { waitForSignal } from './signal-runner.ts'
-import { deathOf, failureEvent, refuseDeadly, resultOf, runStep } from './step-runner.ts'
+import { deathOf, failureEvent, isOwnDeath, refuseDeadly, resultOf, runStep } from './step-runner.ts'
 import { type CallHistory, callKey, type Outcome } from './tape.ts'
 import { runTransaction } from './transaction-runner.ts'
 import { checkWithdrawable, parkUnlessAborted, withdraw } from './withdrawal.ts'
@@ -415,7 +415,7 @@ export class RunContext implements Context<never> {
     const onTape = call.history?.outcome
     if (onTape?.isFailure) {
       // It was not begun that time, and must not be now.
-      if (deathOf(execution, call) !== null)
+      if (isOwnDeath(execution, call, onTape))
         return resultOf(execution, call, await execution.recorded(call, { showsState: false }))
       const { outcome, isThrown } = await execution.recordedFailure(call)
       // Thrown where the function threw it, once `fail` had returned.
@@ -435,10 +435,11 @@ export class RunContext implements Context<never> {
       return { recorded, complete, fail: refuse }
     }
     // It began before, and what the function asks for next may be on the tape: it is not kept waiting, as it was not the first time.
-    const hasBegun = call.history !== undefined && deathOf(execution, call) === null
-    const isUnderWay = hasBegun && call.history?.isRunning === true
+    const hasBegun = call.history !== undefined
+    const isUnderWay = call.history?.isRunning === true && deathOf(execution, call) === null
     if (!isUnderWay && !execution.isOpen) await (hasBegun ? execution.passInto(call) : execution.pass(call))
-    await refuseDeadly(execution, call)
+    // Where it encloses what is on the tape the function has to come by that, and it is not failed as a whole.
+    if (execution.playback.isLive) await refuseDeadly(execution, call)
     const attempt = (call.history?.failures ?? 0) + 1
     const started = performance.now()
     execution.ride(execution.event('step_started', call, { attempt }))

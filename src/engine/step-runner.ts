@@ -1,6 +1,6 @@
 import { fingerprint } from '../model/codec.ts'
 import { checkMs } from '../model/duration.ts'
-import { HoldfastError } from '../model/errors.ts'
+import { codeOf, HoldfastError } from '../model/errors.ts'
 import type { Payload } from '../model/payload.ts'
 import { restoreAdvice } from '../model/restore-advice.ts'
 import { defaultRetryPolicy, type RetryPolicy, retryPolicy } from '../model/retry.ts'
@@ -72,6 +72,12 @@ export function deathOf({ runId }: Execution, call: Call): HoldfastError | null 
       'Give it a fallback, or find out why it brings the process down (out of memory?).',
     { details: { runId, step: call.path } },
   )
+}
+
+/** Whether a recorded failure says that: its body was not entered for it. */
+export function isOwnDeath({ codec, runId }: Execution, call: Call, { payload }: Outcome): boolean {
+  const { error } = (payload === null ? {} : codec.decode(payload)) as { error?: Partial<HoldfastError> }
+  return codeOf(error) === 'worker_died' && error?.details?.['runId'] === runId && error.details['step'] === call.path
 }
 
 /** For a step without policies of its own: fails it for good when it was running at too many deaths of its worker. */

@@ -363,6 +363,75 @@ onEveryStore('a run that brings its worker down', ({ open, openMortal, advance }
     expect(lives).toBeGreaterThan(3)
   })
 
+  it('in a step inside what ctx.begin began: that step fails with worker_died, which a replay finds again', async () => {
+    const dying = { next: gate() }
+    const work = workflow('work', async (ctx) => {
+      const outer = await ctx.begin<string>('outer')
+      await ctx.step('before', () => {})
+      try {
+        await ctx.step('deadly', () => {
+          dying.next.open()
+          return new Promise<never>(() => {})
+        })
+      } catch (error) {
+        await outer.fail(error)
+      }
+      return await ctx.waitFor('go')
+    })
+    const client = await open({ worker: false })
+    const run = await client.start(work)
+    const isWaiting = becomes(run, 'waiting')
+    for (let lives = 0; lives < 5 && (await run.info()).status !== 'waiting'; lives++) {
+      const { die } = await openMortal({ workflows: [work] })
+      await Promise.race([dying.next.promise, isWaiting])
+      dying.next = gate()
+      die()
+      advance(11_000)
+    }
+    await isWaiting
+    const failed = (await run.events()).filter(({ type }) => type === 'step_failed')
+    expect(failed.map(({ step, error }) => [step, error])).toMatchObject([
+      ['deadly', { code: 'worker_died', details: { step: 'deadly' } }],
+      ['outer', { code: 'worker_died', details: { step: 'deadly' } }],
+    ])
+    await open({ workflows: [work] })
+    await client.signal(run.id, 'go', 'gone')
+    expect(await run.result({ timeoutMs: patience(10_000) })).toBe('gone')
+  })
+
+  it('between calls inside what ctx.begin began: it is paused as poisoned, and resume() continues it there', async () => {
+    let isDeadly = true
+    const dying = { next: gate() }
+    const bodies: string[] = []
+    const work = workflow('work', async (ctx) => {
+      const outer = await ctx.begin<string>('outer')
+      await ctx.step('before', () => void bodies.push('before'))
+      if (isDeadly) {
+        dying.next.open()
+        await new Promise(() => {})
+      }
+      await ctx.step('after', () => void bodies.push('after'))
+      return outer.recorded ?? (await outer.complete('ended'))
+    })
+    const client = await open({ worker: false })
+    const run = await client.start(work)
+    const isPaused = becomes(run, 'paused')
+    for (let lives = 0; lives < 8 && (await run.info()).status !== 'paused'; lives++) {
+      const { die } = await openMortal({ workflows: [work] })
+      await Promise.race([dying.next.promise, isPaused])
+      dying.next = gate()
+      die()
+      advance(11_000)
+    }
+    await isPaused
+    expect(await run.info()).toMatchObject({ status: 'paused', reason: 'poisoned' })
+    isDeadly = false
+    await open({ workflows: [work] })
+    await run.resume()
+    expect(await run.result({ timeoutMs: patience(10_000) })).toBe('ended')
+    expect(bodies).toEqual(['before', 'after'])
+  })
+
   it('is not poisoned when each worker records something before it dies', async () => {
     let life = 0
     const hanging = { next: gate() }
