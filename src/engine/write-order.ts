@@ -11,6 +11,8 @@ export class WriteOrder {
   #isTaken = false
   /** Commits that wait for the transaction under way; undefined where there is none. */
   #held: (() => void)[] | undefined
+  /** Commits whose answers are passed on: those that were held, and those that were handed in before these were answered. */
+  #passedOn = 0
   #turns: (() => void)[] | undefined
 
   constructor(committer: Committer) {
@@ -19,14 +21,28 @@ export class WriteOrder {
 
   /** Hands a commit in, now or when the transaction under way has ended. */
   add(change: Change): Promise<Committed> {
-    if (this.#held !== undefined) return this.#hold(change, this.#held)
+    const held = this.#held
+    if (held !== undefined) return new Promise((resolve, reject) => held.push(() => this.#passOn(change, resolve, reject)))
+    if (this.#passedOn > 0) return new Promise((resolve, reject) => this.#passOn(change, resolve, reject))
+    return this.#handIn(change)
+  }
+
+  #handIn(change: Change): Promise<Committed> {
     const written = this.#committer.commit(change, true)
     this.#last = written
     return written
   }
 
-  #hold(change: Change, held: (() => void)[]): Promise<Committed> {
-    return new Promise((resolve) => held.push(() => resolve(this.add(change))))
+  /** An answer that is passed on comes a little later. One that was not would overtake it, in a batch that both are part of. */
+  #passOn(change: Change, resolve: (answer: Committed) => void, reject: (error: unknown) => void): void {
+    this.#passedOn++
+    const answer =
+      <T>(settle: (value: T) => void) =>
+      (value: T) => {
+        this.#passedOn--
+        settle(value)
+      }
+    this.#handIn(change).then(answer(resolve), answer(reject))
   }
 
   /** Runs a transaction in its turn: `before` hands in what must be durable before it, and nothing else is under way. */

@@ -55,6 +55,46 @@ onEverySqlStore('ctx.transaction', (scene) => {
     expect(await balances()).toEqual({ alice: 70, bob: 30 })
   })
 
+  it('does not change the order of results beside it: they reach the function in the order of the log, and a race has the same winner again', async () => {
+    const hf = await open()
+    await setUp()
+    const orders: string[][] = []
+    const pay = workflow('pay', async (ctx) => {
+      const order: string[] = []
+      orders.push(order)
+      const [isInside, isHeld, isOver] = [gate(), gate(), gate()]
+      const step = async (name: string, body: () => Promise<void>) => {
+        await ctx.step(name, body)
+        order.push(name)
+        return name
+      }
+      const held = step('held', async () => {
+        await isInside.promise
+        // By then its result waits for the end of the transaction.
+        setImmediate(isHeld.open)
+      })
+      const behind = step('behind', () => isOver.promise)
+      const inside = async (tx: SqlTransaction) => {
+        isInside.open()
+        await isHeld.promise
+        return move(tx, 30)
+      }
+      const moved = ctx.transaction('move', inside).then(() => isOver.open())
+      const first = await Promise.race([behind, held])
+      await Promise.all([behind, held, moved])
+      await ctx.waitFor('go')
+      return first
+    })
+    const run = await hf.start(pay)
+    await becomes(run, 'waiting')
+    await hf.signal(run.id, 'go')
+    expect(await run.result()).toBe('held')
+    const completed = (await run.events()).filter(({ type }) => type === 'step_completed').map(({ step }) => step)
+    expect(completed).toEqual(['move', 'held', 'behind'])
+    expect(orders.map((order) => order.join(' '))).toEqual(orders.map(() => 'held behind'))
+    expect(orders.length).toBeGreaterThan(1)
+  })
+
   it('whose process dies after it takes effect exactly once', async () => {
     const { hf, dead } = await openMortal({}, { before: 'run_completed' })
     await setUp()
