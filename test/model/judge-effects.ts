@@ -46,12 +46,22 @@ export function judgeEffects(view: View): Violation[] {
   return [...violations, ...judgeRows(view)]
 }
 
-/** What `ctx.transaction` wrote is there once for each result, and for nothing else. */
+/**
+ * What `ctx.transaction` wrote is there once for each result, and for nothing else. One in a section that was undone as a whole runs again with
+ * it: the undo of the section takes back what is in it (docs/guides/retries.md).
+ */
 function judgeRows(view: View): Violation[] {
   if (view.isDeleted || view.isRolledBack) return []
   const counts = new Map<string, number>()
   for (const { run, node } of view.seen.rows) counts.set(`${run} ${node}`, (counts.get(`${run} ${node}`) ?? 0) + 1)
+  const undosAround = (run: string, at: string): number => {
+    const above = new Set(view.nodeAt(at)?.above.map(({ id }) => id))
+    const isAround = (undone: string) => above.has(view.nodeAt(undone)?.node.id ?? Number.NaN)
+    return view.journal.count((note) => note.of === 'undo' && note.ok && note.run === run && isAround(note.at))
+  }
   return [...counts].flatMap(([place, count]) =>
-    count > 1 ? [{ rule: 'transaction_twice', what: `transaction ${place} is in the user's table ${count} times` }] : [],
+    count > 1 + undosAround(...(place.split(' ') as [string, string]))
+      ? [{ rule: 'transaction_twice', what: `transaction ${place} is in the user's table ${count} times` }]
+      : [],
   )
 }
