@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { setImmediate } from 'node:timers/promises'
 import { refuseStartInFunction } from '../engine/calls.ts'
+import { refuseOtherVersion } from '../engine/other-version.ts'
 import { reportMissing } from '../engine/report-missing.ts'
 import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
 import { fingerprint } from '../model/codec.ts'
@@ -25,7 +26,6 @@ import type { RunKey } from '../store/store.ts'
 import type { Core } from './core.ts'
 import { listSchedules, readSchedule } from './read-schedule.ts'
 import { RunHandle } from './run-handle.ts'
-import { refuseOtherVersion } from './start-run.ts'
 import { createSchedule, sendChange, startScheduled } from './start-schedule.ts'
 
 /** What a schedule starts, and when: `cron` or `everyMs`. */

@@ -1,5 +1,6 @@
 import { refuseStartInFunction } from '../engine/calls.ts'
 import { newRun } from '../engine/new-run.ts'
+import { refuseOtherVersion } from '../engine/other-version.ts'
 import { reportMissing } from '../engine/report-missing.ts'
 import type { AnyWorkflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
@@ -177,17 +178,6 @@ function findWorkflow(core: Core, workflowOrName: AnyWorkflow | string, version:
     `No workflow "${workflowOrName}" is registered here, so this process could never execute the run. Pass the workflow itself, list it in ` +
       'open(url, { workflows: [...] }), or open with worker: false to queue it for another process.',
     { details: { workflow: workflowOrName } },
-  )
-}
-
-/** A version is for a bare name: a workflow that is passed has its own. */
-export function refuseOtherVersion(workflow: AnyWorkflow, version: number | undefined, done: 'started' | 'done'): void {
-  if (version === undefined || version === workflow.version) return
-  throw new HoldfastError(
-    'invalid_input',
-    `version is ${version}, but the workflow "${workflow.name}" that was passed is version ${workflow.version}. Leave version out, ` +
-      `or pass the name "${workflow.name}" to mean another version. Nothing was ${done}.`,
-    { details: { workflow: workflow.name, version: workflow.version } },
   )
 }
 

@@ -19,6 +19,7 @@ import { type Execution, never } from './execution.ts'
 import { budgetKey, nudgeKey } from './mailbox.ts'
 import { newRun, runFingerprint } from './new-run.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
+import { refuseOtherVersion } from './other-version.ts'
 import { reportMissing } from './report-missing.ts'
 import { resultOf } from './step-runner.ts'
 import { recordedUndo, takeUndo } from './undo-option.ts'
@@ -52,7 +53,7 @@ export interface ChildOptions extends CallOptions {
   /** Takes back what the child did, once it has completed; called with its output. */
   readonly undo?: Undo<never>
   readonly detached?: boolean
-  /** For a bare name: which version is meant. Default: the highest registered here, else 1. */
+  /** For a bare name: which version is meant. Default: the highest registered here, else 1. With a workflow itself another than its own is refused. */
   readonly version?: number
   /** The tick of a schedule. Its input was checked when the schedule was set. */
   readonly scheduledAt?: number
@@ -80,6 +81,8 @@ export async function callChild(
     if (options.detached === true) throw detachedUndo(call)
     takeUndo(execution, call, options.undo)
   }
+  if (typeof workflowOrName !== 'string' && call.history === undefined)
+    refuseOtherVersion(workflowOrName, options.version, 'started')
   const workflow = findCallee(execution, workflowOrName, options.version)
   const checked =
     workflow.options.input === undefined || options.scheduledAt !== undefined

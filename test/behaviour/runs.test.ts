@@ -53,6 +53,26 @@ onEveryStore('starting a run', ({ open }) => {
     expect(await hf.run(work, undefined, { id: 'r', version: 2 })).toBe('done')
   })
 
+  it('of a child whose workflow is passed with another version than it has is refused', async () => {
+    const child = workflow({ name: 'child', version: 2 }, () => 'second')
+    const parent = workflow('parent', async (ctx, input: { version: number; detached: boolean }) => {
+      const options = input as { version: number; detached: false }
+      return await ctx.call(child, undefined, options)
+    })
+    const hf = await open({ workflows: [parent, child] })
+    for (const detached of [false, true]) {
+      const run = await hf.start(parent, { version: 1, detached })
+      expect(await failureOf(run)).toMatchObject({
+        code: 'invalid_input',
+        message: expect.stringMatching(
+          /^version is 1, but the workflow "child" that was passed is version 2\. .* Nothing was started\.$/,
+        ),
+      })
+    }
+    expect((await hf.runs.list({ workflow: 'child' })).items).toEqual([])
+    expect(await hf.run(parent, { version: 2, detached: false })).toBe('second')
+  })
+
   it('with the id of a run that has another input, workflow or thread is input_mismatch, and nothing is started', async () => {
     const other = workflow('other', () => 'other')
     const hf = await open({ workflows: [other] })
