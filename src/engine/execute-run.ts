@@ -9,6 +9,7 @@ import { type CheckedInput, checkInput } from './checked-input.ts'
 import { type Committer, isOutage } from './committer.ts'
 import type { Steering } from './dependants.ts'
 import { Execution, type ExecutionEnd } from './execution.ts'
+import { explainInPlaceChange } from './in-place-change.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
 import type { Outbox } from './outbox.ts'
@@ -348,7 +349,7 @@ async function fail(execution: Execution, error: unknown): Promise<void> {
   const known = blamed(error)
   const own = known.length === 0 ? execution.failures.behind() : []
   const failed = [...new Set([...known, ...own, ...execution.failures.unheard])]
-  await execution.fail(error, failed)
+  await execution.fail(explainInPlaceChange(execution, null, error), failed)
 }
 
 /** Fails the run when it has taken longer than its workflow allows. Longer than setTimeout can count: looked at again. */

@@ -78,6 +78,14 @@ export class RunContext implements Context<never> {
     return this.#execution.view.state as never
   }
 
+  set state(_: never) {
+    throw new HoldfastError(
+      'invalid_input',
+      `ctx.state of run "${this.runId}" can't be assigned, and is as it was. Change it through a draft: ctx.update((draft) => …); a recipe that returns a value replaces all of it.`,
+      { details: { runId: this.runId } },
+    )
+  }
+
   step<T>(name: string, fn: (step: StepHandle<never>) => Promise<T> | T, options?: StepOptions<T>): Promise<T> {
     return this.#enter('step', name, false, (call) => {
       requireFunction(fn, 'Step', call.path)

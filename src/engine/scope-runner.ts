@@ -7,6 +7,7 @@ import { blame, blamed } from './blame.ts'
 import type { Call, ScopeAttempt } from './calls.ts'
 import type { Undo } from './context.ts'
 import { type Execution, never } from './execution.ts'
+import { explainInPlaceChange } from './in-place-change.ts'
 import { nextAttempt } from './next-attempt.ts'
 import { fallbackPath, isInside, pathOf } from './scope-paths.ts'
 import { sectionsBegun } from './section-around.ts'
@@ -138,7 +139,7 @@ class ScopeRunner<T> {
         execution.work.follow(attempt.made.then((value) => this.#record(value as T, elapsed(), how)))
       execution.throwIfEnded()
       await this.#untilLive()
-      return { ok: false, error, durationMs: elapsed() }
+      return { ok: false, error: explainInPlaceChange(execution, this.#call.path, error), durationMs: elapsed() }
     } finally {
       attempt.endCounting()
     }

@@ -12,6 +12,7 @@ import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
 import type { StepHandle, StepOptions } from './context.ts'
 import { type Execution, never } from './execution.ts'
+import { explainInPlaceChange } from './in-place-change.ts'
 import { nextAttempt } from './next-attempt.ts'
 import type { FailureData, Outcome } from './tape.ts'
 import { recordedUndo, takeUndo } from './undo-option.ts'
@@ -127,7 +128,11 @@ async function runAttempt<T>(
     return { ok: true, value: await recordResult(execution, call, value, { attempt, durationMs, recipes, options }) }
   } catch (error) {
     execution.streams.abort(call, attempt)
-    return { ok: false, error, durationMs: Math.round(performance.now() - started) }
+    return {
+      ok: false,
+      error: explainInPlaceChange(execution, call.path, error),
+      durationMs: Math.round(performance.now() - started),
+    }
   } finally {
     execution.end(call)
   }

@@ -256,7 +256,50 @@ onEveryStore('ctx.state', ({ open }) => {
       return { thrown, state: ctx.state }
     })
     const hf = await open()
-    expect(await hf.run(write)).toEqual({ thrown: ['TypeError', 'TypeError', 'TypeError'], state: { n: 0, log: ['a'] } })
+    expect(await hf.run(write)).toEqual({ thrown: ['TypeError', 'TypeError', 'HoldfastError'], state: { n: 0, log: ['a'] } })
+  })
+
+  const inPlace: Readonly<Record<string, (counter: Counter) => unknown>> = {
+    'sets a key': (counter) => Object.assign(counter, { n: 5 }),
+    'adds a key': (counter) => Object.assign(counter, { extra: 5 }),
+    'deletes a key': (counter) => Reflect.set(counter, 'n', 5) || delete (counter as Partial<Counter>).n,
+    'appends to a list': (counter) => counter.log.push('b'),
+  }
+  it.each(Object.entries(inPlace))(
+    'fails a run that changes it in place with invalid_input, which says what to use: one that %s',
+    async (_, change) => {
+      let attempts = 0
+      const write = workflow({ name: 'write', state: counterState }, async (ctx, where: 'function' | 'step' | 'section') => {
+        ctx.update((draft) => {
+          draft.log.push('a')
+        })
+        const body = () => {
+          attempts++
+          change(ctx.state as Counter)
+        }
+        if (where === 'step') await ctx.step('write', body)
+        else if (where === 'section') await ctx.section('write', body)
+        else body()
+      })
+      const hf = await open()
+      for (const where of ['function', 'step', 'section'] as const) {
+        const run = await hf.start(write, where)
+        expect(await failureOf(run), where).toMatchObject({
+          code: 'invalid_input',
+          message: expect.stringContaining('ctx.update((draft) => …)'),
+          details: { runId: run.id, ...(where !== 'function' && { step: 'write' }) },
+        })
+        expect(await hf.thread(run.threadId).state()).toEqual({ n: 0, log: ['a'] })
+      }
+      expect(attempts).toBe(3)
+    },
+  )
+
+  it('is not blamed for something else that is frozen', async () => {
+    const write = workflow({ name: 'write', state: counterState, retry: { attempts: 1 } }, async (ctx) => {
+      await ctx.step('write', () => Object.assign(Object.freeze({ own: 1 }), { own: 2 }))
+    })
+    expect(await failureOf(await (await open()).start(write))).toMatchObject({ name: 'TypeError' })
   })
 
   const shelfState = state({
