@@ -106,6 +106,7 @@ export class Journal {
 
   /** What the world knows of a key: what happened under it, and was not undone since. */
   happening(key: string): { readonly result: unknown } | undefined {
+    this.pull()
     let found: { readonly result: unknown } | undefined
     for (const note of this.notes) {
       if (note.of === 'happened' && note.key === key) found = { result: note.result }
@@ -116,6 +117,7 @@ export class Journal {
 
   /** Whether something that was sent under a key may still happen: its process lives and has not come to the end of it. */
   isBeingSent(key: string): boolean {
+    this.pull()
     let sendings = 0
     for (const note of this.notes) {
       if (note.of === 'sent' && note.key === key) sendings++
