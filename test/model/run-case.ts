@@ -101,6 +101,7 @@ export class Table {
   readonly #phase: { phase: string }
   #writes = 0
   readonly #suffix: string
+  readonly #reader: ReturnType<typeof makeReader>
   #acts = 0
   #counted = 0
   readonly #progress = new Set<string | number>()
@@ -116,6 +117,7 @@ export class Table {
   constructor(options: TableOptions) {
     const { given, ground, features, advance, progress, journal, suffix } = options
     this.#suffix = suffix ?? `-${process.pid}-${++tables}`
+    this.#reader = makeReader(this.#suffix)
     this.owner = `case-${given.seed}${this.#suffix}`
     this.#case = given
     this.#ground = ground
@@ -134,11 +136,14 @@ export class Table {
   }
 
   async play(): Promise<Observation> {
+    this.#phase.phase = 'opening clients'
     if (!this.#isRemote) await this.#startClient(0)
     await this.#startClient(1)
+    this.#phase.phase = 'making the table of rows'
     await this.#readRows()
     this.#isPlaying = true
     const stop = this.#journal.onWrite(() => this.#heedMoments())
+    this.#phase.phase = 'starting'
     await this.#start(1)
     await this.#drive()
     stop()
@@ -175,7 +180,7 @@ export class Table {
       hasWorker: index === 0 || (this.#case.hasSecondWorker && !this.#isRemote),
       workflows: (of) => {
         const interpreter = new Interpreter(this.#journal, of, this.#features, this.#suffix)
-        const workflows = [reader, ...[...this.#programs.values()].map((program) => interpreter.workflow(program))]
+        const workflows = [this.#reader, ...[...this.#programs.values()].map((program) => interpreter.workflow(program))]
         const told = ({ id, kind, runId }: { id: string; kind: string; runId: string }) => {
           if (!of.isDead) this.#journal.write({ of: 'told', id, kind, run: runId })
         }
@@ -465,7 +470,7 @@ export class Table {
 
   async #observe(): Promise<Observation> {
     this.#phase.phase = 'observing'
-    const items = (await this.#hf.runs.list()).items.filter(({ workflow }) => workflow !== 'reader')
+    const items = (await this.#hf.runs.list()).items.filter(({ workflow }) => workflow !== this.#reader.name)
     const runs: ObservedRun[] = []
     for (const info of items) {
       const run = await this.#hf.runs.get(info.id)
@@ -519,7 +524,7 @@ export class Table {
     // Several cases may make the table at the same time; Postgres then refuses all but one.
     for (let tries = 1; ; tries++) {
       try {
-        return await this.#hf.run(reader, undefined)
+        return await this.#hf.run(this.#reader, undefined)
       } catch (error) {
         if (tries === 5) throw error
       }
@@ -527,13 +532,18 @@ export class Table {
   }
 }
 
-/** Reads the user's own table, as a user would; the first time it makes it. */
-export const reader = holdfast.workflow<undefined, { run: string; node: string }[]>('reader', (ctx) =>
-  ctx.transaction('read', async (tx) => {
-    await tx.query('CREATE TABLE IF NOT EXISTS model_rows (owner TEXT, run TEXT, node TEXT)')
-    return tx.query<{ run: string; node: string }>(`SELECT run, node FROM model_rows WHERE owner = '${ctx.owner}'`)
-  }),
-)
+/**
+ * Reads the user's own table, as a user would; the first time it makes it. Each case has its own: a process of another one, which dies with it,
+ * would keep it for as long as a lease lasts.
+ */
+export function makeReader(suffix: string) {
+  return holdfast.workflow<undefined, { run: string; node: string }[]>(`reader${suffix}`, (ctx) =>
+    ctx.transaction('read', async (tx) => {
+      await tx.query('CREATE TABLE IF NOT EXISTS model_rows (owner TEXT, run TEXT, node TEXT)')
+      return tx.query<{ run: string; node: string }>(`SELECT run, node FROM model_rows WHERE owner = '${ctx.owner}'`)
+    }),
+  )
+}
 
 function signalsOf(program: Program): string[] {
   const names = new Set<string>()

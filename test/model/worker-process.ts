@@ -8,7 +8,7 @@ import { openGround, quietMs } from './grounds.ts'
 import { Interpreter } from './interpret.ts'
 import { Journal } from './journal.ts'
 import { withChildren } from './program.ts'
-import { reader } from './run-case.ts'
+import { makeReader } from './run-case.ts'
 import { leaseMs, silent } from './simulated-process.ts'
 import { holdfast, wrapStore } from './target.ts'
 
@@ -34,7 +34,7 @@ const ground = await openGround(spec.store, readClock(spec.clockFile), spec.url)
 const journals = new Map(spec.tables.map(({ owner, journalFile }) => [owner, new Journal(journalFile)]))
 const workflows = spec.tables.flatMap(({ given, owner, suffix }) => {
   const interpreter = new Interpreter(journals.get(owner) as Journal, { nth: process.pid, isDead: false }, features, suffix)
-  return [...withChildren(given.program)].map((program) => interpreter.workflow(program))
+  return [makeReader(suffix), ...[...withChildren(given.program)].map((program) => interpreter.workflow(program))]
 })
 let writes = 0
 const strike = (act: string, when: 'before' | 'after') => {
@@ -50,7 +50,7 @@ const hasEars = spec.tables.some(({ given }) => given.notifies)
 const told = ({ id, kind, runId, owner }: { id: string; kind: string; runId: string; owner: string }) =>
   journals.get(owner)?.write({ of: 'told', id, kind, run: runId })
 await holdfast.open(store, {
-  workflows: [reader, ...workflows],
+  workflows,
   logger: silent,
   ...(hasEars && { notify: told }),
   worker: { pollMs: 20, leaseMs, closeGraceMs: 0, quietMs } as never,
