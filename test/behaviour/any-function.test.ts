@@ -118,7 +118,7 @@ onLocalStores('any function', ({ open, openMortal, advance }) => {
     const mortalRun = await hf.start(work, undefined, { id: 'r' })
     // A short plan may end before its process does.
     await Promise.race([dead, mortalRun.result()])
-    die()
+    await die()
     const before = [...(executions.at(-1) as string[])]
     const count = executions.length
     const heir = await open({ workflows: [work] })

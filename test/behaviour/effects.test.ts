@@ -167,7 +167,7 @@ onLocalStores('the key of an effect', ({ open, openMortal, advance }) => {
     const { hf, die } = await openMortal({ workflows: [mail] })
     await hf.start(mail, undefined, { id: 'r' })
     await sending.promise
-    die()
+    await die()
     const heir = await open({ workflows: [mail] })
     advance(11_000)
     await (await heir.runs.get('r')).result()

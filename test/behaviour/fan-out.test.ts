@@ -82,7 +82,7 @@ onEveryStore('a parent of many children', ({ open, openWrapped, openMortal, adva
       advance(11_000)
       const heir = await open({ workflows: [run3, child] })
       expect(await (await heir.runs.get(run.id)).result()).toEqual([1, 2, 3])
-      mortal.die()
+      await mortal.die()
       await children.close()
       await heir.close()
     }

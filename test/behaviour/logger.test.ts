@@ -117,7 +117,7 @@ onEveryStore('the logger', ({ open, openMortal, openWrapped, advance }) => {
     const { hf, die } = await openMortal({ workflows: [work] })
     const run = await hf.start(work, undefined, { id: 'r' })
     await logged(run, 'step_started')
-    die()
+    await die()
     const heir = await open({ workflows: [work], logger })
     advance(11_000)
     expect(await (await heir.runs.get('r')).result()).toBe('done')

@@ -7,7 +7,8 @@ export type Death = { readonly before: EventType } | { readonly after: EventType
 
 export interface MortalStore {
   readonly store: Store
-  readonly die: () => void
+  /** Resolves like `dead`: a clock that is moved before that would let a claim or a renewal of the dead take effect after its death. */
+  readonly die: () => Promise<void>
   /** Resolves when it is dead and nothing that it sent is under way any more. */
   readonly dead: Promise<void>
   /** Whoever still waits for an answer is refused. */
@@ -32,9 +33,11 @@ export function makeMortal(store: Store, death?: Death): MortalStore {
   const underWay = new Set<Promise<unknown>>()
   const unanswered: ((error: Error) => void)[] = []
   const die = () => {
-    if (state !== 'alive') return
-    state = 'dead'
-    void Promise.allSettled(underWay).then(tell)
+    if (state === 'alive') {
+      state = 'dead'
+      void Promise.allSettled(underWay).then(tell)
+    }
+    return dead
   }
   const silence = () =>
     new Promise<never>((_, reject) => {
@@ -69,7 +72,7 @@ export function makeMortal(store: Store, death?: Death): MortalStore {
       death !== undefined &&
       (('beforeWrite' in death && writes === death.beforeWrite) || ('before' in death && isFatal(changes, death.before)))
     if (isBefore) {
-      die()
+      void die()
       return silence()
     }
     if (death === undefined || !('after' in death) || !isFatal(changes, death.after)) return call(() => store.commit(changes))
@@ -78,7 +81,7 @@ export function makeMortal(store: Store, death?: Death): MortalStore {
     lastWrite = write
     try {
       await write
-      die()
+      void die()
     } finally {
       lastWrite = undefined
     }
@@ -101,7 +104,7 @@ export function makeMortal(store: Store, death?: Death): MortalStore {
     die,
     dead,
     bury: () => {
-      die()
+      void die()
       state = 'buried'
       for (const reject of unanswered) reject(gone())
     },

@@ -109,7 +109,7 @@ onEveryStore('a named undo', ({ open, openMortal, openWrapped, advance }) => {
         lives++
         await ctx.step('f', () => 1, hasFunction ? { undo: undos.note } : {})
         await ctx.step('a', () => 1, { undo: 'note' })
-        mortal?.die()
+        void mortal?.die()
         await new Promise(() => {})
       })
       const id = `r-${hasFunction}`

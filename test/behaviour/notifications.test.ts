@@ -196,7 +196,7 @@ onEveryStore('a notification', ({ open, openMortal, openWrapped, advance }) => {
       const { die } = await openMortal({ workflows: [poison], notify })
       await claimed.next.promise
       claimed.next = gate()
-      die()
+      await die()
       advance(11_000)
     }
     await open({ workflows: [poison], notify })

@@ -201,7 +201,7 @@ onEveryStore('the order of kept results', (scene) => {
     const { hf, die } = await openMortal({ workflows: [work] })
     await hf.start(work, undefined, { id: 'r' })
     await alive.isRecorded.promise
-    die()
+    await die()
     advance(11_000)
     const heir = await open({ workflows: [work] })
     expect(await (await heir.runs.get('r')).result()).toBe('main')
@@ -285,7 +285,7 @@ onEveryStore('the order of kept results', (scene) => {
     const { hf, die } = await openMortal({ workflows: [work] })
     await hf.start(work, undefined, { id: 'r' })
     await alive.isRecorded.promise
-    die()
+    await die()
     advance(11_000)
     const heir = await open({ workflows: [work] })
     expect(await (await heir.runs.get('r')).result({ timeoutMs: patience(10_000) })).toBe('main')
@@ -348,7 +348,7 @@ onEveryStore('the order of kept results', (scene) => {
     const { hf, die } = await openMortal({ workflows: [work] })
     await hf.start(work, undefined, { id: 'r' })
     await alive.isInside.promise
-    die()
+    await die()
     advance(11_000)
     const heir = await open({ workflows: [work] })
     expect(await (await heir.runs.get('r')).result()).toBe('ended')
@@ -375,7 +375,7 @@ onEveryStore('the order of kept results', (scene) => {
     const { hf, die } = await openMortal({ workflows: [work] })
     await hf.start(work, undefined, { id: 'r' })
     await logged(await hf.runs.get('r'), 'step_completed')
-    die()
+    await die()
     isOver.open()
     advance(11_000)
     const heir = await open({ workflows: [work] })
@@ -406,7 +406,7 @@ onEveryStore('the order of kept results', (scene) => {
     await hf.start(work, undefined, { id: 'r' })
     const run = await hf.runs.get<string>('r')
     await vi.waitUntil(async () => (await eventTypes(run)).filter((type) => type === 'step_completed').length === 2)
-    die()
+    await die()
     isFirst.value = false
     advance(11_000)
     const heir = await open({ workflows: [work] })

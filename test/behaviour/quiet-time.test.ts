@@ -362,7 +362,7 @@ onEveryStore('a run in its quiet time', ({ open, openWrapped, advance }) => {
     const [paused, cancelled, rolledBack] = await Promise.all([hf.start(work), hf.start(work), hf.start(work)])
     for (const run of [paused, cancelled, rolledBack]) await logged(run, 'step_completed')
     await paused.pause()
-    expect((await paused.info()).status).toBe('paused')
+    await becomes(paused, 'paused')
     await paused.resume()
     await hf.signal(paused.id, 'go')
     await paused.result()

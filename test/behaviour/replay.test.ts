@@ -427,7 +427,7 @@ onLocalStores('ctx.map', ({ open, openMortal, advance }) => {
     const { hf, die } = await openMortal({ workflows: [work] })
     await hf.start(work, undefined, { id: 'r' })
     await hanging.promise
-    die()
+    await die()
     const heir = await open({ workflows: [work] })
     advance(11_000)
     expect(await (await heir.runs.get('r')).result()).toEqual([0, 10, 20, 30])
@@ -779,7 +779,7 @@ onEveryStore('ctx.continueAs', ({ open, openMortal, advance }) => {
     const { hf, die } = await openMortal({ workflows: [agent] })
     await hf.start(agent, 1, { id: 'r' })
     await hanging.promise
-    die()
+    await die()
     const heir = await open({ workflows: [agent] })
     advance(11_000)
     expect(await (await heir.runs.get('r')).result()).toBe('done')

@@ -428,7 +428,7 @@ onEveryStore('a section', ({ open, openMortal, advance }) => {
       const { hf, die } = await openMortal({ workflows: [work] })
       if (death === 0) await logged(await hf.start(work, undefined, { id: 'r' }), 'step_started')
       await entered.promise
-      die()
+      await die()
       advance(11_000)
     }
     const heir = await open({ workflows: [work] })
@@ -490,7 +490,7 @@ onEveryStore('a section', ({ open, openMortal, advance }) => {
       const { hf, die } = await openMortal({ workflows: [work] })
       if (death === 0) await logged(await hf.start(work, undefined, { id: 'r' }), 'step_started')
       await entered.promise
-      die()
+      await die()
       advance(11_000)
     }
     const heir = await open({ workflows: [work] })

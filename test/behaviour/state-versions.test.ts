@@ -128,7 +128,7 @@ onLocalStores('a state with versions', ({ open, openMortal, advance }) => {
     const { hf, die } = await openMortal({ workflows: [oldSlow] })
     await hf.thread('alice').start(oldSlow, 'hello', { id: 'r' })
     await inStep.promise
-    die()
+    await die()
     const heir = await open({ workflows: [newSlow] })
     advance(11_000)
     const run = await heir.runs.get('r')

@@ -96,7 +96,7 @@ onEveryStore('what a function sees of the state', (scene) => {
     const { hf, die } = await openMortal({ workflows: [work] })
     await hf.start(work, undefined, { id: 'r' })
     await alive.first.promise
-    die()
+    await die()
     advance(11_000)
     const heir = await open({ workflows: [work] })
     const run = await heir.runs.get('r')

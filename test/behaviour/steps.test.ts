@@ -275,7 +275,7 @@ onEveryStore('attempts of a step', ({ open, openMortal, advance }) => {
     const { hf, die } = await openMortal({ workflows: [work] })
     await hf.start(work, undefined, { id: 'r' })
     await inBody.promise
-    die()
+    await die()
     const heir = await open({ workflows: [work] })
     const run = await heir.runs.get('r')
     advance(11_000)
@@ -619,7 +619,7 @@ onLocalStores('what a step can be told', ({ open, openMortal, advance }) => {
     const { hf, die } = await openMortal({ workflows: [work] })
     await hf.start(work, undefined, { id: 'r' })
     await inSecond.promise
-    die()
+    await die()
     const heir = await open({ workflows: [work] })
     advance(11_000)
     const run = await heir.runs.get('r')

@@ -69,7 +69,8 @@ function makeJittery(store: Store): Store {
 
 export interface Mortal {
   readonly hf: Holdfast
-  readonly die: () => void
+  /** Resolves when nothing that it had sent is under way any more. */
+  readonly die: () => Promise<void>
   readonly dead: Promise<void>
 }
 

@@ -261,7 +261,7 @@ onEveryStore('a stream', (scene) => {
     for await (const item of run.stream('tokens')) {
       live.push(item)
       if (item.chunk !== 'd1') continue
-      mortal.die()
+      await mortal.die()
       scene.advance(11_000)
       await scene.open({ workflows: [answer] })
     }

@@ -338,7 +338,7 @@ onEveryStore('deleting a thread', ({ open, openMortal, advance }) => {
     const { hf, die } = await openMortal({ workflows: [mail] })
     await hf.start(mail, undefined, { id: 'first' })
     await sending.promise
-    die()
+    await die()
     const heir = await open({ workflows: [mail] })
     await heir.thread('first').delete()
     const second = await heir.start(mail, undefined, { id: 'second' })

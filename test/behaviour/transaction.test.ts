@@ -146,7 +146,7 @@ onEverySqlStore('ctx.transaction', (scene) => {
       ctx.transaction('move', async (tx) => {
         await move(tx, 30)
         dying.next.open()
-        dying.die()
+        void dying.die()
         // The connection of a dead process is closed, and its transaction rolled back.
         throw new Error('dead')
       }),

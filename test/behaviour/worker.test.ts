@@ -286,7 +286,7 @@ onEveryStore('a run that brings its worker down', ({ open, openMortal, advance }
       const { die } = await openMortal({ workflows: [work] })
       const recorded = async () => (await run.events()).filter(({ type }) => type === 'step_completed').length
       await expect.poll(recorded, { timeout: 15_000 }).toBe(3 * life.number)
-      die()
+      await die()
       advance(11_000)
     }
     life.number = 0
@@ -309,7 +309,7 @@ onEveryStore('a run that brings its worker down', ({ open, openMortal, advance }
       const { die } = await openMortal({ workflows: [poison] })
       await claimed.next.promise
       claimed.next = gate()
-      die()
+      await die()
       advance(11_000)
     }
     const survivor = await open({ workflows: [poison] })
@@ -356,7 +356,7 @@ onEveryStore('a run that brings its worker down', ({ open, openMortal, advance }
       const { die } = await openMortal({ workflows: [deaths] })
       await Promise.race([dying.next.promise, becomes(run, 'failed')])
       dying.next = gate()
-      die()
+      await die()
       advance(11_000)
     }
     expect(await failureOf(run)).toMatchObject({ code: 'worker_died', details: { step: 'work' } })
@@ -450,7 +450,7 @@ onEveryStore('a run that brings its worker down', ({ open, openMortal, advance }
       const { die } = await openMortal({ workflows: [work] })
       await hanging.next.promise
       hanging.next = gate()
-      die()
+      await die()
       advance(11_000)
     }
     await open({ workflows: [work] })
