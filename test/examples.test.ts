@@ -73,7 +73,9 @@ describe.concurrent('examples', () => {
 
 async function run(example: string, ...more: string[]): Promise<string> {
   const args = ['--conditions=holdfast-source', join(root, 'examples', example), ...more]
-  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: patience(140_000) })
+  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: patience(140_000) }).catch(
+    ({ message, stdout }: Error & { stdout: string }) => expect.fail(`${message}\n${stdout}`),
+  )
   return stdout
 }
 

@@ -59,7 +59,7 @@ async function gather({ journal }: Report, ctx: Context<Report>) {
       note(journal, `gather ${source}`)
       return fetchSource(source, step)
     },
-    { concurrency: 2, timeoutMs: 1_000, retry: { attempts: 3, minMs: 100, maxMs: 200 } },
+    { concurrency: 2, timeoutMs: 2_000, retry: { attempts: 3, minMs: 100, maxMs: 200 } },
   )
   return { rows: fetched.flat() }
 }

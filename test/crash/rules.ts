@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { Notification } from 'holdfast'
 import { isTerminal } from '../../src/model/run.ts'
+import { patience } from '../patience.ts'
 import { describeFault } from './fault.ts'
 import type { PlayedLife, PlayedScene } from './stage.ts'
 import type { DumpedRecord, StoreDump } from './store-dump.ts'
@@ -273,7 +274,7 @@ function brokenAtTheEnd(scene: PlayedScene, undisturbed: PlayedScene): string[] 
   const [told, expectedTold] = [scene, undisturbed].map(kindsTold)
   if (!isDeepStrictEqual(told, expectedTold)) broken.push(`others heard of ${told}, should have of ${expectedTold}`)
   const recoveryMs = scene.lives.length > 1 ? last.report.tookMs : 0
-  if (recoveryMs > 10_000) broken.push(`the recovery took ${recoveryMs} ms`)
+  if (recoveryMs > patience(10_000)) broken.push(`the recovery took ${recoveryMs} ms`)
   return [...broken, ...brokenOrder(scene, last)]
 }
 

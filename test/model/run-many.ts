@@ -1,3 +1,4 @@
+import { patience } from '../patience.ts'
 import type { Case } from './case.ts'
 import { generateCase } from './generate.ts'
 import type { StoreName } from './grounds.ts'
@@ -42,7 +43,7 @@ export async function runMany(options: RunManyOptions): Promise<Finding[]> {
 export async function tryCase(given: Case, url?: string): Promise<{ violations: Violation[]; seen?: Observation }> {
   const progress = { phase: '' }
   try {
-    const seen = await within(120_000, progress, runCase(given, { progress, ...(url !== undefined && { url }) }))
+    const seen = await within(patience(120_000), progress, runCase(given, { progress, ...(url !== undefined && { url }) }))
     return { violations: judge(given, seen), seen }
   } catch (error) {
     return { violations: [{ rule: 'broken', what: String((error as Error).stack) }] }
