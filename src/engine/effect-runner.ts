@@ -12,7 +12,7 @@ import { isOutage } from './committer.ts'
 import type { EffectOptions } from './context.ts'
 import { type Execution, never } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
-import { reportUnsureEffect } from './run-reports.ts'
+import { reportHangingEffect, reportUnsureEffect } from './run-reports.ts'
 import { failureEvent, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
 import type { CallKey } from './tape.ts'
 import { recordedUndo, takeUndo } from './undo-option.ts'
@@ -20,6 +20,8 @@ import { withTimeout } from './with-timeout.ts'
 
 /** How often a run in memory looks whether somebody else has closed the operation it waits for. */
 const lookAgainMs = 500
+/** How long somebody else may have an effect under way before the logger hears that a run waits for it. */
+const hangsMs = 60_000
 
 /**
  * Carries out an effect: the intent is durable before `run`, the result after it, both under one key.
@@ -147,6 +149,8 @@ class Effect<T> {
   #failures: number
   /** Its failure is on record: what is thrown now is the function's. */
   #hasFailed = false
+  /** The logger has heard that somebody else has it under way for long. */
+  #isReported = false
 
   constructor(execution: Execution, call: Call, options: EffectOptions<T>, key: string) {
     this.#execution = execution
@@ -230,10 +234,14 @@ class Effect<T> {
     if (isLeftBehind) return { stage: { kind: 'hidden', error: undefined, byCrash: true } }
     if (!isOpen(taken.status))
       return (await this.#isDecided(taken)) ? { stage: toDecided(this.#execution, taken) } : this.#skip(taken)
+    const hangsAt = taken.status === 'intended' ? taken.intendedAt + hangsMs : Number.POSITIVE_INFINITY
+    const hangs = hangsAt <= this.#execution.now()
+    if (hangs && !this.#isReported) reportHangingEffect(this.#execution, { step: path, key: this.#key, holder: taken.runId })
+    this.#isReported ||= hangs
     await this.#rest(async () => {
       await this.#execution.park({
         dueAt: this.#execution.now() + lookAgainMs,
-        rowDueAt: Number.POSITIVE_INFINITY,
+        rowDueAt: hangs ? Number.POSITIVE_INFINITY : hangsAt,
         reason: taken.status === 'unsure' ? 'person' : 'effect',
         waitKey: this.#key,
       })

@@ -24,7 +24,7 @@ export function explainInPlaceChange(execution: Execution, step: string | null, 
   const { runId } = execution
   return new HoldfastError(
     'invalid_input',
-    `${step === null ? '' : `"${step}" of `}run "${runId}" changed something in place that is read-only: ${error.message}. ` +
+    `${step === null ? 'Run' : `"${step}" of run`} "${runId}" changed something in place that is read-only: ${error.message}. ` +
       'The state is: use ctx.update((draft) => …) instead, or step.update in a step. structuredClone(ctx.state) is a copy to change.',
     { cause: error, details: { runId, ...(step !== null && { step }) } },
   )

@@ -44,6 +44,23 @@ export function reportUnsureEffect(
   })
 }
 
+/** Tells the logger that a run has waited long for an effect that another one has under way. */
+export function reportHangingEffect(
+  { claim: { run }, log }: Reported,
+  { step, key, holder }: { readonly step: string; readonly key: string; readonly holder: string },
+): void {
+  const help =
+    `If it hangs there, (await hf.runs.get(${JSON.stringify(holder)})).cancel() leaves it unsure, and hf.resolve(${JSON.stringify(key)}, { happened }) decides; ` +
+    'timeoutMs of the effect limits it.'
+  log.warn(
+    `${nameOf(run)} waits for effect "${step}" (key "${key}"), which run "${holder}" has had under way for over a minute. ${help}`,
+    {
+      ...aboutRun(run, step),
+      ...{ reason: 'effect', effectKey: key, holder, help },
+    },
+  )
+}
+
 /** Tells the logger that a run was taken from a holder that is gone. */
 export function reportTakeover({ claim: { run, takenFrom }, log }: Reported, running: readonly string[]): void {
   if (takenFrom === null || isInternal(run.workflow)) return

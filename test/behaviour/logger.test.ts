@@ -56,6 +56,37 @@ onEveryStore('the logger', ({ open, openMortal, openWrapped, advance }) => {
     expect(data).toMatchObject({ runId: 'r', step: 'load', reason: 'retries' })
   })
 
+  it('hears when a run has waited for over a minute for an effect that another one has under way', async () => {
+    const { said, logger, heard } = createListener()
+    const sending = gate()
+    const answer = gate<string>()
+    const send = workflow('send', (ctx) =>
+      ctx.once('mail', {
+        key: 'k',
+        run: () => {
+          sending.open()
+          return answer.promise
+        },
+      }),
+    )
+    const hf = await open({ workflows: [send], logger, worker: { leaseMs: 600_000, pollMs: 20 } })
+    await hf.start(send, undefined, { id: 'a' })
+    await sending.promise
+    const run = await hf.start(send, undefined, { id: 'b' })
+    await becomes(run, 'waiting')
+    expect(said).toEqual([])
+    advance(61_000)
+    const { level, message, data } = await heard('waits for effect')
+    expect(level).toBe('warn')
+    expect(message).toContain('Run "b" of workflow "send" waits for effect "mail" (key "k"), which run "a" has had under way')
+    expect(message).toContain('(await hf.runs.get("a")).cancel()')
+    expect(message).toContain('hf.resolve("k"')
+    expect(data).toMatchObject({ runId: 'b', step: 'mail', effectKey: 'k', holder: 'a', reason: 'effect' })
+    answer.open('sent')
+    expect(await run.result()).toBe('sent')
+    expect(said.filter((one) => one.message.includes('waits for effect'))).toHaveLength(1)
+  })
+
   it('hears when a budget is used up', async () => {
     const { logger, heard } = createListener()
     const hf = await open({ logger })
