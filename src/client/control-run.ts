@@ -20,6 +20,8 @@ export async function pauseRun(core: Core, key: RunKey, by?: string): Promise<vo
     if (isTerminal(run.status)) throw hasEnded(run, 'paused')
     if (run.status === 'running' && asked.isRequested) return performance.now() < until ? { waitUntil: until } : 'done'
     if (run.status === 'running') return { kind: 'pause', by }
+    // Its holder has dealt with the request, and somebody has resumed the run since: who asked last is right.
+    if (asked.isRequested && !(await core.store.readInbox(key)).some(({ kind }) => kind === 'pause')) return 'done'
     return {
       events: [await newEvent(core, 'run_paused', { reason: 'asked', ...(by !== undefined && { by }) })],
       run: { status: 'paused', reason: 'asked', due: 'never', setsEnd: true },

@@ -170,6 +170,41 @@ onEveryStore('a pause that comes while its run is about to pause', ({ openWrappe
   })
 })
 
+onEveryStore('a pause that was carried out', ({ open, openWrapped }) => {
+  it('is not asked for again where somebody resumes the run before whoever asked for it has looked again', async () => {
+    const [begun, body, asked, resumed] = [gate(), gate(), gate(), gate()]
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => begun.open() ?? body.promise)
+      await ctx.waitFor('go')
+    })
+    let isAsked = false
+    const client = await openWrapped(
+      (store) =>
+        wrapStore(store, {
+          before: (act) => (act === 'readRun' && isAsked ? resumed.promise : undefined),
+          after: (act) => {
+            if (act !== 'deliver') return
+            isAsked = true
+            asked.open()
+          },
+        }),
+      { worker: false },
+    )
+    const hf = await open({ workflows: [work] })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await begun.promise
+    const paused = (await client.runs.get('r')).pause()
+    await asked.promise
+    body.open()
+    await becomes(run, 'paused')
+    await run.resume()
+    await becomes(run, 'waiting')
+    resumed.open()
+    await paused
+    expect((await run.info()).status).toBe('waiting')
+  })
+})
+
 /** For the client that executes: the first write that pauses a run waits until the request was answered. */
 function answeredBeforePause(request: () => Promise<unknown>) {
   let isAsked = false
