@@ -19,11 +19,26 @@ export function helpForFailure(error: Error | undefined): string {
   const code = codeOf(error)
   const isChildOver = (code === 'run_cancelled' || code === 'thread_deleted') && 'runId' in detailsOf(error)
   if (isChildOver) return helpForChildThatIsOver
+  const caller = callerOfChildThatIsOver(error)
+  if (caller !== undefined)
+    return `A retry finds that child as it is: take run "${caller}", which called it, back to before the call with rollback(checkpoint) and resume() it, then retry() this run.`
   if (error?.name === 'TypeError' && /read only property|not extensible|Cannot delete property/.test(error.message))
     return 'If it changed ctx.state, which is read-only: use ctx.update((draft) => …) instead, then run.retry() takes it up where it failed.'
   return mistakesInCode.has(code)
     ? 'Fix it, then run.retry() takes it up where it failed.'
     : 'run.retry() takes it up where it failed.'
+}
+
+/** The run further down that failed of a child that was cancelled or deleted. */
+function callerOfChildThatIsOver(error: Error | undefined): string | undefined {
+  let caller: unknown
+  let one: unknown = error
+  while (codeOf(one) === 'run_failed') {
+    caller = (detailsOf(one) as { runId?: unknown }).runId
+    one = (one as Error).cause
+  }
+  const isOver = codeOf(one) === 'run_cancelled' || codeOf(one) === 'thread_deleted'
+  return isOver && typeof caller === 'string' ? caller : undefined
 }
 
 const helpForChildThatIsOver =

@@ -536,3 +536,34 @@ onSqlite('a control call that waits for long', ({ open }) => {
     await becomes(run, 'cancelled')
   })
 })
+
+onEveryStore('a run whose child failed of a child that was cancelled', ({ open }) => {
+  it('says what helps: a retry finds it cancelled, the rollback of the run that called it starts another', async () => {
+    const leaf = workflow('leaf', (ctx) => ctx.waitFor('go'))
+    const middle = workflow('middle', async (ctx) => {
+      await ctx.checkpoint('before')
+      return await ctx.call(leaf, undefined, { id: 'l' })
+    })
+    const top = workflow('top', (ctx) => ctx.call(middle, undefined, { id: 'm' }))
+    const hf = await open({ workflows: [leaf, middle, top] })
+    const run = await hf.start(top, undefined, { id: 't' })
+    await logged(run, 'child_started')
+    const called = await hf.runs.get('m')
+    await logged(called, 'child_started')
+    await (await hf.runs.get('l')).cancel()
+    const advice = {
+      code: 'run_failed',
+      message: expect.stringContaining('take run "m", which called it, back to before the call'),
+    }
+    await expect(run.result()).rejects.toMatchObject(advice)
+    await run.retry()
+    await expect(run.result()).rejects.toMatchObject(advice)
+    await called.rollback('before')
+    await called.resume()
+    await run.retry()
+    await logged(called, 'child_started')
+    await becomes(called, 'waiting')
+    await hf.signal('l~1', 'go', 42)
+    expect(await run.result()).toBe(42)
+  })
+})
