@@ -1460,6 +1460,8 @@ export class Execution {
     const change = this.#writer.change(events, { run, ...this.#tellParent(run), ...more })
     this.#hasEnded = true
     this.#endedAs = end.kind
+    // Others see the end before its answer arrives here.
+    this.calls.hasEnded = true
     // What the function does to its state from here on is never written.
     const state = this.line.whole(this.#lastSeq)
     const answer = await this.#committer.commit(change, true).catch((error: unknown) => this.#unwritten(error))

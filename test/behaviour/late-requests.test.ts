@@ -126,6 +126,43 @@ onEveryStore('a cancel that comes while its run is about to pause, by a client t
     })
   }
 
+  it('is carried out by a worker, also where whoever asked for the pause looks again only then', async () => {
+    const [begun, body, asked, taken, looked] = [gate(), gate(), gate(), gate(), gate()]
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => begun.open() ?? body.promise)
+      await ctx.waitFor('go')
+    })
+    const late = requestBefore('paused', async () => (await client.runs.get('r')).cancel(), died)
+    const client = await openWrapped(late.client, { worker: false })
+    let isHeldBack = false
+    const takesUp = (store: Store) =>
+      wrapStore(store, {
+        before: (act) => (act === 'claim' && isHeldBack ? looked.promise : undefined),
+        after: (act, _, [changes]) => {
+          if (act !== 'commit' || !(changes as readonly Change[]).some(({ events }) => events[0]?.type === 'run_resumed')) return
+          taken.open()
+        },
+      })
+    const before = (act: StoreAct) => (act === 'readRun' && isAsked ? taken.promise : undefined)
+    let isAsked = false
+    const after = (act: StoreAct) => {
+      if (act !== 'deliver') return
+      isAsked = true
+      asked.open()
+    }
+    const pauser = await openWrapped((store) => wrapStore(store, { before, after }), { worker: false })
+    const hf = await openWrapped((store) => takesUp(late.holder(store)), { workflows: [work] })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await begun.promise
+    isHeldBack = true
+    const paused = codeOfRejection((await pauser.runs.get('r')).pause())
+    await asked.promise
+    body.open()
+    await paused
+    looked.open()
+    await becomes(run, 'cancelled')
+  })
+
   it('is carried out by a worker while it pauses because its attempts are used up', async () => {
     const undone: string[] = []
     const work = workflow('work', async (ctx) => {

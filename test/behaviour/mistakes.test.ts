@@ -6,6 +6,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { type Context, copyStore, type Holdfast, open as openHoldfast, plan, type RunHandle, state, workflow } from 'holdfast'
 import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import type { Change } from '../../src/store/change.ts'
 import { startProgram } from './programs.ts'
 import { becomes, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEverySharedStore, onEveryStore } from './stores.ts'
@@ -316,7 +317,7 @@ onEveryStore('a forgotten await', ({ open }) => {
   })
 })
 
-onEveryStore('a start inside a workflow', ({ open }) => {
+onEveryStore('a start inside a workflow', ({ open, openWrapped }) => {
   const mail = workflow('mail', (_, to: string) => `sent to ${to}`)
 
   it('is refused in its function, which every replay calls again', async () => {
@@ -367,6 +368,30 @@ onEveryStore('a start inside a workflow', ({ open }) => {
     })
     expect(await hf.run(order)).toBe('sent to ann')
     expect(await later?.()).toBe('sent to ben')
+  })
+
+  it('is work like any other from when others see that the run has ended', async () => {
+    const started = gate()
+    const after = async (act: StoreAct, _: number, [changes]: readonly unknown[]) => {
+      const isEnd =
+        act === 'commit' && (changes as readonly Change[]).some(({ runId, run }) => runId === 'o' && run?.status === 'completed')
+      if (isEnd) await started.promise
+    }
+    const hf = await openWrapped((store) => wrapStore(store, { after }))
+    let later: (() => Promise<unknown>) | undefined
+    const order = workflow('order', async () => {
+      later = AsyncResource.bind(() =>
+        hf.start(mail, 'ben').then(
+          ({ id }) => id,
+          (error: Error) => error.message,
+        ),
+      )
+    })
+    const run = await hf.start(order, undefined, { id: 'o' })
+    await becomes(run, 'completed')
+    const said = later?.()
+    started.open()
+    expect(await said).toMatch(/^[0-9a-f-]{36}$/)
   })
 })
 
