@@ -618,9 +618,24 @@ export class Execution {
 
   /** Writes events, after everything that was riding, and resolves when they are durable. Throws when the lease is lost. */
   async commit(events: readonly NewEvent[], options: ChangeOptions): Promise<Extract<Committed, { ok: true }>> {
+    if (options.operation !== undefined) this.#writeRidingFirst()
     const answer = await this.#write(this.#writer.change(events, options), options.undoable)
     if (!answer.ok) throw this.#refused(answer.refusal)
     return answer
+  }
+
+  /**
+   * Writes what was riding or was written to streams in a change of its own: the one after it may be refused because of its operation, which
+   * somebody else has changed. Null where there is nothing.
+   */
+  #writeRiding(): Promise<Committed> | null {
+    const hasMore = this.#writer.hasRiding || this.#streams?.hasPending === true
+    return hasMore ? this.#write(this.#writer.change([], {})) : null
+  }
+
+  /** The same where the change after it is awaited, which comes to nothing with it. */
+  #writeRidingFirst(): void {
+    this.#writeRiding()?.catch(() => {})
   }
 
   /**
@@ -636,6 +651,7 @@ export class Execution {
     let seq: number
     try {
       // `commit` and `#turn` spelled out: two promises less for every step.
+      if (options.operation !== undefined) this.#writeRidingFirst()
       const change = this.#writer.change(events, options, true)
       const answer = await this.#write(change, options.undoable)
       if (!answer.ok) throw this.#refused(answer.refusal)
@@ -675,12 +691,11 @@ export class Execution {
   }
 
   /**
-   * Makes an effect's intent durable. What was riding or was written to streams goes first, in a change of its own: the intent may be refused
-   * because the key is taken, they may not. Answers with the operation in that case.
+   * Makes an effect's intent durable, after what was riding. It may be refused because the key is taken: answers with the operation in that
+   * case.
    */
   async intend(event: NewEvent, operation: OperationChange): Promise<Operation | null> {
-    const hasMore = this.#writer.hasRiding || this.#streams?.hasPending === true
-    const before = hasMore ? this.#write(this.#writer.change([], {})) : null
+    const before = this.#writeRiding()
     const intent = this.#write(this.#writer.change([event], { isCheckpoint: false, operation, mustSync: true }))
     const [first, answer] = await Promise.all([before, intent])
     if (first !== null && !first.ok) throw this.#refused(first.refusal)
@@ -691,8 +706,7 @@ export class Execution {
 
   /** Changes an operation that somebody else may have changed first; says whether it was done. What was riding goes before. */
   async tryOperation(operation: OperationChange): Promise<boolean> {
-    const hasMore = this.#writer.hasRiding || this.#streams?.hasPending === true
-    const before = hasMore ? this.#write(this.#writer.change([], {})) : null
+    const before = this.#writeRiding()
     const answers = await Promise.all([before, this.#write(this.#writer.change([], { operation }))])
     for (const answer of answers) if (answer !== null && !answer.ok && this.#hasEnded) throw this.#refused(answer.refusal)
     return answers[1]?.ok === true

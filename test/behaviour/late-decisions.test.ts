@@ -1,10 +1,10 @@
-import { type Holdfast, workflow } from 'holdfast'
+import { type Holdfast, state, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
 import type { EventType } from '../../src/model/event.ts'
 import type { Change } from '../../src/store/change.ts'
 import type { Store } from '../../src/store/store.ts'
-import { becomes, failureOf, logged } from './runs.ts'
+import { becomes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 /** Pays without an answer, and waits beside that for a reason to fail; with `asks` also for a person. */
@@ -100,5 +100,36 @@ onEveryStore('what a person decides about an effect at the moment', ({ open, ope
     await person.signal(run.id, 'decline')
     expect(await failureOf(run)).toMatchObject({ message: expect.stringContaining('declined') })
     expect(journal).toEqual(['receipt'])
+  })
+
+  it('at which its run, rolled back, finds it open takes nothing with it that the run was about to write', async () => {
+    const answer = gate()
+    const last = gate()
+    const notes = state({ version: 1, initial: () => ({ notes: [] as string[] }) })
+    const work = workflow({ name: 'pay', state: notes }, async (ctx) => {
+      void ctx.once('pay', { key: 'pay', run: () => answer.promise })
+      await ctx.step('prepare', () => {})
+      await ctx.checkpoint('prepared')
+      ctx.update((draft) => void draft.notes.push('prepared'))
+      await ctx.step('last', () => last.promise)
+      return ctx.state.notes
+    })
+    const person = await open({ worker: false })
+    const first = await open({ workflows: [work] })
+    const run = await person.start(work)
+    last.open()
+    expect(await run.result()).toEqual(['prepared'])
+    answer.open()
+    await first.close()
+    await openWrapped(
+      decidingBefore('effect_unsure', () => person),
+      { workflows: [work] },
+    )
+    await run.rollback('prepared')
+    expect(await person.thread(run.threadId).state()).toEqual({ notes: [] })
+    await run.resume()
+    await logged(run, 'effect_resolved')
+    expect(await run.result()).toEqual(['prepared'])
+    expect(await person.thread(run.threadId).state()).toEqual({ notes: ['prepared'] })
   })
 })
