@@ -354,6 +354,11 @@ export class Execution {
     return this.#stop !== null
   }
 
+  /** Where the log ended after the last write that was answered for. */
+  get lastSeq(): number {
+    return this.#lastSeq
+  }
+
   /** The store's time, kept going by this process's monotonic clock. */
   now(): number {
     return Math.round(this.#clockBase.now + performance.now() - this.#clockBase.at)

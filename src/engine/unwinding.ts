@@ -17,7 +17,8 @@ import type { Order } from './tape.ts'
  *   O4  An order that ranks higher ends it after the undo under way: the run is read anew, and does that.
  *   O5  `finish` is called in the same turn in which nothing is under way and nothing is due.
  *   O6  What persons have decided about effects is read at the beginning, and again where something was undone since. What they decide after
- *       that is not overlooked: the end is written only if the log ends where it was read to, else the run is read anew.
+ *       that is not overlooked: the end is written only if the log ends where it was read to, else the run is read anew. Where this run has
+ *       written itself meanwhile, they are read once more.
  *   O7  A rollback does not go into a section with an undo that has ended: one that ends before its holder has heard of the rollback keeps the
  *       run from going back there, and one that would end later does not end (scope-runner).
  */
@@ -84,7 +85,7 @@ export class Unwinding {
           this.#taken = await readTakenSignals(execution, afterSeq)
           // Nobody reads them once the run is paused.
           await execution.checkMail()
-        } else if (this.#isBehind) {
+        } else if (this.#isBehind || execution.lastSeq > (this.#headSeq ?? execution.lastSeq)) {
           await this.#readDecisions()
         } else if (!execution.isOverruled) {
           await finish(this.#taken ?? [], this.#headSeq)
