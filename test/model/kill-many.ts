@@ -57,17 +57,19 @@ async function killBatch(cases: readonly Case[], { store, url, onCase }: KillMan
   const ground = await openGround(store, () => offsetMs, address)
   const shared = await ground.openStore()
   const features = await findFeatures()
+  let lives: Lives | undefined
+  const isManned = () => lives?.isUp === true
   const tables = cases.map((given, index) => {
     const suffix = `-${process.pid}-${given.seed}`
     const journalFile = join(folder, `journal-${index}`)
     const table = new Table({
-      ...{ given, features, advance, suffix, journal: new Journal(journalFile), progress: { phase: '' } },
+      ...{ given, features, advance, suffix, journal: new Journal(journalFile), isManned, progress: { phase: '' } },
       ground: { openStore: async () => shared, close: async () => {} },
     })
     return { given, table, suffix, journalFile }
   })
   const random = createRandom(cases[0]?.seed ?? 1)
-  const lives = new Lives((nth) => {
+  lives = new Lives((nth) => {
     const kill = nth < killsPerBatch ? { write: random.integer(1, 25), when: random.pick(['before', 'after'] as const) } : null
     const spec: WorkerSpec = {
       ...{ store, url: address, clockFile, kill },
@@ -118,10 +120,16 @@ class Lives {
   #child: ChildProcess | undefined
   #nth = 0
   #isOver = false
+  #isUp = false
   onKilled = () => {}
 
   constructor(specOf: (nth: number) => string) {
     this.#specOf = specOf
+  }
+
+  /** A process has opened the store. */
+  get isUp(): boolean {
+    return this.#isUp
   }
 
   async begin(): Promise<void> {
@@ -129,13 +137,17 @@ class Lives {
     const child = fork(join(import.meta.dirname, 'worker-process.ts'), [file], { execArgv: ['--conditions=holdfast-source'] })
     this.#child = child
     child.once('exit', (code, signal) => {
+      this.#isUp = false
       if (this.#isOver) return
       if (signal !== 'SIGKILL') console.error(`a process of the model ended by itself: ${code} ${signal}`)
       this.onKilled()
       void this.begin()
     })
     await new Promise<void>((resolve) => {
-      child.once('message', () => resolve())
+      child.once('message', () => {
+        this.#isUp = true
+        resolve()
+      })
       child.once('exit', () => resolve())
     })
   }

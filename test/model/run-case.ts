@@ -75,6 +75,8 @@ export interface TableOptions {
   readonly progress: { phase: string }
   /** Given: other processes execute the runs, and write to it as well. */
   readonly journal?: Journal
+  /** Whether one of them is up: while none is, nothing can move. */
+  readonly isManned?: () => boolean
   /** Makes names unique in the store. */
   readonly suffix?: string
 }
@@ -89,6 +91,7 @@ export class Table {
   readonly #journal: Journal
   /** Another process executes the runs. */
   readonly #isRemote: boolean
+  readonly #isManned: () => boolean
   readonly #seen: string[] = []
   readonly #processes: SimulatedProcess[] = []
   readonly #clients: SimulatedProcess[] = []
@@ -126,6 +129,7 @@ export class Table {
     this.#phase = progress
     this.#journal = journal ?? new Journal()
     this.#isRemote = journal !== undefined
+    this.#isManned = options.isManned ?? (() => true)
     this.#pending = [...given.acts].sort((a, b) => a.afterNotes - b.afterNotes)
     this.#retriesLeft = given.retries
     for (const program of withChildren(given.program)) {
@@ -353,7 +357,7 @@ export class Table {
       const isActing = this.#doing.size > 0
       const { items } = await this.#hf.runs.list()
       const now = `${this.#countProgress()} ${items.map(({ id, status }) => `${id} ${status}`).join()}`
-      unmoved = now === last ? unmoved + 1 : 0
+      unmoved = now === last && this.#isManned() ? unmoved + 1 : 0
       last = now
       const unfinished = items.filter(({ status }) => status !== 'completed' && status !== 'failed' && status !== 'cancelled')
       if (this.#pending.length > 0 || this.#wedged !== undefined) {
