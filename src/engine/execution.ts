@@ -195,6 +195,7 @@ export class Execution {
       isLimited: options.claim.isQueueLimited,
       isInternal: isInternal(options.workflow.name),
       onOver: () => this.#stopIfIdleOrHandBack(),
+      onBroken: () => this.#considerStopping(),
     })
     const limits = { ...(options.origin.budget ?? options.workflow.options.budget), ...options.tape.raised }
     const onTape = readAccount(options.tape)
@@ -377,10 +378,7 @@ export class Execution {
   enter(kind: CallKind, name: string, isOurName = false, method?: string): Call {
     this.throwIfEnded()
     if (this.isOver) throw this.#lateCall(name)
-    const wasQuiet = this.quiet.isQuiet
     this.quiet.heard()
-    // A value that is on the tape writes nothing: nobody else would look again whether the function is quiet.
-    if (wasQuiet) this.#considerStopping()
     if (this.#isSuspended) this.#reportWork()
     if (kind !== 'value') this.failures.callBegan()
     return this.calls.enter(kind, name, isOurName, method)

@@ -9,6 +9,7 @@ export class QuietTime implements QuietRun {
   onPlace: ((isNeeded: boolean) => void) | undefined
   readonly #times: QuietTimes
   readonly #onOver: () => void
+  readonly #onBroken: () => void
   readonly #keepsPlace: boolean
   readonly #isNever: boolean
   #ms: number
@@ -18,9 +19,10 @@ export class QuietTime implements QuietRun {
   #waitedMs = 0
   #hasPlace = true
 
-  constructor(options: { times: QuietTimes; isLimited: boolean; isInternal: boolean; onOver: () => void }) {
+  constructor(options: QuietTimeOptions) {
     this.#times = options.times
     this.#onOver = options.onOver
+    this.#onBroken = options.onBroken
     this.#keepsPlace = options.isLimited
     this.#isNever = options.isInternal
     this.#ms = options.isLimited || options.isInternal ? 0 : options.times.quietMs
@@ -55,9 +57,11 @@ export class QuietTime implements QuietRun {
   /** The function called, or got a result: it may be at work from here on. */
   heard(): void {
     if (this.#ms > 0) this.#heardAt = performance.now()
+    const wasQuiet = this.isQuiet
     // It acts by itself: it was at work, and did not wait.
-    if (this.isQuiet) this.#quietSince = performance.now()
-    if (this.isQuiet || !this.#hasPlace) this.work()
+    if (wasQuiet) this.#quietSince = performance.now()
+    if (wasQuiet || !this.#hasPlace) this.work()
+    if (wasQuiet) this.#onBroken()
   }
 
   /** Something is at work: the run needs its place. */
@@ -99,4 +103,15 @@ export class QuietTime implements QuietRun {
     this.isQuiet = false
     this.#times.delete(this)
   }
+}
+
+export interface QuietTimeOptions {
+  readonly times: QuietTimes
+  /** Its queue is limited: it keeps its place. */
+  readonly isLimited: boolean
+  readonly isInternal: boolean
+  /** Nothing was heard for long enough. */
+  readonly onOver: () => void
+  /** Something was heard before that. Where it sets nothing off, nobody else looks whether the function is quiet again. */
+  readonly onBroken: () => void
 }

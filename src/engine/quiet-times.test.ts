@@ -6,7 +6,14 @@ beforeEach(() => void vi.useFakeTimers())
 afterEach(() => void vi.useRealTimers())
 
 function begin(times: QuietTimes, over: string[], name: string, options: { isLimited?: boolean; isInternal?: boolean } = {}) {
-  const quiet = new QuietTime({ times, isLimited: false, isInternal: false, ...options, onOver: () => over.push(name) })
+  const quiet = new QuietTime({
+    times,
+    isLimited: false,
+    isInternal: false,
+    ...options,
+    onOver: () => over.push(name),
+    onBroken: () => {},
+  })
   quiet.heard()
   return quiet
 }

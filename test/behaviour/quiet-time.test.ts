@@ -338,6 +338,36 @@ onEveryStore('a run in its quiet time', ({ open, openWrapped, advance }) => {
     for (const run of runs) await run.result()
   })
 
+  it('leaves its place again when its function ends a step that is on record, and does nothing else', async () => {
+    const gates = [gate(), gate()]
+    let calls = 0
+    const agent = workflow('agent', async (ctx) => {
+      const own = gates[calls++]?.promise
+      const session = async () => {
+        const step = await ctx.begin('session')
+        await own
+        await step.complete(1)
+      }
+      await Promise.all([session(), ctx.waitFor('go')])
+    })
+    const next = workflow('next', (ctx) => ctx.step('a', () => 'done'))
+    const hf = await open({ workflows: [agent, next], worker: { concurrency: 1, quietMs } })
+    const run = await hf.start(agent)
+    gates[0]?.open()
+    await logged(run, 'step_completed')
+    await run.pause()
+    await becomes(run, 'paused')
+    await run.resume()
+    expect(await hf.run(next)).toBe('done')
+    await vi.waitUntil(() => calls === 2)
+    expect(await hf.run(next)).toBe('done')
+    gates[1]?.open()
+    expect(await hf.run(next)).toBe('done')
+    await hf.signal(run.id, 'go')
+    await run.result()
+    expect(calls).toBe(2)
+  })
+
   it('is none in a queue with a limit: the next run has its place at once', async () => {
     const sleep = workflow('sleep', (ctx) => ctx.sleep(86_400_000))
     const hf = await open({
