@@ -25,7 +25,7 @@ export function judgeState(view: View, run: ObservedRun): Violation[] {
   }
   // What was undone and done again comes after what was kept.
   if (violations.length === 0 && !view.isRedone(run.program)) {
-    const problem = outOfOrder(trace, list)
+    const problem = outOfOrder(trace, list, madeAgainIn(view, run))
     if (problem !== undefined) say('update_order', `${problem}: ${list.join(' ')}`)
   }
   return violations
@@ -51,21 +51,30 @@ function lostEdits(view: View, edits: readonly string[]): string[] {
   })
 }
 
+/**
+ * Another attempt takes out what the function updated itself after a failure that is reopened, and runs it again; results that came after it are
+ * kept, and stand before it then (docs/guides/retries.md, "What becomes of the state"). The log says where that was done.
+ */
+function madeAgainIn(view: View, { events }: ObservedRun): (word: string) => boolean {
+  const isRebuilt = events.some(({ type, data }) => type === 'state_updated' && data?.['rebuilt'] !== undefined)
+  return (word) => isRebuilt && view.nodeAt(word.slice(1))?.node.kind === 'update'
+}
+
 /** What one branch did one after the other stands in this order. */
-function outOfOrder(trace: Trace, list: readonly string[]): string | undefined {
+function outOfOrder(trace: Trace, list: readonly string[], isMadeAgain: (word: string) => boolean): string | undefined {
   let latest = -1
   let word = ''
   for (const item of trace) {
     const words = typeof item === 'string' ? [item] : item.beside.flatMap(flatten)
     if (typeof item !== 'string') {
       for (const beside of item.beside) {
-        const problem = outOfOrder(beside, list)
+        const problem = outOfOrder(beside, list, isMadeAgain)
         if (problem !== undefined) return problem
       }
     }
     const places = words.map((one) => list.indexOf(one))
     if (places.some((place) => place < latest)) return `${words.join(' ')} stands before ${word}, which came first`
-    const settled = withoutChance([item])
+    const settled = withoutChance([item]).filter((one) => !isMadeAgain(one))
     if (settled.length > 0) {
       latest = Math.max(...settled.map((one) => list.indexOf(one)))
       word = list[latest] as string

@@ -153,7 +153,7 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
       const name = errorName(cause)
       if ((name !== undefined && possibleErrors(program).has(name)) || view.mayBeDeadly(run)) return []
       const { code, message } = (cause ?? {}) as { code?: string; message?: string }
-      if (code === 'run_cancelled' && view.isGivenUp) return []
+      if (code === 'run_cancelled' && (view.isGivenUp || isTakenBackAfterCancel(view, run))) return []
       return [{ rule: 'failure', what: `run "${info.id}" failed with what nothing in it throws: ${code ?? ''} ${message}` }]
     }
     case 'cancelled': {
@@ -165,6 +165,20 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
     default:
       return [{ rule: 'unfinished', what: `run "${info.id}" is ${info.status} in the end` }]
   }
+}
+
+/**
+ * A cancel that got stuck has ended the children by then. A rollback to after the start of one does not bring it back: its call throws
+ * `run_cancelled` (docs/guides/waiting-and-control.md).
+ */
+function isTakenBackAfterCancel(view: View, { events }: ObservedRun): boolean {
+  const isCancelled = (id: unknown) => view.seen.runs.some(({ info }) => info.id === id && info.status === 'cancelled')
+  const begun = events.filter(({ type, data }) => type === 'child_started' && isCancelled(data?.['runId']))
+  const goneBackTo = events.flatMap(({ type, seq, data }) =>
+    type === 'run_rolled_back' ? [{ seq, to: Number(data?.['to']) }] : [],
+  )
+  const isKept = (seq: number) => goneBackTo.some((rollback) => rollback.seq > seq && rollback.to >= seq)
+  return view.had(({ kind }) => kind === 'cancel') && begun.some(({ seq }) => isKept(seq))
 }
 
 /** Nothing is left over when all has ended. */
