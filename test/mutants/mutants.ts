@@ -589,4 +589,16 @@ export const mutants: readonly Mutant[] = [
     ],
     test: { file: 'test/behaviour/outages.test.ts', name: 'on sqlite > are renewed at once' },
   },
+  {
+    name: 'own-writes-refuse-the-end',
+    wrong: 'a run that writes itself while its order is carried out is read anew for ever',
+    edits: [
+      {
+        file: 'engine/unwinding.ts',
+        find: 'this.#isBehind || execution.lastSeq > (this.#headSeq ?? execution.lastSeq)',
+        put: 'this.#isBehind',
+      },
+    ],
+    test: { file: 'test/behaviour/undo-with-open-step.test.ts', name: 'on memory > fails the run again after a retry' },
+  },
 ]
