@@ -886,8 +886,12 @@ export class Execution {
    */
   async obey(): Promise<boolean> {
     if (this.#isUnwinding) return true
-    if (this.#order !== null) await this.#carryOut(this.#order)
-    else if (this.#stop?.kind === 'pause' && this.#stop.reason === 'budget') await this.#stopNow(this.#stop)
+    if (this.#order !== null) {
+      // A branch that lost may come by the call that gives one when what it awaits of its own is over, as it did then.
+      if (!this.playback.isLive && this.undos.lacksGiven(this, afterSeqOf(this.#order)))
+        await this.playback.finish({ isReported: false })
+      await this.#carryOut(this.#order)
+    } else if (this.#stop?.kind === 'pause' && this.#stop.reason === 'budget') await this.#stopNow(this.#stop)
     else return false
     return true
   }
@@ -910,7 +914,7 @@ export class Execution {
   async obeyFromLog(): Promise<boolean> {
     const order = this.#order
     if (order === null) return false
-    const afterSeq = order.kind === 'rollback' ? order.to : order.undo === false ? Number.POSITIVE_INFINITY : 0
+    const afterSeq = afterSeqOf(order)
     if (afterSeq !== Number.POSITIVE_INFINITY) {
       try {
         await this.undos.readDecisions(this)
@@ -1629,6 +1633,11 @@ export type ExecutionEnd =
       /** Messages are there that the tape has left to the next one. */
       readonly hasMail: boolean
     }
+
+/** After this position what was done is undone. */
+function afterSeqOf(order: Order): number {
+  return order.kind === 'rollback' ? order.to : order.undo === false ? Number.POSITIVE_INFINITY : 0
+}
 
 function stopFor(order: Order): Stop {
   return { kind: order.kind, order }

@@ -211,9 +211,9 @@ export class Playback {
 
   /**
    * The function has ended: nothing may be left over. What it asked for and did not wait for (the losers of a race) is
-   * handed out first. Says whether it matched its log.
+   * handed out first. Says whether it matched its log; what it left over is a mismatch, unless that is of no interest.
    */
-  async finish(): Promise<boolean> {
+  async finish({ isReported = true } = {}): Promise<boolean> {
     clearTimeout(this.#grace)
     if (this.isConsumed) return true
     this.#passShowings()
@@ -233,7 +233,7 @@ export class Playback {
     }
     clearTimeout(this.#grace)
     if (this.isConsumed) return true
-    this.#mismatch()
+    if (isReported) this.#mismatch()
     return false
   }
 

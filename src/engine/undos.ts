@@ -97,6 +97,11 @@ export class Undos {
     return this.#all(execution, afterSeq).filter(({ seq }) => !undone.has(seq) && this.#done?.has(seq) !== true)
   }
 
+  /** Something is due of which no call has said how it is undone. */
+  lacksGiven(execution: Execution, afterSeq: number): boolean {
+    return this.due(execution, afterSeq).some(({ key, undo }) => undo === true && this.#given?.has(key) !== true)
+  }
+
   /** The last result that is to be undone. What has become durable since the last time comes first. */
   next(execution: Execution, afterSeq: number): Undoable | undefined {
     const known = this.#recorded.length + this.#earlier.length
