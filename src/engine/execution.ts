@@ -660,7 +660,7 @@ export class Execution {
       if (!answer.ok) throw this.#refused(answer.refusal)
       seq = answer.lastSeq
       if (answer.hasMail || this.#mailCheck?.holdsResults === true) await this.#mail.beforeResult(answer.hasMail)
-      if (this.playback.isHandingOut) await this.playback.idle()
+      if (this.playback.isAwaited) await this.playback.idle()
       if (!this.#handOut.takeTurn()) await this.#handOut.next()
     } finally {
       this.#resultsOnTheirWay--
@@ -679,7 +679,7 @@ export class Execution {
     const { mark } = this.line
     const { view } = this
     this.#writer.ride(event, true, true)
-    if (this.playback.isHandingOut) await this.playback.idle()
+    if (this.playback.isAwaited) await this.playback.idle()
     await this.#handOut.next()
     if (this.isDetached) return never()
     this.throwIfEnded()
@@ -1321,7 +1321,7 @@ export class Execution {
 
   /** One result a turn of the event loop, in order (E3). */
   async #turn(): Promise<void> {
-    if (this.playback.isHandingOut) await this.playback.idle()
+    if (this.playback.isAwaited) await this.playback.idle()
     if (!this.#handOut.takeTurn()) await this.#handOut.next()
     if (this.isDetached) return never()
     this.throwIfEnded()
