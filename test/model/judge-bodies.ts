@@ -1,3 +1,4 @@
+import type { Note } from './journal.ts'
 import type { View, Violation } from './oracle.ts'
 import { rootId } from './run-case.ts'
 
@@ -110,9 +111,14 @@ function isWaitedAnew(view: View, run: string, at: string, from: number, to: num
   const found = view.nodeAt(at)
   if ((found?.node.kind !== 'signal' && found?.node.kind !== 'ask') || found.node.timeoutMs === undefined) return false
   const { above } = found
-  const hasFailed = view.journal.notes
-    .slice(from, to)
-    .some((note) => note.of === 'left' && note.run === run && above.some(({ id }) => id === Number.parseInt(note.at, 10)))
+  const { notes } = view.journal
+  // The section's function may have thrown before a branch of it was given the time-out: it is of the same attempt.
+  const hasFailed = above.some(({ id }) => {
+    const isOfIt = (note: Note, of: 'entered' | 'left') =>
+      note.of === of && note.run === run && Number.parseInt(note.at, 10) === id
+    const since = notes.slice(0, from).findLastIndex((note) => isOfIt(note, 'entered'))
+    return since >= 0 && notes.slice(since, to).some((note) => isOfIt(note, 'left'))
+  })
   const events = view.seen.runs.find(({ info }) => info.id === run)?.events ?? []
   return hasFailed || events.some(({ type }) => type === 'run_retried')
 }
