@@ -38,7 +38,8 @@ export type Note =
     }
   /** Somebody cancelled a child that fails whenever it is tried. */
   | { readonly of: 'given_up'; readonly run: string }
-  | { readonly of: 'resolved'; readonly key: string; readonly happened: boolean }
+  /** A person decides; `refused`: the decision was not taken. */
+  | { readonly of: 'resolved'; readonly key: string; readonly happened: boolean | 'refused' }
   /** `awaiting`: the runs whose functions awaited something of their own. */
   | { readonly of: 'fault'; readonly fault: Fault; readonly awaiting?: readonly string[] }
   | { readonly of: 'told'; readonly id: string; readonly kind: string; readonly run: string }

@@ -6,6 +6,8 @@ export function judgeEffects(view: View): Violation[] {
   const violations: Violation[] = []
   const happening = new Map<string, number>()
   const underWay = new Set<string>()
+  /** Keys of which a person said last that nothing had happened: whether that was news. */
+  const decided = new Map<string, boolean>()
   const sendings = new Map<string, number>()
   // Whoever lost the lease may still come to the end of the one sending that it has under way.
   const zombies = view.journal.count((note) => note.of === 'fault' && note.fault.kind === 'lost_lease')
@@ -33,7 +35,8 @@ export function judgeEffects(view: View): Violation[] {
           violations.push({ rule: 'effect_twice', what: `effect ${note.at} happened twice under ${note.key}` })
         break
       case 'resolved':
-        if (!note.happened) underWay.delete(note.key)
+        if (note.happened === false) decided.set(note.key, underWay.delete(note.key))
+        else if (note.happened === 'refused' && decided.get(note.key) === true) underWay.add(note.key)
         break
       case 'undo':
         if (note.key === undefined || !note.ok) break

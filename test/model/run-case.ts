@@ -335,8 +335,13 @@ export class Table {
       if (item.kind !== 'effect' || this.#journal.isBeingSent(item.key)) continue
       const found = this.#journal.happening(item.key)
       const happened = found !== undefined
-      await hf.resolve(item.key, { happened, ...(found !== undefined && { result: found.result }), by: 'dana' })
+      // Noted first: the run may go by it before the answer is here, also where that gets lost.
       this.#journal.write({ of: 'resolved', key: item.key, happened })
+      const result = found !== undefined && { result: found.result }
+      await hf.resolve(item.key, { happened, ...result, by: 'dana' }).catch((error: Error & { code?: string }) => {
+        if (error.code !== 'outcome_unknown') this.#journal.write({ of: 'resolved', key: item.key, happened: 'refused' })
+        throw error
+      })
     }
   }
 
