@@ -447,7 +447,7 @@ export class RunContext implements Context<never> {
     const isUnderWay = call.history?.isRunning === true && deathOf(execution, call) === null
     if (!isUnderWay && !execution.isOpen) await (hasBegun ? execution.passInto(call) : execution.pass(call))
     // Where it encloses what is on the tape the function has to come by that, and it is not failed as a whole.
-    if (execution.playback.isLive) await refuseDeadly(execution, call)
+    if (execution.playback.isLive && deathOf(execution, call) !== null) await refuseDeadly(execution, call)
     const attempt = (call.history?.failures ?? 0) + 1
     const started = performance.now()
     execution.ride(execution.event('step_started', call, { attempt }))

@@ -594,6 +594,31 @@ onEveryStore('ctx.begin', ({ open }) => {
     const hf = await open()
     expect(await hf.run(work)).toBe('conflict')
   })
+
+  it('lets the function continue as early as on a replay, beside branches that only read the state', async () => {
+    const list = state({ version: 1, initial: () => ({ words: [] as string[] }) })
+    const work = workflow({ name: 'work', state: list }, async (ctx, ticks: number) => {
+      const reads = async () => {
+        ctx.update((draft) => void draft.words.push('read'))
+        for (let tick = 0; tick < ticks; tick++) await null
+        await ctx.step(`saw ${ctx.state.words.length}`, () => {})
+      }
+      const begins = async () => {
+        const step = await ctx.begin('begun')
+        ctx.update((draft) => void draft.words.push('begun'))
+        await step.complete(undefined)
+      }
+      await Promise.all([reads(), begins()])
+      await ctx.waitFor('go')
+    })
+    const hf = await open({ workflows: [work] })
+    for (let ticks = 0; ticks < 12; ticks++) {
+      const run = await hf.start(work, ticks)
+      await becomes(run, 'waiting')
+      await hf.signal(run.id, 'go')
+      await run.result()
+    }
+  })
 })
 
 onEveryStore('ctx.sleep', ({ open, advance }) => {
