@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { InboxItem, RunEvent, RunInfo } from 'holdfast'
+import type { InboxItem, RunEvent, RunHandle, RunInfo } from 'holdfast'
 import type { Act, Fault, PlannedAct } from './acts.ts'
 import type { Case } from './case.ts'
 import { type Features, findFeatures } from './features.ts'
@@ -429,11 +429,10 @@ export class Table {
       }
       if (reason === 'retries' && ++this.#pauses > 10) {
         // It fails whenever it is tried: somebody gives it up.
-        const cancelled = await this.#hf.runs.get(id)
         if (id === rootId) await this.#do({ act: { kind: 'cancel', undo: true }, client: 1, isWedged: false, afterNotes: 0 })
         else {
           this.#journal.write({ of: 'given_up', run: id })
-          await cancelled.cancel().catch(() => {})
+          await this.#helpRun(id, (run) => run.cancel())
         }
         continue
       }
@@ -446,7 +445,7 @@ export class Table {
         this.#seen.push(`endless: run "${id}" was resumed 30 times and is paused again (${reason})`)
         return false
       }
-      await (await this.#hf.runs.get(id)).resume().catch(() => {})
+      await this.#helpRun(id, (run) => run.resume())
     }
     // Somebody deals with what waits for a person, as a person would: the first time at once, later when nothing else moves.
     await this.#answer(this.#hf, 'once').catch(() => {})
@@ -464,6 +463,14 @@ export class Table {
     }
     if (unmoved > 1) this.#advance(61_000)
     return true
+  }
+
+  /** It may have moved since it was listed, or be gone: a thread that is being deleted, and not begun anew yet. */
+  async #helpRun(id: string, help: (run: RunHandle) => Promise<unknown>): Promise<void> {
+    const run = await this.#hf.runs.get(id).catch((error: { code?: string }) => {
+      if (error.code !== 'run_not_found') throw error
+    })
+    if (run !== undefined) await help(run).catch(() => {})
   }
 
   /** Until nothing was noted or written for a while. */
