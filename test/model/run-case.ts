@@ -527,7 +527,8 @@ export class Table {
       const isEnd = (note: Note) => note.of === 'told' && note.kind !== 'waiting_for_person'
       return new Set(this.#journal.notes.flatMap((note) => (note.of === 'told' && isEnd(note) ? [note.id] : []))).size
     }
-    for (let tries = 0; tries < 100 && told() < due; tries++) await delay(20)
+    // A process that was killed at it takes a while to be replaced on a busy machine.
+    for (let tries = 0; tries < (this.#isRemote ? 1_500 : 100) && told() < due; tries++) await delay(20)
     await delay(20)
     this.#journal.pull()
   }
