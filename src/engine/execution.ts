@@ -928,12 +928,12 @@ export class Execution {
     if (order.replays === false)
       this.#unreplayed = new HoldfastError('worker_died', 'its function brought its workers down and is not called')
     else if (due.some(({ undo }) => undo === true)) return false
-    await this.#carryOut(order)
+    await this.#carryOut(order, { isFromLog: order.replays !== false })
     return true
   }
 
   /** Takes back what the run did, then ends it as the order says. An undo that fails, or can't be found, pauses it. */
-  async #carryOut(order: Order): Promise<void> {
+  async #carryOut(order: Order, { isFromLog = false } = {}): Promise<void> {
     if (this.#isUnwinding || this.#hasEnded) return
     this.#isUnwinding = true
     this.#stop = stopFor(order)
@@ -944,10 +944,10 @@ export class Execution {
       const finish = await this.#endingOf(order)
       if (order.kind === 'fail' && order.undo === false) return await finish([])
       const graceMs = Math.max(0, this.#stopRequestedAt + cancelGraceMs - performance.now())
-      const failure = await new Unwinding(this, order, { graceMs, why: this.#unreplayed }).run(finish)
+      const failure = await new Unwinding(this, order, { graceMs, isFromLog, why: this.#unreplayed }).run(finish)
       if (failure === null) return
-      // It is in the inbox: whoever reads the run anew finds it there.
-      if (failure === 'overruled') return await this.#stopNow({ kind: 'reload' })
+      // What is to be done is in the inbox or in the log: whoever reads the run anew finds it there.
+      if (failure === 'overruled' || failure === 'unreplayed') return await this.#stopNow({ kind: 'reload' })
       if (failure === 'refused') {
         // Whoever asked sees it in the log; the run continues.
         this.mailbox.forget('rollback')

@@ -26,6 +26,8 @@ export class Unwinding {
   readonly #execution: Execution
   readonly #order: Order
   readonly #graceEndsAt: number
+  /** The function was not called: when this began, all that was due could be undone without it. */
+  readonly #isFromLog: boolean
   /** Why the function could not be replayed, where it could not. */
   readonly #why: Error | null
   #isRecorded: boolean
@@ -35,19 +37,20 @@ export class Unwinding {
   /** Where the log ended when that was read. */
   #headSeq: number | undefined
 
-  constructor(execution: Execution, order: Order, options: { readonly graceMs: number; readonly why: Error | null }) {
+  constructor(execution: Execution, order: Order, options: UnwindingOptions) {
     this.#execution = execution
     this.#order = order
     this.#graceEndsAt = performance.now() + options.graceMs
+    this.#isFromLog = options.isFromLog
     this.#why = options.why
     this.#isRecorded = isSame(execution.tape.order, order)
   }
 
   /**
    * Returns what kept it from being carried out: an error, that a child takes its time and this has to be tried again, that somebody
-   * ordered something that ranks higher, or that there is nothing to go back to any more.
+   * ordered something that ranks higher, that the function has to be replayed for it, or that there is nothing to go back to any more.
    */
-  async run(finish: Finish): Promise<Error | 'later' | 'overruled' | 'refused' | null> {
+  async run(finish: Finish): Promise<Error | 'later' | 'overruled' | 'unreplayed' | 'refused' | null> {
     const execution = this.#execution
     const afterSeq = this.#order.kind === 'rollback' ? this.#order.to : 0
     await this.#readLog()
@@ -73,6 +76,9 @@ export class Unwinding {
         // What comes meanwhile is undone first.
         await this.#record()
         await this.#readDecisions()
+      } else if (next?.undo === true && this.#isFromLog) {
+        // It has happened since, by decision of a person.
+        return 'unreplayed'
       } else if (next !== undefined) {
         this.#isBehind = true
         const failure = await Promise.race([execution.undos.run(execution, next, this.#why), execution.undoGivenUp])
@@ -145,6 +151,12 @@ export class Unwinding {
     await this.#execution.commit([event], { hasProgress: true })
     this.#isRecorded = true
   }
+}
+
+interface UnwindingOptions {
+  readonly graceMs: number
+  readonly isFromLog: boolean
+  readonly why: Error | null
 }
 
 /** Writes how the order ends the run: with messages for its inbox, and only if the log still ends there. */

@@ -11,6 +11,7 @@ import { onEveryStore } from './stores.ts'
 function paying(journal: unknown[], undo: 'function' | 'name', { asks = false } = {}) {
   const refund = (receipt: unknown) => void journal.push(receipt)
   return workflow({ name: 'pay', undos: { refund }, undoOnFailure: true, retry: { attempts: 1 } }, async (ctx) => {
+    await ctx.checkpoint('ready')
     const pay = ctx.once('pay', {
       ...{ key: 'pay', run: () => Promise.reject(new Error('no answer')) },
       undo: undo === 'name' ? 'refund' : refund,
@@ -99,6 +100,28 @@ onEveryStore('what a person decides about an effect at the moment', ({ open, ope
     await logged(run, 'effect_unsure')
     await person.signal(run.id, 'decline')
     expect(await failureOf(run)).toMatchObject({ message: expect.stringContaining('declined') })
+    expect(journal).toEqual(['receipt'])
+  })
+
+  it('at which a worker takes its run up to roll it back is undone, by a function that only a replay gives', async () => {
+    const journal: unknown[] = []
+    const person = await open({ worker: false })
+    const work = paying(journal, 'function')
+    let isAsked = false
+    const decidingMeanwhile = (store: Store) =>
+      wrapStore(store, {
+        before: async (act) => {
+          if (act !== 'readThread' || !isAsked) return
+          isAsked = false
+          await person.resolve('pay', { happened: true, result: 'receipt' })
+        },
+      })
+    await openWrapped(decidingMeanwhile, { workflows: [work] })
+    const run = await person.start(work)
+    await becomes(run, 'waiting')
+    isAsked = true
+    await run.rollback('ready')
+    expect(await run.info()).toMatchObject({ status: 'paused', reason: 'asked' })
     expect(journal).toEqual(['receipt'])
   })
 

@@ -92,8 +92,10 @@ function isForgotten(view: View, run: string, from: number, to: number, byRetry 
       if (index > from) return true
     } else {
       if (index > from) return true
-      // What was ordered is carried out all the same, later.
-      if (note.code !== 'outcome_unknown' && note.code !== 'timeout') open.delete(note.nth)
+      // What was ordered is carried out all the same, later; where an undo stopped it, by run.resume().
+      const isStillOrdered =
+        note.code === 'outcome_unknown' || note.code === 'timeout' || note.detail?.includes('is paused (undo)') === true
+      if (!isStillOrdered) open.delete(note.nth)
     }
   }
   return open.size > 0
