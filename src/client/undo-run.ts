@@ -54,7 +54,7 @@ export async function cancelRun(core: Core, key: RunKey, options: CancelOptions 
     const isOpen = past.children.length + past.questions.length > 0
     if (isOpen && !(await isToldToEnd(core, run))) {
       // It must not be claimed while what depends on it ends. Whoever resumes it then, or after a crash in between, lets a worker end it.
-      const event = await newEvent(core, 'run_paused', { reason: 'undo', order: { ...order, undo: false } })
+      const event = await newEvent(core, 'run_paused', { reason: 'undo', order })
       return { ...read, events: [event], run: { status: 'paused', reason: 'undo', due: 'never', setsEnd: true } }
     }
     await endChildren(core, key.owner, past, { by, waitMs: until - performance.now() })
@@ -203,11 +203,11 @@ async function isUnreplayed(core: Core, run: Run): Promise<boolean> {
   return order?.replays === false
 }
 
-/** It is paused, and whoever takes it up ends it as it stands. */
+/** It was paused so that nobody claims it while what depends on it ends, not because an undo stopped. */
 async function isToldToEnd(core: Core, run: Run): Promise<boolean> {
   if (run.status !== 'paused' || run.reason !== 'undo') return false
-  const order = (await readEnd(core, run))?.data?.['order'] as Order | undefined
-  return order?.kind === 'cancel' && order.undo === false
+  const end = await readEnd(core, run)
+  return (end?.data?.['order'] as Order | undefined)?.kind === 'cancel' && end?.error === undefined
 }
 
 const nothing: RunPast = { undoables: [], children: [], questions: [], usage: noUsage, usageOfChildren: new Map() }

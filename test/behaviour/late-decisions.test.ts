@@ -88,6 +88,30 @@ onEveryStore('what a person decides about an effect at the moment', ({ open, ope
     },
   )
 
+  it('after whoever cancelled its run died in the middle of it is undone', async () => {
+    const journal: unknown[] = []
+    const work = paying(journal, 'function', { asks: true })
+    const person = await open({ workflows: [work] })
+    const run = await person.start(work)
+    await becomes(run, 'waiting')
+    let isDead = false
+    const dying = (store: Store) =>
+      wrapStore(store, {
+        before: (act) => (act === 'commit' && isDead ? Promise.reject(new Error('dead')) : undefined),
+        after: (act) => {
+          isDead ||= act === 'commit'
+        },
+      })
+    const client = await openWrapped(dying, { worker: false })
+    await expect((await client.runs.get(run.id)).cancel()).rejects.toThrow()
+    expect(await run.info()).toMatchObject({ status: 'paused', reason: 'undo' })
+    await person.resolve('pay', { happened: true, result: 'receipt' })
+    await run.resume()
+    await becomes(run, 'cancelled')
+    expect(journal).toEqual(['receipt'])
+    expect(await person.inbox()).toEqual([])
+  })
+
   it('at which its run fails with undoOnFailure is undone', async () => {
     const journal: unknown[] = []
     const person = await open({ worker: false })
