@@ -72,7 +72,7 @@ async function killBatch(cases: readonly Case[], { store, url, onCase }: KillMan
   lives = new Lives((nth) => {
     const kill = nth < killsPerBatch ? { write: random.integer(1, 25), when: random.pick(['before', 'after'] as const) } : null
     const spec: WorkerSpec = {
-      ...{ store, url: address, clockFile, kill },
+      ...{ store, url: address, clockFile, kill, ear: `ear-${process.pid}-${cases[0]?.seed}` },
       tables: tables.map(({ given, table, suffix, journalFile }) => ({ given, suffix, journalFile, owner: table.owner })),
     }
     const file = join(folder, `spec-${nth}`)

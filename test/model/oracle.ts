@@ -93,7 +93,9 @@ export class View {
     const waiting = this.seen.runs.filter(({ info }) => info.status === 'waiting')
     const isForgotten = waiting.some(({ info }) => awaited.has(info.id))
     const waitsForThem = (program: Program) => isForgotten && [...walk(program)].some(({ node }) => node.kind === 'call')
-    const isLong = ({ node }: { readonly node: Node }) => node.kind === 'foreign' && node.ms >= quietMs / 2
+    // A process that was really killed does not tell what its functions awaited.
+    const leastMs = lost.some(({ fault }) => fault.kind === 'kill') ? 0 : quietMs / 2
+    const isLong = ({ node }: { readonly node: Node }) => node.kind === 'foreign' && node.ms >= leastMs
     const canBe = (program: Program) => [...withChildren(program)].some((each) => [...walk(each)].some(isLong))
     return waiting.filter(({ info, program }) => awaited.has(info.id) || waitsForThem(program) || canBe(program))
   }

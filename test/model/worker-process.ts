@@ -20,6 +20,8 @@ export interface WorkerSpec {
   readonly clockFile: string
   /** It kills itself at this write. */
   readonly kill: { readonly write: number; readonly when: 'before' | 'after' } | null
+  /** Whom its runs tell: processes of other cases share the store, and must not hear it. */
+  readonly ear: string
   readonly tables: readonly {
     readonly given: Case
     readonly owner: string
@@ -52,7 +54,7 @@ const told = ({ id, kind, runId, owner }: { id: string; kind: string; runId: str
 await holdfast.open(store, {
   workflows,
   logger: silent,
-  ...(hasEars && { notify: told }),
+  ...(hasEars && { notify: { name: spec.ear, deliver: told } }),
   worker: { pollMs: 20, leaseMs, closeGraceMs: 0, quietMs } as never,
 })
 process.send?.('ready')
