@@ -969,7 +969,7 @@ export class Execution {
         return (_, headSeq) => {
           const data = { ...(order.by !== undefined && { by: order.by }), ...this.usageSoFar }
           const run = { status: 'cancelled', reason: null, currentStep: null, setsEnd: true } as const
-          return this.#endWith([this.event('run_cancelled', null, { data })], run, { kind: 'cancelled' }, { headSeq })
+          return this.#endWith(() => [this.event('run_cancelled', null, { data })], run, { kind: 'cancelled' }, { headSeq })
         }
       case 'fail':
         return (_, headSeq) => {
@@ -982,13 +982,15 @@ export class Execution {
         const { to, by } = order
         const before = await this.#stateAt(to)
         return (taken, headSeq) => {
-          const data = { to, undone: this.undos.undone(this, to), ...(by !== undefined && { by }) }
-          this.#migrate()
-          const patch = this.line.replace(before)
-          this.mailbox.forget('rollback')
+          const eventsOf = () => {
+            const data = { to, undone: this.undos.undone(this, to), ...(by !== undefined && { by }) }
+            this.#migrate()
+            const patch = this.line.replace(before)
+            this.mailbox.forget('rollback')
+            return [this.event('run_rolled_back', null, { data, patch })]
+          }
           const run = { status: 'paused', reason: 'asked', due: 'never', setsEnd: true, currentStep: null } as const
-          const event = this.event('run_rolled_back', null, { data, patch })
-          return this.#endWith([event], { ...run, uncountClaim: true }, { kind: 'paused' }, { delivers: taken, headSeq })
+          return this.#endWith(eventsOf, { ...run, uncountClaim: true }, { kind: 'paused' }, { delivers: taken, headSeq })
         }
       }
     }
@@ -1124,7 +1126,7 @@ export class Execution {
   async handBack(inMs: number, { isCounted }: { isCounted: boolean }): Promise<void> {
     if (this.#hasEnded) return
     const run = { status: 'pending', reason: null, due: { inMs }, ...(!isCounted && { uncountClaim: true }) } as const
-    await this.#endWith([], run, { kind: 'released' })
+    await this.#endWith(none, run, { kind: 'released' })
   }
 
   /** The function returned or threw: the last commit of the run. */
@@ -1132,7 +1134,7 @@ export class Execution {
     if (this.#dependants?.hasQuestions === true) await this.#dependants.closeQuestions()
     if (this.#hasEnded) return
     const run = { status, reason: null, currentStep: null, setsEnd: true, hasProgress: true } as const
-    return this.#endWith([event], run, { kind: status }, { headSeq })
+    return this.#endWith(() => [event], run, { kind: status }, { headSeq })
   }
 
   /** Counts work that `continueAs` waits for. */
@@ -1150,20 +1152,30 @@ export class Execution {
   async continueWith(input: unknown): Promise<void> {
     // Nobody on the next tape could take their answers.
     if (this.#dependants?.hasQuestions === true) await this.#dependants.closeQuestions()
-    this.throwIfEnded()
-    const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input, ...this.#carriedOn() } })
+    const written = await this.#writes.addEnd(async () => {
+      this.throwIfEnded()
+      if (!this.isOpen) return null
+      const event = this.event('run_started', null, { count: this.tape.number + 1, data: { input, ...this.#carriedOn() } })
+      // What was riding belongs to the old tape; the new one begins with a commit of its own, in the same batch.
+      this.#streams?.end()
+      const isCheckpoint = this.#writer.hasRiding
+      const before = isCheckpoint || this.#streams?.hasPending === true ? this.#writer.change([], { isCheckpoint }) : null
+      this.#writer.startNextTape()
+      const change = this.#writer.change([event], { hasProgress: true })
+      // From here on nothing of the old tape may be written: it would land on the new one.
+      this.#hasEnded = true
+      const base = this.line.whole(0)
+      const commits = [...(before === null ? [] : [before]), change].map((one) => this.#committer.commit(one, true))
+      const answers = await Promise.all(commits).catch((error: unknown) => this.#unwritten(error))
+      return { event, base, answer: answers?.at(-1) }
+    })
+    if (written === null) {
+      // It was told to stop while a transaction came to its end.
+      if (!this.isDetached) await this.park({ dueAt: null, reason: 'timer' })
+      return
+    }
+    const { event, base, answer } = written
     const tapeNumber = this.tape.number + 1
-    // What was riding belongs to the old tape; the new one begins with a commit of its own, in the same batch.
-    this.#streams?.end()
-    const isCheckpoint = this.#writer.hasRiding
-    const before = isCheckpoint || this.#streams?.hasPending === true ? this.#writer.change([], { isCheckpoint }) : null
-    this.#writer.startNextTape()
-    const change = this.#writer.change([event], { hasProgress: true })
-    // From here on nothing of the old tape may be written: it would land on the new one.
-    this.#hasEnded = true
-    const base = this.line.whole(0)
-    const commits = [...(before === null ? [] : [before]), change].map((one) => this.#committer.commit(one, true))
-    const answer = (await Promise.all(commits).catch((error: unknown) => this.#unwritten(error)))?.at(-1)
     if (!answer?.ok) return this.#finish({ kind: 'lost' })
     const { input: recorded } = this.codec.decode(event.payload as Payload) as { input?: unknown }
     const hasMail = answer.hasMail || !this.mailbox.isEmpty
@@ -1390,7 +1402,7 @@ export class Execution {
     // A run waits for one operation as a row; for several it looks again now and then.
     if (wait.waitKeys.length > 1) run.due = { inMs: longWaitMs }
     this.#isSuspended = true
-    await this.#endWith([], run, { kind: 'waiting' })
+    await this.#endWith(none, run, { kind: 'waiting' })
   }
 
   /**
@@ -1449,7 +1461,7 @@ export class Execution {
       case 'pause': {
         const event = this.event('run_paused', null, { data: { reason: stop.reason, ...stop.data } })
         return this.#endWith(
-          [event],
+          () => [event],
           { status: 'paused', reason: stop.reason, due: 'never', setsEnd: true, uncountClaim: true },
           { kind: 'paused' },
         )
@@ -1459,9 +1471,13 @@ export class Execution {
       case 'fail':
         return this.#carryOut(stop.order)
       case 'release':
-        return this.#endWith([], { status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true }, { kind: 'released' })
+        return this.#endWith(
+          none,
+          { status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true },
+          { kind: 'released' },
+        )
       case 'reload':
-        return this.#endWith([], {}, { kind: 'reload' })
+        return this.#endWith(none, {}, { kind: 'reload' })
       case 'lost':
         return
     }
@@ -1469,23 +1485,31 @@ export class Execution {
 
   /** The commit that gives the lease up. Whatever the function still does afterwards is nobody's business. */
   async #endWith(
-    events: readonly NewEvent[],
+    eventsOf: () => readonly NewEvent[],
     run: RunChange,
     end: ExecutionEnd,
     more: Pick<ChangeOptions, 'delivers' | 'headSeq'> = {},
   ): Promise<void> {
-    this.#progress?.rideHeld()
-    if (this.account.limits.wallMs !== undefined && this.playback.isLive)
-      this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
-    this.#streams?.end()
-    const change = this.#writer.change(events, { run, ...this.#tellParent(run), ...more })
-    this.#hasEnded = true
-    this.#endedAs = end.kind
-    // Others see the end before its answer arrives here.
-    this.calls.hasEnded = true
-    // What the function does to its state from here on is never written.
-    const state = this.line.whole(this.#lastSeq)
-    const answer = await this.#committer.commit(change, true).catch((error: unknown) => this.#unwritten(error))
+    const ending = await this.#writes.addEnd(async () => {
+      if (this.#hasEnded) return null
+      const events = eventsOf()
+      this.#progress?.rideHeld()
+      if (this.account.limits.wallMs !== undefined && this.playback.isLive)
+        this.ride(this.event('usage_recorded', null, { data: { wallMs: this.account.sliceMs } }))
+      this.#streams?.end()
+      const change = this.#writer.change(events, { run, ...this.#tellParent(run), ...more })
+      this.#hasEnded = true
+      this.#endedAs = end.kind
+      // Others see the end before its answer arrives here.
+      this.calls.hasEnded = true
+      // What the function does to its state from here on is never written.
+      const state = this.line.whole(this.#lastSeq)
+      const answer = await this.#committer.commit(change, true).catch((error: unknown) => this.#unwritten(error))
+      return { events, change, state, answer }
+    })
+    // Another end came first.
+    if (ending === null) return
+    const { events, change, state, answer } = ending
     if (answer?.ok) this.#lastSeq = answer.lastSeq
     this.#endState = { ...state, seq: this.#lastSeq }
     if (answer?.ok && (end.kind === 'failed' || end.kind === 'paused')) reportEnd(this, events)
@@ -1594,6 +1618,8 @@ export class Execution {
     )
   }
 }
+
+const none = (): readonly NewEvent[] => []
 
 export interface ExecutionOptions {
   readonly claim: Claim

@@ -3,7 +3,8 @@ import type { Committer } from './committer.ts'
 
 /**
  * The order of one execution's writes. Commits are handed in as they come, and the committer keeps their order. A transaction
- * reaches the store by another way: it waits for the commits under way, and holds later ones back until it has ended.
+ * reaches the store by another way: it waits for the commits under way, and holds later ones back until it has ended. What ends the
+ * execution waits for it as well: it must not overtake what is held.
  */
 export class WriteOrder {
   readonly #committer: Committer
@@ -14,6 +15,8 @@ export class WriteOrder {
   /** Commits whose answers are passed on: those that were held, and those that were handed in before these were answered. */
   #passedOn = 0
   #turns: (() => void)[] | undefined
+  /** What comes before the next transaction. */
+  #ends: (() => void)[] | undefined
 
   constructor(committer: Committer) {
     this.#committer = committer
@@ -45,6 +48,15 @@ export class WriteOrder {
     this.#handIn(change).then(answer(resolve), answer(reject))
   }
 
+  /** Hands in what ends the execution, made at that moment: now, or when the transaction under way has ended and what it held is handed in. */
+  addEnd<T>(handIn: () => Promise<T>): Promise<T> {
+    if (!this.#isTaken) return handIn()
+    return new Promise((resolve) => {
+      this.#ends ??= []
+      this.#ends.push(() => resolve(handIn()))
+    })
+  }
+
   /** Runs a transaction in its turn: `before` hands in what must be durable before it, and nothing else is under way. */
   async alone<T>(before: () => Promise<unknown> | null, transaction: () => Promise<T>): Promise<T> {
     this.#turns ??= []
@@ -67,6 +79,9 @@ export class WriteOrder {
     const held = this.#held ?? []
     this.#held = undefined
     for (const go of held) go()
+    const ends = this.#ends ?? []
+    this.#ends = undefined
+    for (const end of ends) end()
     const next = this.#turns?.shift()
     if (next === undefined) this.#isTaken = false
     else next()

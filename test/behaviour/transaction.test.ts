@@ -1,4 +1,4 @@
-import { type SqlTransaction, workflow } from 'holdfast'
+import { type SqlTransaction, state, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { becomes, eventTypes, failureOf, gate } from './runs.ts'
 import { onEverySqlStore, onEveryStoreWithoutSql } from './stores.ts'
@@ -94,6 +94,39 @@ onEverySqlStore('ctx.transaction', (scene) => {
     expect(orders.map((order) => order.join(' '))).toEqual(orders.map(() => 'held behind'))
     expect(orders.length).toBeGreaterThan(1)
   })
+
+  it.each(['returns', 'continues'] as const)(
+    'under way when the function %s keeps back nothing that came before',
+    async (how) => {
+      const begun = gate()
+      const taken = gate()
+      const list = state({ version: 1, initial: () => ({ list: [] as string[] }) })
+      const work = workflow({ name: 'work', state: list }, async (ctx, isNext: boolean): Promise<unknown> => {
+        if (isNext) return ctx.state.list
+        // Nobody waits for it.
+        const slow = ctx.transaction('slow', async (tx) => {
+          await tx.query('SELECT 1')
+          begun.open()
+          await taken.promise
+        })
+        slow.catch(() => {})
+        await begun.promise
+        ctx.update((draft) => void draft.list.push('kept'))
+        const beside = gate()
+        void ctx.step('beside', () => beside.open()).catch(() => {})
+        await beside.promise
+        await new Promise((resolve) => setImmediate(resolve))
+        setTimeout(() => taken.open(), 20)
+        return how === 'continues' ? ctx.continueAs(true) : null
+      })
+      const hf = await open({ workflows: [work], logger: false })
+      const run = await hf.start(work, false, { threadId: 't' })
+      expect(await run.result()).toEqual(how === 'continues' ? ['kept'] : null)
+      expect(await hf.thread('t').state()).toEqual({ list: ['kept'] })
+      expect(await (await hf.start(work, true, { threadId: 't' })).result()).toEqual(['kept'])
+      expect((await run.info()).completedSteps).toEqual(how === 'continues' ? [] : ['slow', 'beside'])
+    },
+  )
 
   it('whose process dies after it takes effect exactly once', async () => {
     const { hf, dead } = await openMortal({}, { before: 'run_completed' })

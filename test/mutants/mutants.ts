@@ -221,8 +221,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/execution.ts',
-        find: "return this.#endWith([], { status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true }, { kind: 'released' })",
-        put: "return this.#endWith([], { status: 'pending', reason: null, due: { inMs: 0 } }, { kind: 'released' })",
+        find: "{ status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true },\n          { kind: 'released' },",
+        put: "{ status: 'pending', reason: null, due: { inMs: 0 } },\n          { kind: 'released' },",
       },
     ],
     test: { file: 'test/crash/zombie.test.ts', name: 'on sqlite > a step that outlasts the grace' },
