@@ -520,11 +520,14 @@ export class Table {
   /** Messages come after what they are about. They are waited for, not for ever. */
   async #untilTold(runs: readonly ObservedRun[]): Promise<void> {
     if (!this.#case.notifies || this.#seen.length > 0) return
-    const ends = runs.filter(({ info }) => !this.#attached.has(info.workflow)).flatMap(({ events }) => events)
+    const telling = runs.filter(({ info }) => !this.#attached.has(info.workflow))
+    const ends = telling.flatMap(({ events }) => events)
     const due = ends.filter(({ type }) => type === 'run_completed' || type === 'run_failed').length
+    // Of these runs: the machine's own, which read tables, tell of their ends, too.
+    const ids = new Set(telling.map(({ info }) => info.id))
+    const isEnd = (note: Note) => note.of === 'told' && ids.has(note.run) && (note.kind === 'completed' || note.kind === 'failed')
     const told = () => {
       this.#journal.pull()
-      const isEnd = (note: Note) => note.of === 'told' && note.kind !== 'waiting_for_person'
       return new Set(this.#journal.notes.flatMap((note) => (note.of === 'told' && isEnd(note) ? [note.id] : []))).size
     }
     // A process that was killed at it takes a while to be replaced on a busy machine.
