@@ -35,6 +35,8 @@ export async function startRedis({ fsync = 'always', settings = {}, diskBytes }:
   const all: Record<string, string> = {
     ...{ bind: '127.0.0.1', port: String(port), dir: folder, save: '', 'enable-debug-command': 'local' },
     ...{ appendonly: fsync === 'off' ? 'no' : 'yes', appendfsync: fsync === 'off' ? 'everysec' : fsync },
+    // By itself it takes the port 10,000 above, which may be one of an outgoing connection.
+    ...(settings['cluster-enabled'] === 'yes' && { 'cluster-port': String(await freePort()) }),
     ...settings,
   }
   const args = Object.entries(all).flatMap(([name, value]) => [`--${name}`, value])
@@ -103,7 +105,8 @@ function requireBinary(): void {
 
 async function untilItListens(port: number, child: ChildProcess, log: () => string): Promise<void> {
   for (;;) {
-    if (child.exitCode !== null || child.signalCode !== null) throw new Error(`redis-server did not start: ${log()}`)
+    const hasEnded = child.exitCode !== null || child.signalCode !== null || log().includes('Failed listening')
+    if (hasEnded) throw new Error(`redis-server did not start: ${log()}`)
     const socket = connectTo(port, '127.0.0.1')
     const isUp = await new Promise<boolean>((resolve) => {
       socket.once('connect', () => socket.write('PING\r\n'))
