@@ -11,8 +11,10 @@ test.each(['postgres', 'redis'] as const)(
   },
   async (kind) => {
     const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
+    // Said first: what throws tells no seed.
+    console.log(`outages of ${kind}, seed ${seed}`)
     const { broken, ...figures } = await sufferOutages(kind, { seconds: 12, seed, everySeconds: [2, 4], leastRestarts: 3 })
-    console.log(`outages of ${kind}: ${JSON.stringify(figures)}, seed ${seed}`)
+    console.log(`outages of ${kind}: ${JSON.stringify(figures)}`)
     expect(broken).toEqual([])
     expect(figures.restarts).toBeGreaterThanOrEqual(3)
     expect(figures.runs).toBeGreaterThan(10)
