@@ -52,7 +52,7 @@ import { StateLine, type StateView } from './state-line.ts'
 import { putBackFrom } from './taken-signals.ts'
 import { type CallKey, type CallKind, type Order, type Outcome, type Tape, updateKey, whereToRollBack } from './tape.ts'
 import { loadStateFor, type StateAt } from './thread-state.ts'
-import { hasUnaskedBetween } from './unasked-between.ts'
+import { hasUnaskedBetween, hasUnaskedRightAfter } from './unasked-between.ts'
 import { UnawaitedCalls } from './unawaited-calls.ts'
 import { UnderWay } from './under-way.ts'
 import { Undos } from './undos.ts'
@@ -412,6 +412,19 @@ export class Execution {
     call.resultSeq = outcome.seq
     const begunAt = call.history?.begunAt ?? outcome.seq
     return { outcome, isThrown: isInTurn && !hasUnaskedBetween(this.tape, this.calls, begunAt, outcome.seq) }
+  }
+
+  /** The same failure where the function has to continue inside the step at once. */
+  recordedFailureAhead(call: Call): Outcome {
+    const outcome = this.playback.takeFailureAhead(call.key)
+    call.resultSeq = outcome.seq
+    return outcome
+  }
+
+  /** What the function began encloses an update or a value that it made before it got any result, and has not come by yet. */
+  recordsInside(call: Call): boolean {
+    this.throwIfEnded()
+    return hasUnaskedRightAfter(this.tape, this.calls, call)
   }
 
   /** The function ends what it began, and has its result already: it continues where it did then. */

@@ -146,6 +146,15 @@ export class Playback {
     })
   }
 
+  /** The same for a step that the function continues inside at once. The failure keeps its turn, for as long as a call inside is waited for. */
+  takeFailureAhead(key: CallKey): Outcome {
+    const loose = this.#loose?.get(key)
+    if (loose !== undefined) return loose
+    this.#enclosing ??= new Map()
+    this.#enclosing.set(key, () => this.#giveBack(key))
+    return this.#outcomes.find((one) => one.key === key) as Outcome
+  }
+
   /** Nobody waits for it any more, and nobody has to. */
   #giveBack(key: CallKey): Outcome {
     const loose = this.#looseAsked.findIndex(({ outcome }) => outcome.key === key)
@@ -160,6 +169,7 @@ export class Playback {
   turnOf(outcome: Outcome): Promise<unknown> {
     if (outcome.isLoose !== true && this.#outcomes.indexOf(outcome) < this.#next) return Promise.resolve()
     this.#taken?.delete(outcome.key)
+    this.#enclosing?.delete(outcome.key)
     if (outcome.isLoose === true) this.#loose?.set(outcome.key, outcome)
     return this.take(outcome.key)
   }

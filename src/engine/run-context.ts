@@ -425,6 +425,8 @@ export class RunContext implements Context<never> {
       // It was not begun that time, and must not be now.
       if (isOwnDeath(execution, call, onTape))
         return resultOf(execution, call, await execution.recorded(call, { showsState: false }))
+      await microtask
+      if (execution.recordsInside(call)) return this.#failAgain(call, execution.recordedFailureAhead(call), refuse)
       const { outcome, isThrown } = await execution.recordedFailure(call)
       // Thrown where the function threw it, once `fail` had returned.
       if (isThrown) return resultOf(execution, call, outcome)
@@ -440,12 +442,18 @@ export class RunContext implements Context<never> {
         await execution.turnOf(outcome)
         return recorded
       }
+      await microtask
       return { recorded, complete, fail: refuse }
     }
     // It began before, and what the function asks for next may be on the tape: it is not kept waiting, as it was not the first time.
     const hasBegun = call.history !== undefined
     const isUnderWay = call.history?.isRunning === true && deathOf(execution, call) === null
-    if (!isUnderWay && !execution.isOpen) await (hasBegun ? execution.passInto(call) : execution.pass(call))
+    const isOpenAtOnce = isUnderWay || execution.isOpen
+    if (!isOpenAtOnce) {
+      await microtask
+      const isInside = hasBegun && !execution.playback.isLive && execution.recordsInside(call)
+      if (!isInside) await (hasBegun ? execution.passInto(call) : execution.pass(call))
+    }
     // Where it encloses what is on the tape the function has to come by that, and it is not failed as a whole.
     if (execution.playback.isLive && deathOf(execution, call) !== null) await refuseDeadly(execution, call)
     const attempt = (call.history?.failures ?? 0) + 1
@@ -457,6 +465,7 @@ export class RunContext implements Context<never> {
       if (!execution.playback.isLive) recorded.catch(() => {})
       else await recorded
     }
+    if (isOpenAtOnce) await microtask
     let isOpen = true
     const close = async (event: ReturnType<Execution['event']>): Promise<void> => {
       if (!isOpen) await refuse()
@@ -510,6 +519,12 @@ export class RunContext implements Context<never> {
     }
   }
 }
+
+/**
+ * `ctx.begin` returns this much later, live and on a replay alike. By then branches that the function began in the same turn have made the
+ * updates and values that they make at once: what the log has beyond those after the beginning of a step was made inside it.
+ */
+const microtask = undefined
 
 /** A call that is on the tape was accepted before, by whatever rules there were. */
 function checkOptions(call: Call, what: string, given: unknown, known: KnownOptions): void {

@@ -332,6 +332,87 @@ onEveryStore('the order of kept results', (scene) => {
     expect(bodies).toEqual(['inner'])
   })
 
+  it.each(['in another attempt of a section', 'after the run has waited', 'after run.retry()'])(
+    'has in its place what the function made as soon as ctx.begin had begun a step that failed, %s',
+    async (when) => {
+      const hf = await open({ worker: { quietMs: 20 } })
+      const list = state({ version: 1, initial: () => ({ list: [] as string[] }) })
+      const seen: unknown[] = []
+      let isDown = true
+      const work = workflow({ name: 'work', state: list, retry: once }, async (ctx) => {
+        const down = new Error('down')
+        let inside = ''
+        const begun = async () => {
+          const step = await ctx.begin<string>('begun')
+          inside = ctx.uuid()
+          ctx.update((draft) => void draft.list.push('inside'))
+          await ctx.step('work', () => {})
+          if (!isDown) return step.complete('up')
+          await step.fail(down)
+          throw down
+        }
+        const body = async () => {
+          const failing = begun()
+          failing.catch(() => {})
+          // Over in this turn: the function sees what the other branch has done by then.
+          await Promise.race([failing, (async () => {})()])
+          const sawAtOnce = [...ctx.state.list]
+          await ctx.step('beside', () => {})
+          const outside = ctx.uuid()
+          const ended = await failing.catch((error: Error) => error.message)
+          seen.push({ sawAtOnce, inside, outside, list: [...ctx.state.list] })
+          if (when === 'after the run has waited') await ctx.waitFor('go')
+          else if (when === 'after run.retry()') await failing
+          else
+            await ctx.step('once', ({ attempt }) => {
+              if (attempt === 1) throw new Error('once')
+            })
+          return ended
+        }
+        return when === 'in another attempt of a section'
+          ? ctx.section('part', body, { retry: { attempts: 2, minMs: 1 } })
+          : body()
+      })
+      const run = await hf.start(work, undefined, { id: 'r' })
+      if (when === 'after the run has waited') {
+        await becomes(run, 'waiting')
+        await hf.signal('r', 'go')
+      } else if (when === 'after run.retry()') {
+        await becomes(run, 'failed')
+        isDown = false
+        await run.retry()
+      }
+      expect(await run.result({ timeoutMs: patience(10_000) })).toBe(isDown ? 'down' : 'up')
+      expect(seen).toHaveLength(2)
+      expect(seen[1]).toEqual(seen[0])
+      expect(seen[0]).toMatchObject({ sawAtOnce: ['inside'], list: ['inside'] })
+    },
+  )
+
+  it('does not take for part of a begun step what a branch beside it made before that had begun', async () => {
+    const hf = await open({ worker: { quietMs: 20 } })
+    const list = state({ version: 1, initial: () => ({ list: [] as string[] }) })
+    const bodies: string[] = []
+    const work = workflow({ name: 'work', state: list }, async (ctx) => {
+      const call = async (name: string) => {
+        ctx.update((draft) => void draft.list.push(name))
+        const step = await ctx.begin<string>(name)
+        if (step.recorded === undefined) bodies.push(name)
+        if (name === 'second') return step.complete(step.recorded ?? name)
+        const error = new Error(name)
+        await step.fail(error)
+        throw error
+      }
+      await Promise.allSettled([call('first'), call('second')])
+      await ctx.waitFor('go')
+    })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'waiting')
+    await hf.signal('r', 'go')
+    await run.result({ timeoutMs: patience(10_000) })
+    expect(bodies).toEqual(['first', 'second'])
+  })
+
   it('does not keep ctx.begin from returning after a crash inside it', async () => {
     const alive = { isFirst: true, isInside: gate() }
     const bodies: string[] = []
