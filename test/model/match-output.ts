@@ -1,5 +1,5 @@
 import { errorsOf } from './possible-errors.ts'
-import { type Node, type Parallel, type Program, type Seq, walk } from './program.ts'
+import { type Node, type Parallel, type Program, partsOf, type Seq, walk } from './program.ts'
 import { type CallValue, digest, type ModelState, type ProgramOutput, type SectionValue } from './values.ts'
 
 export interface MatchOptions {
@@ -7,6 +7,8 @@ export interface MatchOptions {
   readonly hasOldEffects: boolean
   /** What was undone was done again by another attempt, which may come off where a fallback had to help before. */
   readonly isRedone: (program: Program) => boolean
+  /** Somebody gave a child up: its call throws. */
+  readonly isGivenUp: boolean
 }
 
 /**
@@ -56,7 +58,7 @@ class Matcher {
     for (const section of (program.stages ?? []).flat()) {
       const value = state?.[`p${section.id}`]
       if (value === undefined) {
-        const isSkipped = section.onFailure === 'skip' && errorsOf(section.body).size > 0
+        const isSkipped = section.onFailure === 'skip' && this.#canFail(section.body)
         expect(isSkipped, `plan step ${section.id} has left nothing`)
       } else this.#section(section, value, { saw: digest('plan', section.id), turn: '' })
     }
@@ -157,7 +159,7 @@ class Matcher {
 
   #section(node: Node & { kind: 'section' }, value: SectionValue, branch: Branch): undefined {
     const what = `section ${node.id}`
-    const canFail = errorsOf(node.body).size > 0
+    const canFail = this.#canFail(node.body)
     if (value.how === 'skipped') return expect(canFail && node.onFailure === 'skip', `${what} was skipped`)
     if (value.how === 'fallback') return expect(canFail && node.onFailure === 'fallback', `${what} fell back`)
     const began = value.began ?? branch.saw
@@ -186,11 +188,20 @@ class Matcher {
     }
   }
 
+  /** Beside the program's own errors, only that of a child that was given up goes through all of it. */
+  #canFail(node: Node): boolean {
+    return errorsOf(node).size > 0 || (this.#options.isGivenUp && callsChild(node))
+  }
+
   #ask(node: Node & { kind: 'ask' }, what: string, value: CallValue): undefined {
     if (value.how === 'timeout') return expect(node.timeoutMs !== undefined && !node.hasDefault, `${what} timed out`)
     if (node.schema === undefined) return
     expect(typeof (value.value as { ok?: unknown } | undefined)?.ok === 'boolean', `${what} was given what its schema refuses`)
   }
+}
+
+function callsChild(node: Node): boolean {
+  return (node.kind === 'call' && !node.isDetached) || partsOf(node).some(callsChild)
 }
 
 function canBeMadeOtherwise(program: Program): boolean {

@@ -147,7 +147,8 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
     case 'completed': {
       if (view.mayBeDeadly(run)) return []
       const hasOldEffects = view.isRolledBack || view.isDeleted
-      const problem = matchOutput(program, output, { hasOldEffects, isRedone: (each) => view.isRedone(each) })
+      const { isGivenUp } = view
+      const problem = matchOutput(program, output, { hasOldEffects, isGivenUp, isRedone: (each) => view.isRedone(each) })
       return problem === undefined ? [] : [{ rule: 'output', what: `run "${info.id}" returned what it can't: ${problem}` }]
     }
     case 'failed': {
