@@ -69,12 +69,12 @@ class Generator {
         if (focus.isOf(made)) return made
       }
     }
-    const program = this.#anyProgram(name, depth)
+    const program = this.#leftApart(this.#anyProgram(name, depth))
     const { kind, isIn } = focus ?? {}
     if (kind === undefined || isIn === undefined || [...walk(program)].some(({ node }) => isIn(node))) return program
     let wanted = this.#node(2, kind)
     for (let tries = 0; tries < 500 && !isIn(wanted); tries++) wanted = this.#node(2, kind)
-    return this.#with(program, wanted, random)
+    return this.#leftApart(this.#with(program, wanted, random))
   }
 
   /** The program with one more node somewhere in its outermost blocks. */
@@ -306,6 +306,32 @@ class Generator {
     })
   }
 
+  /**
+   * A branch that lost continues beside what follows its race, in the same function. Where that function awaits something foreign, before or
+   * after, the same holds as for branches that do.
+   */
+  #leftApart(program: Program): Program {
+    const area = (body: Seq): Seq => {
+      const isMixed = [...walkArea(body)].some(({ kind }) => kind === 'foreign') && [...walkArea(body)].some(leavesBranches)
+      return change(body, isMixed) as Seq
+    }
+    const change = (node: Node, isMixed: boolean): Node => {
+      if (node.kind === 'section') return { ...node, body: area(node.body) }
+      if (node.kind === 'read' && isMixed) return { ...node, branches: false }
+      const changed = withParts(node, (part) => change(part, isMixed))
+      return isMixed && leavesBranches(changed) ? { ...changed, branches: changed.branches.map(inScope) } : changed
+    }
+    const inScope = (branch: Seq): Seq =>
+      isApart(branch) ? branch : { kind: 'seq', id: this.#id(), nodes: [{ kind: 'scope', id: this.#id(), body: branch }] }
+    return {
+      ...program,
+      tapes: program.tapes.map(area),
+      ...(program.stages !== undefined && {
+        stages: program.stages.map((stage) => stage.map((section) => change(section, false) as Section)),
+      }),
+    }
+  }
+
   #parallel(kind: Parallel['kind'], id: number, depth: number): Parallel {
     const random = this.#random
     if (kind === 'race' && random.chance(0.35)) return this.#raceAgainstNobody(id)
@@ -369,6 +395,24 @@ class Generator {
   #undo(probability: number): { undo?: UndoKind } {
     return this.#random.chance(probability) ? { undo: this.#random.chance(0.4) ? 'named' : 'function' } : {}
   }
+}
+
+/** The nodes that one function comes by itself: those in a section belong to that. */
+function* walkArea(node: Node): Iterable<Node> {
+  yield node
+  if (node.kind !== 'section') for (const part of partsOf(node)) yield* walkArea(part)
+}
+
+/** It may end before its branches do. */
+function leavesBranches(node: Node): node is Parallel {
+  return node.kind === 'race' || node.kind === 'any' || node.kind === 'all'
+}
+
+/** All that the branch does is in a scope of its own. */
+function isApart({ nodes }: Seq): boolean {
+  const isScope = (node: Node) =>
+    node.kind === 'scope' || (node.kind === 'try' && isApart(node.body) && node.handler.nodes.length === 0)
+  return nodes.every(isScope) && nodes.length < 2
 }
 
 /** The same, and what it sees of the state decides nothing. */
