@@ -1,7 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
-import { connect as connectTo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { freePort } from './free-port.ts'
@@ -20,10 +19,12 @@ export interface RedisServer {
   readonly port: number
   readonly url: string
   readonly processId: number
+  /** Where its files are. */
+  readonly folder: string
   /** Ends it as a crash would. */
   kill(): Promise<void>
-  /** Starts it again after `kill`, over the same files. */
-  start(): Promise<void>
+  /** Starts it again after `kill`, over the same files, once with more settings if need be. */
+  start(more?: RedisServerOptions['settings']): Promise<void>
   /** Ends it and removes its files. */
   stop(): Promise<void>
 }
@@ -39,7 +40,6 @@ export async function startRedis({ fsync = 'always', settings = {}, diskBytes }:
     ...(settings['cluster-enabled'] === 'yes' && { 'cluster-port': String(await freePort()) }),
     ...settings,
   }
-  const args = Object.entries(all).flatMap(([name, value]) => [`--${name}`, value])
   const mount = `mount -t tmpfs -o size=${diskBytes} tmpfs "$0" && exec "$@"`
   const disk = diskBytes === undefined ? [] : ['unshare', '-rm', 'sh', '-c', mount, folder]
   const removeFolder = () => rmSync(folder, { recursive: true, force: true })
@@ -49,6 +49,7 @@ export async function startRedis({ fsync = 'always', settings = {}, diskBytes }:
   const server: RedisServer = {
     port,
     url: `redis://127.0.0.1:${port}`,
+    folder,
     get processId() {
       return processId
     },
@@ -58,21 +59,25 @@ export async function startRedis({ fsync = 'always', settings = {}, diskBytes }:
       keeper = null
       ending.ref()
       const ended = once(ending, 'exit')
-      process.kill(processId, 'SIGKILL')
+      if (processId > 0 && !hasEnded(processId)) process.kill(processId, 'SIGKILL')
       ending.stdin?.end()
       await ended
     },
-    async start() {
+    async start(more = {}) {
+      const args = Object.entries({ ...all, ...more }).flatMap(([name, value]) => [`--${name}`, value])
       const started = spawn('sh', ['-c', keep, 'sh', ...disk, 'redis-server', ...args], { stdio: ['pipe', 'pipe', 'inherit'] })
       keeper = started
+      processId = 0
       let log = ''
       started.stdout.on('data', (chunk) => {
-        processId = Number(/<process (\d+)>/.exec(`${log}${chunk}`)?.[1] ?? processId)
-        log = `${log}${chunk}`.slice(-4_000)
+        log = `${log}${chunk}`
+        // A child of the server before, which rewrites its file, may still speak.
+        if (keeper === started && processId === 0) processId = Number(/<process (\d+)>/.exec(log)?.[1] ?? 0)
+        log = log.slice(-4_000)
       })
       started.unref()
       for (const stream of [started.stdin, started.stdout] as unknown as { unref?(): void }[]) stream.unref?.()
-      await untilItListens(port, started, () => log)
+      await untilReady(started, () => ({ log, processId }))
     },
     async stop() {
       await server.kill()
@@ -103,19 +108,21 @@ function requireBinary(): void {
   throw new Error('redis-server is missing. The tests of the Redis store need a real one: apt-get install -y redis-server')
 }
 
-async function untilItListens(port: number, child: ChildProcess, log: () => string): Promise<void> {
-  for (;;) {
-    const hasEnded = child.exitCode !== null || child.signalCode !== null || log().includes('Failed listening')
-    if (hasEnded) throw new Error(`redis-server did not start: ${log()}`)
-    const socket = connectTo(port, '127.0.0.1')
-    const isUp = await new Promise<boolean>((resolve) => {
-      socket.once('connect', () => socket.write('PING\r\n'))
-      // A server that still loads its file answers with another error.
-      socket.once('data', (data) => resolve(/^(\+PONG|-NOAUTH)/.test(String(data))))
-      socket.once('error', () => resolve(false))
-    })
-    socket.destroy()
-    if (isUp) return
-    await new Promise((resolve) => setTimeout(resolve, 20))
+/** By what it says itself: while it was away another server may have got its port, and would answer. */
+async function untilReady(child: ChildProcess, look: () => { log: string; processId: number }): Promise<void> {
+  while (!look().log.includes('Ready to accept connections')) {
+    const isOver = child.exitCode !== null || child.signalCode !== null || hasEnded(look().processId)
+    // What it said last is read meanwhile.
+    await new Promise((resolve) => setTimeout(resolve, 10))
+    if (isOver) throw new Error(`redis-server did not start: ${look().log}`)
+  }
+}
+
+function hasEnded(processId: number): boolean {
+  try {
+    if (processId > 0) process.kill(processId, 0)
+    return false
+  } catch {
+    return true
   }
 }

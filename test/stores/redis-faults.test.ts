@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createClient } from 'redis'
@@ -89,6 +89,32 @@ async function stepNames(store: Store, threadId: string): Promise<(string | null
 
 function named(claim: Claim, step: string): Change {
   return stepping(claim, { events: [event('step_completed', { step, count: 1, attempt: 1, payload: '1' })] })
+}
+
+/** Until the server does not rewrite its append-only file any more. */
+async function untilRewritten({ url }: RedisServer): Promise<void> {
+  const client = await connectAdmin(url)
+  await vi.waitUntil(async () => (await client.info('persistence')).includes('aof_rewrite_in_progress:0'))
+  client.destroy()
+}
+
+/** The append-only file of a server that is down, and the places inside of its last transaction where it can be torn. */
+function keepTail({ folder }: RedisServer): { cuts: readonly number[]; restore(cut: number): void } {
+  const files = join(folder, 'appendonlydir')
+  const kept = join(folder, 'kept')
+  cpSync(files, kept, { recursive: true })
+  const last = readdirSync(files).findLast((name) => name.endsWith('.incr.aof')) as string
+  const text = readFileSync(join(files, last), 'latin1')
+  // In the middle of each command after the first.
+  const starts = [...text.slice(text.lastIndexOf('MULTI')).matchAll(/\r\n\*/g)].map(({ index }) => text.lastIndexOf('MULTI') + index)
+  return {
+    cuts: starts.map((start) => start + 10),
+    restore(cut) {
+      rmSync(files, { recursive: true })
+      cpSync(kept, files, { recursive: true })
+      truncateSync(join(files, last), cut)
+    },
+  }
 }
 
 /** Breaks the connection in one way after the other, each time so many writes were acknowledged: by the clock, a slow machine would get nowhere. */
@@ -302,6 +328,50 @@ describe('redis, when the server dies', () => {
       expect(names.length).toBeGreaterThan(16)
       expect(await stepNames(store, id)).toEqual(names)
     }
+  })
+
+  it('a script that reached the append-only file in part is gone whole, also after the next restart', async () => {
+    const { own, store } = await openOnOwnServer({ fsync: 'always' })
+    const claim = await createAndClaim(store, 'r')
+    await store.commit([named(claim, 'whole')])
+    await untilRewritten(own)
+    await store.commit([named(claim, 'torn')])
+    await own.kill()
+    const tail = keepTail(own)
+    for (const cut of tail.cuts) {
+      tail.restore(cut)
+      await own.start()
+      expect(await stepNames(store, 'r')).toEqual(['whole'])
+      // It ends the transaction in the file that the torn one began.
+      await store.commit([creating(`after ${cut}`)])
+      await untilRewritten(own)
+      await own.kill()
+      await own.start()
+      expect(await stepNames(store, 'r')).toEqual(['whole'])
+      expect(await store.readRun({ owner: '', runId: `after ${cut}` })).toMatchObject({ status: 'pending' })
+      await own.kill()
+    }
+    expect(tail.cuts.length).toBeGreaterThanOrEqual(3)
+    await own.start()
+  })
+
+  it('a server that dies again while it rewrites such a file starts at the second attempt, with all that was acknowledged', async () => {
+    const { own, store } = await openOnOwnServer({ fsync: 'always' })
+    const claim = await createAndClaim(store, 'r')
+    await store.commit([named(claim, 'whole')])
+    await untilRewritten(own)
+    await store.commit([named(claim, 'torn')])
+    await own.kill()
+    const tail = keepTail(own)
+    tail.restore(tail.cuts[2] as number)
+    await own.start({ 'rdb-key-save-delay': '1000000' })
+    await store.commit([creating('after')])
+    await own.kill()
+    await expect(own.start()).rejects.toThrow('the truncated file is not the last file')
+    await own.kill()
+    await own.start()
+    expect(await stepNames(store, 'r')).toEqual(['whole'])
+    expect(await store.readRun({ owner: '', runId: 'after' })).toMatchObject({ status: 'pending' })
   })
 
   it('scripts that the server has forgotten are sent again, under load', async () => {

@@ -24,7 +24,7 @@ import {
  * A plain start that begins a thread: when the run is due. Another change: { first, last, mail, created } or { refusal, operation }.
  *
  * The server checks memory and disk before a script's first write only, so a batch that began to write is written whole.
- * In the AOF it is one MULTI … EXEC; a torn tail is dropped whole.
+ * In the AOF it is one MULTI … EXEC; a torn tail is dropped whole, for which settings.ts has to do something.
  */
 export const commitScript = defineScript(
   'write',
