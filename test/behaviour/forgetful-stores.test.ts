@@ -654,9 +654,9 @@ onLocalStores('a store that forgets its last commits under a living holder', (sc
     const child = workflow('child', async (ctx, n: number) => ctx.step('square', () => n * n))
     const work = workflow('work', async (ctx, n: number) => {
       let sum = 0
-      for (let i = 0; i < 6; i++) {
+      for (let i = 0; i < 10; i++) {
         sum += await ctx.step(`step-${i}`, async (step) => {
-          await sleep(Math.random() * 4)
+          await sleep(Math.random() * 16)
           step.update((state: { sum?: number }) => {
             state.sum = (state.sum ?? 0) + i
           })
@@ -678,13 +678,14 @@ onLocalStores('a store that forgets its last commits under a living holder', (sc
     const hf = await open({ workflows: [work, child], worker: { concurrency: 20, leaseMs: 3_000 } })
     const ids = Array.from({ length: 12 }, (_, n) => `r-${n}`)
     for (const [n, id] of ids.entries()) await hf.start(work, n, { id })
-    for (let round = 0; round < 12; round++) {
+    for (let round = 1; round <= 12; round++) {
+      await sleep(10 + Math.random() * 20)
       const putBack = scene.takeImage()
-      await sleep(5 + Math.random() * 25)
+      await sleep(2 + Math.random() * 15)
       putBack()
+      // Runs that had begun to wait, or had ended, are held again by nobody.
+      if (round % 4 === 0) advance(4_000)
     }
-    // Runs that had begun to wait, or had ended, are held again by nobody.
-    advance(4_000)
     for (const [n, id] of ids.entries()) {
       const run = await hf.runs.get(id)
       await vi.waitUntil(async () => {
@@ -692,7 +693,7 @@ onLocalStores('a store that forgets its last commits under a living holder', (sc
         if (status === 'running') advance(200)
         return status === 'completed' || status === 'failed' || status === 'paused'
       })
-      expect(await run.result()).toEqual({ sum: 15 + n * n, state: 15 })
+      expect(await run.result()).toEqual({ sum: 45 + n * n, state: 45 })
       await expectWhole(run)
     }
     for (const count of Object.values(applied.all)) expect(count).toBeGreaterThan(0)
