@@ -51,9 +51,17 @@ export interface Change {
 export type Guard =
   /**
    * The latest holder of the run: equality of both, or `lease_lost`.
+   * With `writtenSeq` it is also `lease_lost` when the thread's is smaller: the store has lost commits that the holder has seen.
    * With `headSeq` it is a `conflict` when the log no longer ends there: what others have written has to be read first.
    */
-  | { readonly kind: 'lease'; readonly epoch: number; readonly leaseId: string; readonly headSeq?: number }
+  | {
+      readonly kind: 'lease'
+      readonly epoch: number
+      readonly leaseId: string
+      /** The last position under a lease that the holder knows of: what its claim said, or what was last acknowledged to it. */
+      readonly writtenSeq?: number
+      readonly headSeq?: number
+    }
   /**
    * Somebody who does not hold the run: it still has this epoch and this status, or `conflict`.
    * With `undisturbed` it is also a `conflict` when a later run of the thread has been started, with `headSeq` when the log no longer ends there.

@@ -13,7 +13,8 @@ import type { ThreadImage, WholeThread } from './moving.ts'
  * Invariants, proven by the store suite under these numbers:
  *
  *   S1  A change is visible whole or not at all, to every reader, at once.
- *   S2  Under a lease guard only the latest (epoch, leaseId) writes; others change nothing and get `lease_lost`.
+ *   S2  Under a lease guard only the latest (epoch, leaseId) writes, and only where the store still has what it acknowledged to that
+ *       holder (`writtenSeq`); others change nothing and get `lease_lost`.
  *   S3  A thread's log is gapless from its first position, and only grows, until the thread is deleted.
  *   S4  When `commit` resolves the change is as durable as the store claims.
  *   S5  A run is claimed by one caller; every claim raises the epoch and counts before any work.
@@ -68,7 +69,7 @@ export interface Store {
    */
   listQueues(query: { readonly name?: string }): Promise<readonly Queue[]>
 
-  /** Extends leases that are still held. Returns, for each, whether it is held and whether unread messages wait. Equality of (epoch, leaseId). */
+  /** Extends leases that are still held. Returns, for each, whether it is held and whether unread messages wait. Equality of (epoch, leaseId), and `writtenSeq` as in a lease guard. */
   renew(request: RenewRequest): Promise<readonly Renewed[]>
 
   /**
@@ -217,7 +218,7 @@ export interface Claim {
 
 export interface RenewRequest {
   readonly leaseMs: number
-  readonly leases: readonly (RunKey & { readonly epoch: number; readonly leaseId: string })[]
+  readonly leases: readonly (RunKey & { readonly epoch: number; readonly leaseId: string; readonly writtenSeq?: number })[]
 }
 
 export interface Renewed extends RunKey {
@@ -246,6 +247,14 @@ export interface Message extends NewMessage {
 export interface Thread extends ThreadKey {
   /** Last position of the log, 0 when it is empty. */
   readonly headSeq: number
+  /**
+   * Last position that was written under a lease, of whichever run; 0 before any. Others who write to the log leave it alone. A holder
+   * that knows a greater one has seen commits that this store has lost.
+   */
+  readonly writtenSeq: number
+  /** Position and checksum of the last record with a patch, 0 and 0 before any: together they name one state, also after a restore. */
+  readonly patchSeq: number
+  readonly patchChecksum: number
   /** Version of the state definition of its state, 0 before any. */
   readonly stateVersion: number
   /** Rises when a deleted thread gets a new life, from 1. */
@@ -351,6 +360,8 @@ export interface TransactRequest extends RunKey {
   readonly threadId: string
   readonly epoch: number
   readonly leaseId: string
+  /** As in a lease guard. */
+  readonly writtenSeq?: number
   readonly timeoutMs: number
 }
 
