@@ -1,4 +1,4 @@
-import { runColumns, selectRecordColumns, selectRunColumns, selectThreadColumns, textRunColumns } from './rows.ts'
+import { runColumns, selectRecordColumns, selectRunColumns, selectThreadColumns, textRunColumns, threadColumnCount } from './rows.ts'
 import { durableSql, nowSql, planSql } from './sql.ts'
 
 /** What a claim returns of each run: the run, its thread, the record of its input, and from whom it was taken. */
@@ -7,7 +7,7 @@ const claimedColumns = `${selectRunColumns}, ${selectThreadColumns}, ${selectRec
 
 const claimedTypes = [
   ...runColumns.map((column) => (textRunColumns.has(column) ? 'text' : 'bigint')),
-  ...['text', 'text', 'text', 'bigint', 'bigint', 'bigint', 'bigint', 'bigint', 'bigint'],
+  ...['text', 'text', 'text', ...Array(threadColumnCount - 2).fill('bigint')],
   ...['bigint', 'float8', 'float8', 'bigint', 'int', 'int', 'text', 'text', 'bigint', 'text', 'bytea', 'text', 'bytea'],
   ...['boolean', 'text', 'bigint', 'boolean'],
 ]
@@ -247,7 +247,7 @@ END $$;
 
 const extendFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_extend(
-  p_offset bigint, p_lease_ms bigint, p_owners text[], p_runs text[], p_epochs bigint[], p_leases text[]
+  p_offset bigint, p_lease_ms bigint, p_owners text[], p_runs text[], p_epochs bigint[], p_leases text[], p_written bigint[]
 ) RETURNS TABLE (n bigint, has_mail boolean) LANGUAGE plpgsql VOLATILE ${planSql}
 AS $$
 #variable_conflict use_column
@@ -262,8 +262,9 @@ BEGIN
   PERFORM FROM holdfast.runs r WHERE r.id = ANY (v_ids) ORDER BY r.thread, r.id FOR NO KEY UPDATE;
   RETURN QUERY
     UPDATE holdfast.runs r SET wake_at = v_now + p_lease_ms
-      FROM unnest(p_owners, p_runs, p_epochs, p_leases) WITH ORDINALITY AS a(owner, run, epoch, lease, n)
+      FROM unnest(p_owners, p_runs, p_epochs, p_leases, p_written) WITH ORDINALITY AS a(owner, run, epoch, lease, written, n)
       WHERE r.owner = a.owner AND r.run_id = a.run AND r.epoch = a.epoch AND r.lease_id = a.lease
+        AND (SELECT t.written_seq FROM holdfast.threads t WHERE t.id = r.thread) >= coalesce(a.written, 0)
       RETURNING a.n, r.last_message > 0;
 END $$;
 `
@@ -274,4 +275,4 @@ export const claimSql = 'SELECT * FROM holdfast.fn_claim($1, $2, $3, $4, $5, $6,
 /** After a lost connection: what the claim had taken, and what time it is by now. */
 export const readClaimedSql = `SELECT ${nowSql.replace('p_offset', '$5::bigint')}, x.*
   FROM (${readClaimed('$1::bigint[], $2::text[], $3::text[], $4::bigint[]')}) x`
-export const extendSql = 'SELECT n, has_mail FROM holdfast.fn_extend($1, $2, $3, $4, $5, $6)'
+export const extendSql = 'SELECT n, has_mail FROM holdfast.fn_extend($1, $2, $3, $4, $5, $6, $7)'

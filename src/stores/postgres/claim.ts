@@ -8,7 +8,7 @@ import { bigintArray, textArray } from './columns.ts'
 import type { Connections, Statement } from './connections.ts'
 import { toHoldfastError } from './errors.ts'
 import type { Leases } from './leases.ts'
-import { type Row, runColumnCount, toRecord, toRun, toThread } from './rows.ts'
+import { type Row, runColumnCount, threadColumnCount, toRecord, toRun, toThread } from './rows.ts'
 import type { Writes } from './writes.ts'
 
 export interface ClaimOptions {
@@ -114,6 +114,7 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
       textArray(leases.map(({ runId }) => runId)),
       bigintArray(leases.map(({ epoch }) => epoch)),
       textArray(leases.map(({ leaseId }) => leaseId)),
+      bigintArray(leases.map(({ writtenSeq }) => writtenSeq ?? 0)),
     ]
     try {
       const held = new Map(
@@ -142,7 +143,7 @@ interface Recorded {
 }
 
 const threadAt = 1 + runColumnCount
-const recordAt = threadAt + 8
+const recordAt = threadAt + threadColumnCount
 const restAt = recordAt + 13
 
 function toClaim(row: Row): Omit<Claim, 'input'> {

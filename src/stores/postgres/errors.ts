@@ -85,8 +85,11 @@ export function isConnectionLost(error: unknown): boolean {
 /** Two writers stood in each other's way; the same statement goes through when it is sent again. */
 export function isWorthRepeating(error: unknown): boolean {
   const code = serverCodeOf(error)
-  return code === '40P01' || code === '40001'
+  return code === '40P01' || code === '40001' || code === leaseTaken
 }
+
+/** A lease was lost to another worker while the writer waited for a lock: sql.ts. */
+export const leaseTaken = 'HF004'
 
 /** A pooler has handed us a session that does not know our prepared statement, or knows another of that name. */
 export function isStatementUnknown(error: unknown): boolean {
@@ -125,7 +128,7 @@ export function serverCodeOf(error: unknown): string {
 }
 
 /** Deadlock, serialization, lock and statement time-outs, out of memory or of locks. */
-const busyCodes = new Set(['40P01', '40001', '55P03', '57014', '25P03', '25P04', '53000', '53200', 'HF003'])
+const busyCodes = new Set(['40P01', '40001', '55P03', '57014', '25P03', '25P04', '53000', '53200', 'HF003', leaseTaken])
 
 /** Read-only, no space, no memory. */
 const outageCodes = new Set(['25006', '53100', '53200', '53000', '25P03'])

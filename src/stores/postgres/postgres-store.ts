@@ -222,7 +222,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
 /** Without a lock: the commit at the end of the transaction judges. */
 const findHeldSql = `
   SELECT 1 FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
-  WHERE r.owner = $1 AND t.thread_id = $2 AND r.run_id = $3 AND r.epoch = $4 AND r.lease_id = $5`
+  WHERE r.owner = $1 AND t.thread_id = $2 AND r.run_id = $3 AND r.epoch = $4 AND r.lease_id = $5 AND t.written_seq >= $6`
 
 /** What a function returned or, after a lost connection, recorded. */
 function textOf(written: Written): string {

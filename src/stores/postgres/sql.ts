@@ -12,6 +12,14 @@ export const durableSql = `
   END IF;`
 
 /**
+ * Who waited for the lock of a thread may find its run claimed by another when it has it: everything is taken back, and the same
+ * statement, sent again, sees the claim from the start (HF004).
+ */
+export function takenSql(isTaken: string): string {
+  return `IF ${isTaken} THEN RAISE EXCEPTION 'a run was claimed by another worker in this moment' USING ERRCODE = 'HF004'; END IF;`
+}
+
+/**
  * Plans are made once a session and never by the size of the arrays: planning would cost more than the work. What is made
  * while the tables are empty must do when they are full: look-ups by index, in the order of the arrays, which is also the order
  * of locks.

@@ -48,12 +48,12 @@ export function prepareTransact(options: TransactOptions) {
   }
 
   async function carryOut(client: PgClientLike, attempt: Attempt): Promise<Ended> {
-    const { owner, runId, threadId, epoch, leaseId, timeoutMs } = attempt.guarded
+    const { owner, runId, threadId, epoch, leaseId, writtenSeq = 0, timeoutMs } = attempt.guarded
     const limitMs = Math.ceil(timeoutMs) + 1_000
     await client.query(
       `BEGIN; SET LOCAL idle_in_transaction_session_timeout = ${limitMs}; SET LOCAL statement_timeout = ${limitMs}; SET LOCAL lock_timeout = ${Math.ceil(timeoutMs / 2)}`,
     )
-    const { rows } = await client.query({ text: findHeld.text, values: [owner, threadId, runId, epoch, leaseId] })
+    const { rows } = await client.query({ text: findHeld.text, values: [owner, threadId, runId, epoch, leaseId, writtenSeq] })
     if (rows.length === 0) return rollBack(client, leaseLost)
 
     const tx = new UserTransaction(client, schemaName)
