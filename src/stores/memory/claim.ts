@@ -5,8 +5,9 @@ import { isLimited } from '../../model/queue.ts'
 import { suspicionLimit } from '../../model/run.ts'
 import { type Contender, Turns } from '../../model/turns.ts'
 import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
+import { hasForgotten } from './commit.ts'
 import { noteStart, roomOf } from './queues.ts'
-import { copyPayload, findRun, type RunRow, setWaitKey, type Tables, type ThreadRow } from './tables.ts'
+import { copyPayload, findRun, findThread, type RunRow, setWaitKey, type Tables, type ThreadRow } from './tables.ts'
 
 export function claim(tables: Tables, request: ClaimRequest, now: number): Claim[] {
   const byPriority = new Map<number, Candidate[]>()
@@ -45,9 +46,10 @@ function candidateOf(thread: ThreadRow, row: RunRow): Candidate {
 
 /** Extends leases that are still the latest, also one that ran out and that nobody took. */
 export function renew(tables: Tables, request: RenewRequest, now: number): Renewed[] {
-  return request.leases.map(({ owner, runId, epoch, leaseId }) => {
+  return request.leases.map(({ owner, runId, epoch, leaseId, ...known }) => {
     const row = findRun(tables, owner, runId)
-    const isHeld = row !== undefined && row.run.epoch === epoch && row.run.leaseId === leaseId
+    const isLatest = row !== undefined && row.run.epoch === epoch && row.run.leaseId === leaseId
+    const isHeld = isLatest && !hasForgotten(findThread(tables, owner, row.run.threadId), known)
     if (isHeld) row.run.leaseUntil = now + request.leaseMs
     return { owner, runId, isHeld, hasMail: isHeld && row.inbox.length > 0 }
   })
