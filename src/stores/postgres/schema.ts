@@ -10,6 +10,7 @@ import { toHoldfastError } from './errors.ts'
 import { deliverFunctions } from './inbox.ts'
 import { setQueueFunction } from './queues.ts'
 import { tagFunction } from './reads.ts'
+import { setBackFunction } from './set-back-sql.ts'
 import { stepFunction } from './step.ts'
 import { settleFunctions } from './writes.ts'
 
@@ -241,6 +242,7 @@ const functionsSql = [
   commitFunction,
   stepFunction,
   ...claimFunctions,
+  setBackFunction,
   ...deliverFunctions,
   setQueueFunction,
   deleteThreadFunction,

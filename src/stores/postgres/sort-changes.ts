@@ -107,8 +107,7 @@ function tokenOf(change: Change, { index, leases, hasJudge, hasStart }: Batchmat
   const isInItsTurn = (hasJudge && endsTape) || (hasStart && status === 'pending')
   if (guard.kind === 'lease' && !isInItsTurn) {
     const place = leases.find(guard.leaseId)
-    if (place !== undefined && isOf(place, change) && isHeldKind(change))
-      return { kind: 'held', key: keyOf(guard), place }
+    if (place !== undefined && isOf(place, change) && isHeldKind(change)) return { kind: 'held', key: keyOf(guard), place }
   }
   const isPlainStart = isStart(change) && change.creates[0].queued.patch === null
   return { kind: isPlainStart ? 'start' : 'other', key: `#${index}` }
