@@ -77,7 +77,7 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
     return claims
   }
 
-  /** Looks for runs that the clock holds up, until all have been moved. */
+  /** Moves runs that the clock holds up; what one call leaves is for the next claim. */
   async function heedSetBack({ leaseMs }: ClaimRequest): Promise<void> {
     const offset = clock.offset()
     const values = [offset, Math.round(leaseMs), latestLeaseEnd({ now: 0, leaseMs: Math.round(leaseMs) })]
@@ -141,7 +141,9 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
     ]
     try {
       const held = new Map(
-        (await connections.send(extend, values, { isApart: true })).map(([n, hasMail]) => [Number(n), hasMail === 't']),
+        (await connections.sendApart(extend, values, { withinMs: Math.max(1_000, leaseMs * patienceShare) })).map(
+          ([n, hasMail]) => [Number(n), hasMail === 't'],
+        ),
       )
       return leases.map(({ owner, runId }, index) => ({
         owner,
@@ -157,6 +159,9 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
 
   return { claim, renew }
 }
+
+/** Of a lease, how long the answer to a heartbeat is waited for, a second at least: there is time for another before the lease is over. */
+const patienceShare = 0.4
 
 interface Recorded {
   readonly runs: number[]

@@ -122,7 +122,7 @@ export function prepareRestore({ connections, writes, prepare, isDurable }: Rest
   }
 
   async function carryOut(client: PgClientLike, whole: WholeThread, writer: Writer): Promise<boolean | { lost: unknown }> {
-    await client.query(`BEGIN; SET LOCAL synchronous_commit = ${isDurable ? 'on' : 'off'}`)
+    await client.query(`BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = ${isDurable ? 'on' : 'off'}`)
     const { rows } = await client.query({ text: sql.thread, values: threadValues(whole) })
     const thread = (rows[0] as { id: string } | undefined)?.id
     if (thread === undefined) {

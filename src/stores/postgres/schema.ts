@@ -227,6 +227,12 @@ const migrations: readonly string[] = [
   `,
 ]
 
+/** All tables of the store. */
+export const tableNames: readonly string[] = [
+  'version',
+  ...migrations.flatMap((sql) => [...sql.matchAll(/CREATE TABLE holdfast\.(\w+)/g)].map(([, name]) => name as string)),
+]
+
 /** Version of the tables that this library writes. */
 export const schemaVersion = migrations.length
 
@@ -252,7 +258,8 @@ const functionsVersion = createHash('sha256').update(functionsSql.join('\n')).di
 
 /** SQL of this folder as the server gets it. `schema` is quoted already. */
 export function inSchema(sql: string, schema: string): string {
-  return sql.replaceAll('holdfast.fn_', `${schema}.fn_${functionsVersion}_`).replaceAll(/\bholdfast\./g, `${schema}.`)
+  // In one pass: the name of the schema may itself have "holdfast." in it.
+  return sql.replaceAll(/\bholdfast\.(fn_)?/g, (_, isFunction) => `${schema}.${isFunction ? `fn_${functionsVersion}_` : ''}`)
 }
 
 /** Brings tables and functions up to date. In one transaction under a lock, so that of many processes one does it. */
@@ -293,7 +300,7 @@ async function migrateWith(
   client: PgClientLike,
   { name, quoted }: { readonly name: string; readonly quoted: string },
 ): Promise<void> {
-  await client.query('BEGIN')
+  await client.query('BEGIN ISOLATION LEVEL READ COMMITTED')
   try {
     await client.query(
       `SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = ${migrationMs}; SET LOCAL client_min_messages = warning`,
