@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { ClockWatch } from '../../model/clock-set-back.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Hint, Store } from '../../store/store.ts'
 import { readChunks } from './chunks.ts'
@@ -62,6 +63,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
   const connection = await Connection.open(source, { namespace, durability: options.durability, patience })
   const offsetMs = () => Math.round(options.clockOffsetMs?.() ?? 0)
   const watch = new Watch(connection)
+  const clockWatch = new ClockWatch()
   const runRows = new GatheredReads(connection, readRunsScript)
   const entries = new GatheredReads(connection, readRecordsScript)
 
@@ -95,7 +97,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
     async claim(request) {
       connection.refuseClosed()
       if (request.limit <= 0 || request.workflows.length === 0) return []
-      const { claims, setAside } = await claim(connection, request, offsetMs())
+      const { claims, setAside } = await claim(connection, request, { offsetMs: offsetMs(), watch: clockWatch })
       // Left claimed they come again when their leases are over; the others are not lost with them.
       if (setAside.length > 0) await commit(connection, setAside, { offsetMs: offsetMs(), publication: '' }).catch(() => {})
       return claims

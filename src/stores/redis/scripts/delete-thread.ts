@@ -1,5 +1,5 @@
 import { deleteStreams, streamKey } from './chunks.ts'
-import { clock, counts, defineScript, foreignOf, lines, once, places, publish, settleOpen } from './script.ts'
+import { clock, counts, defineScript, foreignOf, laneIndex, lines, once, places, publish, settleOpen } from './script.ts'
 
 /**
  * Deletes a thread, whole: what is left is its row, from which a new life would go on.
@@ -14,6 +14,7 @@ ${once}
 if kept then return kept end
 ${foreignOf}
 ${places}
+${laneIndex}
 ${lines}
 ${counts}
 ${settleOpen}
