@@ -1,4 +1,5 @@
 import { codeOf, HoldfastError } from '../../model/errors.ts'
+import { schemaVersion } from './keys.ts'
 
 /**
  * What an error of the server or of the way to it means for a call:
@@ -105,11 +106,22 @@ export function partlyWrittenError(cause: unknown): HoldfastError {
 
 /** The namespace is not there any more, or it is not the one that was opened. `found` is its life, or "none". */
 export function goneError(namespace: string, found: string, cause?: unknown): HoldfastError {
+  if (Number.parseInt(found, 10) > schemaVersion) return tooNewError(namespace, found)
   const what = found === 'none' ? 'is gone' : 'was replaced by another'
   return new HoldfastError(
     'store_unavailable',
     `The data of the namespace "${namespace}" ${what} (FLUSHALL, eviction, a server without its append-only file?); nothing was read or written. Restore it from a backup. To begin with an empty store, remove what is left of the namespace and open it again.`,
     { details: { namespace, found }, ...(cause !== undefined && { cause }) },
+  )
+}
+
+/** A later version of Holdfast has migrated the namespace. `found` is its life. */
+export function tooNewError(namespace: string, found: string): HoldfastError {
+  const version = Number.parseInt(found, 10)
+  return new HoldfastError(
+    'schema_too_new',
+    `The namespace "${namespace}" was written by a later version of Holdfast (data version ${version}, this one knows ${schemaVersion}). Upgrade Holdfast here.`,
+    { details: { found: version, known: schemaVersion } },
   )
 }
 

@@ -7,7 +7,7 @@ import { claim, renew } from './claim.ts'
 import { addHints, commit, expectedHintsOf } from './commit.ts'
 import { Connection, type Patience } from './connection.ts'
 import { deleteThread } from './delete-thread.ts'
-import { goneError } from './errors.ts'
+import { goneError, tooNewError } from './errors.ts'
 import { GatheredReads } from './gathered-reads.ts'
 import { deliver, readInbox } from './inbox.ts'
 import { checkNamespace, lifeKey, schemaVersion } from './keys.ts'
@@ -188,10 +188,5 @@ function readAddress({ url, client, namespace }: RedisStoreOptions): { url: stri
 function refuseLaterSchema(life: string, namespace: string): void {
   const found = Number.parseInt(life, 10)
   if (Number.isNaN(found)) throw goneError(namespace, life)
-  if (found <= schemaVersion) return
-  throw new HoldfastError(
-    'schema_too_new',
-    `The namespace "${namespace}" was written by a later version of Holdfast (data version ${found}, this one knows ${schemaVersion}). Upgrade Holdfast here.`,
-    { details: { found, known: schemaVersion } },
-  )
+  if (found > schemaVersion) throw tooNewError(namespace, life)
 }
