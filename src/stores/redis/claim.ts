@@ -58,7 +58,8 @@ export async function renew(connection: Connection, { leaseMs, leases }: RenewRe
   packer.array(leases.length)
   for (const { owner, runId, epoch, leaseId, writtenSeq = 0 } of leases)
     packer.array(4).text(pairOf(owner, runId)).text(String(epoch)).text(leaseId).number(writtenSeq)
-  const answers = (await connection.repeat(
+  const answers = (await connection.repeatWithin(
+    Math.max(1_000, leaseMs * patienceShare),
     renewScript,
     String(offsetMs),
     String(Math.round(leaseMs)),
@@ -66,6 +67,9 @@ export async function renew(connection: Connection, { leaseMs, leases }: RenewRe
   )) as readonly number[]
   return leases.map(({ owner, runId }, i) => ({ owner, runId, isHeld: answers[i] !== 0, hasMail: answers[i] === 2 }))
 }
+
+/** Of a lease, how long the answer to a heartbeat is waited for, a second at least: there is time for another before the lease is over. */
+const patienceShare = 0.4
 
 function packRequest({ workflows, queues, suspectLimit, queueLimits = [], lastOwners = [] }: ClaimRequest): Buffer {
   const packer = new Packer(256)

@@ -5,12 +5,14 @@ import { schemaVersion } from './keys.ts'
  * What an error of the server or of the way to it means for a call:
  *
  *   unloaded  the server does not know the script: send its text
+ *   forgotten the server does not know the slot of the write: it was not carried out now, and whether it was before can't be told
  *   passing   surely not carried out, and the same call can succeed soon: wait and send again
  *   final     surely not carried out, and waiting does not help
  *   lost      no answer came: it may have been carried out or not
  */
 export type Trouble =
   | { readonly kind: 'unloaded' }
+  | { readonly kind: 'forgotten' }
   | { readonly kind: 'passing'; readonly error: HoldfastError; readonly isElsewhere?: boolean }
   | { readonly kind: 'final'; readonly error: HoldfastError }
   | { readonly kind: 'lost'; readonly cause: unknown }
@@ -25,6 +27,8 @@ export function troubleOf(cause: unknown, namespace: string): Trouble {
   switch (word) {
     case 'NOSCRIPT':
       return { kind: 'unloaded' }
+    case 'HOLDFASTFORGOTTEN':
+      return { kind: 'forgotten' }
     case 'HOLDFAST':
       return { kind: 'final', error: goneError(namespace, message.slice(9), cause) }
     case 'LOADING':

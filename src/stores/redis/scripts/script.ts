@@ -50,18 +50,22 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ARGV[2])
 `
 
+/** How long a slot stays without a write, in ms. */
+export const slotMs = 600_000
+
 /**
  * Makes a write happen once, however often it is sent. ARGV[3] names a slot of the sender, ARGV[4] numbers the writes in it,
  * in digits of fixed width. A number that was written is answered as it was; one that comes after its successor, from a
- * connection thought dead, is refused. Ends with `return keep(answer)`.
+ * connection thought dead, is refused, and so is one of a slot that is not there (scripts/slots.ts). Ends with `return keep(answer)`.
  */
 export const once = `
 local slot = P .. 'answer:' .. ARGV[3]
 local last = call('GETRANGE', slot, 0, 15)
 local kept = last == ARGV[4] and cmsgpack.unpack(string.sub(call('GET', slot), 17))
+if last == '' then return redis.error_reply('HOLDFASTFORGOTTEN this slot is not there any more') end
 if last > ARGV[4] then return redis.error_reply('HOLDFASTLATE a later write of this sender was already carried out') end
 local function keep(answer)
-  call('SET', slot, ARGV[4] .. cmsgpack.pack(answer), 'PX', 600000)
+  call('SET', slot, ARGV[4] .. cmsgpack.pack(answer), 'PX', ${slotMs})
   return answer
 end
 `
