@@ -1,6 +1,6 @@
 import { existsSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import BetterSqlite3 from 'better-sqlite3'
+import { DatabaseSync } from 'node:sqlite'
 import { codeOf } from '../../src/model/errors.ts'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 import { claimRequest, createAndClaim, creating, event, stepping } from './sqlite-scene.ts'
@@ -41,7 +41,7 @@ const acts: Record<string, () => Promise<unknown>> = {
 
   /** Keeps the file's write lock for so many milliseconds. */
   async lock() {
-    const db = new BetterSqlite3(file)
+    const db = new DatabaseSync(file)
     db.exec('BEGIN IMMEDIATE')
     say({ locked: true })
     await new Promise((done) => setTimeout(done, Number(argument)))
@@ -62,7 +62,6 @@ const acts: Record<string, () => Promise<unknown>> = {
 
   /** Opens as a user who may write nowhere. Root may write anywhere, so it becomes nobody, after loading what nobody may not read. */
   async openAsNobody() {
-    new BetterSqlite3(':memory:').close()
     if (process.getuid?.() === 0) process.setuid?.(65_534)
     return acts['open']?.()
   },

@@ -2,8 +2,9 @@ import type { Hint, Store } from '../../store/store.ts'
 import { prepareReadChunks } from './chunks.ts'
 import { prepareCandidates, prepareClaim, prepareDeadHolders } from './claim.ts'
 import { prepareCommit } from './commit.ts'
-import { Connection, type Database } from './connection.ts'
+import { Connection } from './connection.ts'
 import { prepareDeleteThread } from './delete-thread.ts'
+import type { Driver } from './driver.ts'
 import { prepareReadInbox } from './inbox.ts'
 import { prepareImages, prepareRestore } from './moving.ts'
 import { prepareListQueues, prepareSetQueue } from './queues.ts'
@@ -16,10 +17,12 @@ export interface SqliteStoreOptions {
   /** Path of the database file; folders are created. Default, and `:memory:`: a database in memory. */
   readonly file?: string
   /**
-   * The user's own handle instead of a file. It is used for everything, stays open, and is set to a write-ahead log and to the
-   * durability asked for.
+   * The user's own handle instead of a file, of node:sqlite or better-sqlite3. It is used for everything, stays open, and is set to a
+   * write-ahead log and to the durability asked for.
    */
-  readonly database?: Database
+  readonly database?: object
+  /** The library that opens the file. Default: Node's own where it is new enough, else better-sqlite3. */
+  readonly driver?: Driver
   /** `full`: an acknowledged change survives the machine. `relaxed`: the process; effects' intents are still `full`. */
   readonly durability: 'full' | 'relaxed'
   /** Milliseconds added to the host's clock, asked for at every use. Default 0. */
