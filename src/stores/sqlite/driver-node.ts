@@ -32,16 +32,7 @@ export function overNodeSqlite(db: DatabaseSync): Database {
     get inTransaction() {
       return db.isTransaction
     },
-    isWritable() {
-      if (db.isTransaction) return true
-      try {
-        db.exec('BEGIN IMMEDIATE')
-        db.exec('ROLLBACK')
-      } catch (error) {
-        return ((error as SqliteFailure).errcode ?? 0) % 256 !== readonlyCode
-      }
-      return true
-    },
+    isWritable: () => db.isTransaction || canCreate(db),
     prepare,
     exec: (sql) => void db.exec(sql),
     pragma: (text) => prepare(`PRAGMA ${text}`).pluck().get(),
@@ -49,6 +40,19 @@ export function overNodeSqlite(db: DatabaseSync): Database {
     loadExtension: (file) => db.loadExtension(file),
     close: () => db.close(),
   }
+}
+
+/** Where writes are refused even BEGIN IMMEDIATE is taken, as the beginning of a read. */
+function canCreate(db: DatabaseSync): boolean {
+  try {
+    db.exec('BEGIN IMMEDIATE')
+    db.exec('CREATE TABLE holdfast_written (x)')
+  } catch (error) {
+    return ((error as SqliteFailure).errcode ?? 0) % 256 !== readonlyCode
+  } finally {
+    if (db.isTransaction) db.exec('ROLLBACK')
+  }
+  return true
 }
 
 class NodeStatement implements Statement {
