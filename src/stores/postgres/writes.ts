@@ -34,7 +34,7 @@ export class Writes {
     this.#settle = prepare('SELECT is_committed, answer FROM holdfast.fn_settle($1, $2)')
     this.#forget = prepare('DELETE FROM holdfast.writers WHERE id = ANY ($1::bigint[])')
     this.#forgetDead = prepare(
-      'DELETE FROM holdfast.writers WHERE at < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 86400000',
+      'DELETE FROM holdfast.writers WHERE used_at < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 86400000',
     )
   }
 
@@ -134,9 +134,9 @@ DECLARE
   v_at bigint := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 BEGIN
   IF p_writer IS NULL THEN RETURN; END IF;
-  UPDATE holdfast.writers w SET batch = p_batch, at = v_at, answer = p_answer WHERE w.id = p_writer AND w.batch < p_batch;
+  UPDATE holdfast.writers w SET batch = p_batch, used_at = v_at, answer = p_answer WHERE w.id = p_writer AND w.batch < p_batch;
   IF FOUND THEN RETURN; END IF;
-  INSERT INTO holdfast.writers (id, batch, at, answer) VALUES (p_writer, p_batch, v_at, p_answer) ON CONFLICT (id) DO NOTHING;
+  INSERT INTO holdfast.writers (id, batch, used_at, answer) VALUES (p_writer, p_batch, v_at, p_answer) ON CONFLICT (id) DO NOTHING;
   IF NOT FOUND THEN RAISE EXCEPTION 'this write was given up by its writer' USING ERRCODE = 'HF003'; END IF;
 END $$;
 
@@ -145,7 +145,7 @@ SET lock_timeout = '10s' AS $$
 #variable_conflict use_column
 BEGIN
   is_committed := false;
-  INSERT INTO holdfast.writers AS w (id, batch, at) VALUES (p_writer, p_batch, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+  INSERT INTO holdfast.writers AS w (id, batch, used_at) VALUES (p_writer, p_batch, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
     ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, answer = NULL WHERE w.batch < excluded.batch;
   IF FOUND THEN RETURN; END IF;
   SELECT w.answer IS NOT NULL, w.answer INTO is_committed, answer FROM holdfast.writers w WHERE w.id = p_writer AND w.batch = p_batch;
