@@ -30,7 +30,7 @@ export interface Database {
   close(): void
 }
 
-/** Takes values, or one array of them: strings, finite numbers, bigints, bytes and null. */
+/** Takes values, one array of them, or one object by names: strings, numbers, bigints, bytes and null. */
 export interface Statement {
   run(...params: readonly unknown[]): { readonly changes: number; readonly lastInsertRowid: number | bigint }
   get(...params: readonly unknown[]): unknown

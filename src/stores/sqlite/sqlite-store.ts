@@ -1,3 +1,4 @@
+import { ClockWatch } from '../../model/clock-set-back.ts'
 import type { Hint, Store } from '../../store/store.ts'
 import { prepareReadChunks } from './chunks.ts'
 import { prepareCandidates, prepareClaim, prepareDeadHolders } from './claim.ts'
@@ -10,6 +11,7 @@ import { prepareImages, prepareRestore } from './moving.ts'
 import { prepareListQueues, prepareSetQueue } from './queues.ts'
 import { prepareReads, prepareTag } from './reads.ts'
 import { migrateSchema, readSchemaVersion, refuseLaterSchema, schemaVersion } from './schema.ts'
+import { prepareHeedSetBack, prepareIsHeldUp } from './set-back.ts'
 import { prepareTransact } from './transact.ts'
 import { Watch } from './watch.ts'
 
@@ -33,7 +35,12 @@ export interface SqliteStoreOptions {
 export async function openSqliteStore(options: SqliteStoreOptions): Promise<Store> {
   const connection = await Connection.open(options)
   const offsetMs = options.clockOffsetMs ?? (() => 0)
-  const now = () => Date.now() + offsetMs()
+  const clock = new ClockWatch()
+  const now = () => {
+    const now = Date.now() + offsetMs()
+    clock.see({ now, at: performance.now() })
+    return now
+  }
   const watch = new Watch(connection)
 
   // Statements can be prepared only once the tables are there; preparing reads the file, so it may have to wait for a lock.
@@ -77,6 +84,13 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     return answer
   }
 
+  async function heedSetBack(leaseMs: number): Promise<void> {
+    const at = now()
+    if (!clock.isSetBack) return
+    if (await readOne(({ isHeldUp }) => isHeldUp(at, leaseMs))) await write(({ heedSetBack }) => heedSetBack(at, leaseMs))
+    clock.heeded()
+  }
+
   return {
     kind: 'sqlite',
     durability: connection.durability,
@@ -102,6 +116,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     async claim(request) {
       connection.refuseClosed()
       if (request.limit <= 0) return []
+      await heedSetBack(request.leaseMs)
       const { isWorthIt, deadHolderIds } = await read(({ candidates, findDead }) => {
         const deadHolderIds = findDead()
         const search = { now: now(), limit: 1, deadHolderIds }
@@ -168,6 +183,8 @@ function prepareActs(connection: Connection, now: () => number) {
     claim: prepareClaim(writer, commit),
     candidates: prepareCandidates(reader),
     findDead: prepareDeadHolders(reader),
+    isHeldUp: prepareIsHeldUp(reader),
+    heedSetBack: prepareHeedSetBack(writer),
     deliver: commit.deliver,
     setQueue: prepareSetQueue(writer),
     listQueues: prepareListQueues(reader),
