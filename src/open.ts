@@ -60,11 +60,11 @@ export interface OpenOptions {
   readonly clock?: number | (() => number)
 }
 
-/** A better-sqlite3 database that the caller opened and will close. */
+/** A `DatabaseSync` of `node:sqlite`, or a better-sqlite3 database, that the caller opened and will close. */
 export interface SqliteHandle {
   prepare(sql: string): unknown
   exec(sql: string): unknown
-  readonly name: string
+  loadExtension(path: string): unknown
 }
 
 /** A `pg.Pool` that the caller opened and will close. */
@@ -81,8 +81,8 @@ export interface RedisClient {
 }
 
 /**
- * What can be opened: `memory:`, `sqlite:FILE`, `postgres://…[?schema=NAME]`, `redis://…[?namespace=NAME]`, a better-sqlite3 handle, a
- * `pg.Pool`, a Redis client, or a store of your own.
+ * What can be opened: `memory:`, `sqlite:FILE`, `postgres://…[?schema=NAME]`, `redis://…[?namespace=NAME]`, a handle of
+ * `node:sqlite` or better-sqlite3, a `pg.Pool`, a Redis client, or a store of your own.
  */
 export type OpenTarget = string | SqliteHandle | PostgresPool | RedisClient | Store
 
@@ -246,7 +246,7 @@ async function openOver(given: object, options: StoreOptions): Promise<Store> {
   const can = (name: string) => typeof (given as Record<string, unknown> | null)?.[name] === 'function'
   if (can('prepare') && can('exec')) {
     const { openSqliteStore } = await import('./stores/sqlite/sqlite-store.ts')
-    return openSqliteStore({ ...options, database: given as never })
+    return openSqliteStore({ ...options, database: given })
   }
   if (can('connect') && can('query') && can('end') && 'totalCount' in given) {
     const { openPostgresStore } = await import('./stores/postgres/postgres-store.ts')
@@ -258,7 +258,7 @@ async function openOver(given: object, options: StoreOptions): Promise<Store> {
   }
   throw new HoldfastError(
     'invalid_url',
-    'open() takes a URL, a better-sqlite3 database, a pg.Pool (not a single client), a client of redis or ioredis, or a store; it got something else.',
+    'open() takes a URL, a handle of node:sqlite or better-sqlite3, a pg.Pool (not a single client), a client of redis or ioredis, or a store; it got something else.',
   )
 }
 

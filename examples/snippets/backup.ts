@@ -6,10 +6,10 @@ const hf = await open('sqlite:holdfast.db', { workflows: [greet] })
 await hf.run(greet, 'Alice', { id: 'alice' })
 
 // #region backup
-import Database from 'better-sqlite3'
+import { backup, DatabaseSync } from 'node:sqlite'
 
-const db = new Database('holdfast.db', { readonly: true })
-await db.backup('backup.db') // consistent, while runs continue
+const db = new DatabaseSync('holdfast.db', { readOnly: true })
+await backup(db, 'backup.db') // consistent, while runs continue
 db.close()
 // #endregion
 

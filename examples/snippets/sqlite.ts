@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
-import Database from 'better-sqlite3'
+import { DatabaseSync } from 'node:sqlite'
 import { open, workflow } from 'holdfast'
 
 // #region handle
-const db = new Database('shop.db')
+const db = new DatabaseSync('shop.db')
 db.exec('CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, cents INTEGER NOT NULL)')
 const hf = await open(db)
 // #endregion

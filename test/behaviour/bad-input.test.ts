@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import Database from 'better-sqlite3'
+import { DatabaseSync } from 'node:sqlite'
 import { type Context, type HoldfastError, open as openHoldfast, state, workflow } from 'holdfast'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { startProgramMounted } from './programs.ts'
@@ -577,7 +577,7 @@ onSqlite('a store file', (scene) => {
     const hf = await scene.open({ workflows: [echo] })
     await hf.run(echo, 'kept', { id: 'r' })
     await hf.close()
-    const db = new Database(fileOf())
+    const db = new DatabaseSync(fileOf())
     const { version } = db.prepare('SELECT version FROM holdfast_schema').get() as { version: number }
     db.prepare('UPDATE holdfast_schema SET version = ?').run(version + 1)
     const error = await openHoldfast(scene.url).catch((thrown: HoldfastError) => thrown)
@@ -649,7 +649,7 @@ onSqlite('a store file', (scene) => {
 
   /** Changes a digit in a column of one record, as a flipped bit would. */
   function damage(where: string, column: 'payload' | 'patch'): void {
-    const db = new Database(fileOf())
+    const db = new DatabaseSync(fileOf())
     const { changes } = db.prepare(`UPDATE holdfast_log SET ${column} = replace(${column}, '1000', '9000') WHERE ${where}`).run()
     expect(changes).toBeGreaterThanOrEqual(1)
     db.close()

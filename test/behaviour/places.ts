@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
-import Database from 'better-sqlite3'
+import { DatabaseSync } from 'node:sqlite'
 import pg from 'pg'
 import { createClient } from 'redis'
 import { afterAll } from 'vitest'
@@ -114,10 +114,10 @@ function chooseKinds(list: string | undefined): readonly StoreKind[] {
 }
 
 function sqlOn(file: string, text: string): Record<string, unknown>[] {
-  const db = new Database(file)
+  const db = new DatabaseSync(file)
   try {
     const statement = db.prepare(text)
-    if (statement.reader) return statement.all() as Record<string, unknown>[]
+    if (statement.columns().length > 0) return statement.all().map((row) => ({ ...row }))
     statement.run()
     return []
   } finally {

@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
+import { DatabaseSync } from 'node:sqlite'
 import { gunzipSync, gzipSync } from 'node:zlib'
-import Database from 'better-sqlite3'
 import pg from 'pg'
 import { createClient, RESP_TYPES } from 'redis'
 
@@ -13,8 +13,8 @@ function fileOf(store: 'sqlite' | 'postgres' | 'redis'): URL {
 }
 
 export function dumpSqlite(file: string): void {
-  const db = new Database(file)
-  db.pragma('wal_checkpoint(TRUNCATE)')
+  const db = new DatabaseSync(file)
+  db.exec('PRAGMA wal_checkpoint(TRUNCATE)')
   db.exec('VACUUM')
   db.close()
   writeFileSync(fileOf('sqlite'), gzipSync(readFileSync(file), { level: 9 }))

@@ -1,6 +1,7 @@
 import { chmodSync, existsSync, mkdtempSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import BetterSqlite3 from 'better-sqlite3'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { codeOf } from '../../src/model/errors.ts'
@@ -16,8 +17,8 @@ describe('sqlite: durability', () => {
     for (let time = 0; time < 2; time++) {
       const connection = await Connection.open({ file, durability: 'full' })
       for (const db of [connection.writer, connection.reader]) {
-        expect(db.pragma('journal_mode', { simple: true })).toBe('wal')
-        expect(db.pragma('synchronous', { simple: true })).toBe(2)
+        expect(db.pragma('journal_mode')).toBe('wal')
+        expect(db.pragma('synchronous')).toBe(2)
       }
       await connection.close()
     }
@@ -86,7 +87,7 @@ describe('sqlite: the file', () => {
     const store = await opened(file)
     await store.commit([creating('r')])
     await store.close()
-    const db = new BetterSqlite3(file)
+    const db = new DatabaseSync(file)
     db.prepare('UPDATE holdfast_schema SET version = 99').run()
     db.close()
     const later = await openSqliteStore({ file, durability: 'full' })
@@ -221,7 +222,7 @@ describe('sqlite: damage', () => {
     }
     await readAll()
 
-    const db = new BetterSqlite3(file)
+    const db = new DatabaseSync(file)
     const places = [
       ...['payload', 'patch'].map((column) => ({ table: 'holdfast_log', column })),
       { table: 'holdfast_snapshots', column: 'state' },
@@ -233,7 +234,7 @@ describe('sqlite: damage', () => {
           `SELECT id, typeof(${column}) AS type, CAST(${column} AS BLOB) AS bytes FROM ${table} WHERE ${column} IS NOT NULL`,
         )
         .all()
-      const row = rows[Math.floor(Math.random() * rows.length)] as { id: number; type: string; bytes: Buffer }
+      const row = rows[Math.floor(Math.random() * rows.length)] as { id: number; type: string; bytes: Uint8Array }
       const bytes = Buffer.from(row.bytes)
       const at = Math.floor(Math.random() * bytes.length)
       const bit = Math.floor(Math.random() * 8)
@@ -347,7 +348,7 @@ async function opened(path: string): Promise<Store> {
 }
 
 function damage(sql: string): void {
-  const db = new BetterSqlite3(file)
+  const db = new DatabaseSync(file)
   db.exec(sql)
   db.close()
 }

@@ -1,7 +1,9 @@
 import { existsSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import BetterSqlite3 from 'better-sqlite3'
-import { codeOf } from '../../src/model/errors.ts'
+import { DatabaseSync } from 'node:sqlite'
+import { codeOf, type HoldfastError } from '../../src/model/errors.ts'
+import { loadDriver } from '../../src/stores/sqlite/driver.ts'
+import { loadBetterSqlite3 } from '../../src/stores/sqlite/driver-better-sqlite3.ts'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 import { claimRequest, createAndClaim, creating, event, stepping } from './sqlite-scene.ts'
 
@@ -41,7 +43,7 @@ const acts: Record<string, () => Promise<unknown>> = {
 
   /** Keeps the file's write lock for so many milliseconds. */
   async lock() {
-    const db = new BetterSqlite3(file)
+    const db = new DatabaseSync(file)
     db.exec('BEGIN IMMEDIATE')
     say({ locked: true })
     await new Promise((done) => setTimeout(done, Number(argument)))
@@ -62,9 +64,25 @@ const acts: Record<string, () => Promise<unknown>> = {
 
   /** Opens as a user who may write nowhere. Root may write anywhere, so it becomes nobody, after loading what nobody may not read. */
   async openAsNobody() {
-    new BetterSqlite3(':memory:').close()
     if (process.getuid?.() === 0) process.setuid?.(65_534)
     return acts['open']?.()
+  },
+
+  /** Commits until a commit fails, and tells how. `argument` names the driver. */
+  async commitUntilItFails() {
+    const loaded = argument === 'better-sqlite3' ? await loadBetterSqlite3() : { driver: await loadDriver() }
+    if ('reason' in loaded) throw loaded.reason
+    const store = await openSqliteStore({ file, durability: 'full', driver: loaded.driver })
+    await store.migrate()
+    for (let i = 0; i < 200; i++) {
+      try {
+        await store.commit([creating(`r${i}`)])
+      } catch (error) {
+        const { code, details } = error as HoldfastError
+        return { code, engineCode: details?.['engineCode'] }
+      }
+    }
+    return { code: 'none' }
   },
 
   /** Writes until the disk is full, reads, frees space, goes on. The file is on a small disk of its own. */

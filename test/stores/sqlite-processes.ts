@@ -37,6 +37,15 @@ export async function countSyncs(act: string, file: string, argument: string): P
   return trace.match(/(?:fsync|fdatasync)\(/g)?.length ?? 0
 }
 
+/** What a commit says when the disk refuses to flush from the 40th time on. */
+export async function commitOnBadDisk(driver: string, file: string): Promise<Record<string, unknown>> {
+  requireTool('strace')
+  const calls = 'fsync,fdatasync'
+  const strace = ['-f', '-qq', '-o', '/dev/null', '-e', `trace=${calls}`, '-e', `inject=${calls}:error=EIO:when=40+`]
+  const command = [...strace, process.execPath, program, 'commitUntilItFails', file, driver]
+  return end(spawn('strace', command, { stdio: ['ignore', 'pipe', 'inherit'] }))
+}
+
 /** Runs an act with `folder` on a disk of this size. */
 export async function runOnSmallDisk(act: string, { folder, file, bytes }: { folder: string; file: string; bytes: number }) {
   requireTool('unshare')

@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import BetterSqlite3 from 'better-sqlite3'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
@@ -177,7 +178,7 @@ describe('sqlite', () => {
 
   describe('transact', () => {
     const rows = async (sql: string) => {
-      const db = new BetterSqlite3(join(folder, 'test.db'))
+      const db = new DatabaseSync(join(folder, 'test.db'))
       try {
         return db.prepare(sql).all()
       } finally {
@@ -192,7 +193,7 @@ describe('sqlite', () => {
     const steps = async () => (await store.readLog({ owner: '', threadId: 'r', types: ['step_completed'] })).length
 
     beforeEach(async () => {
-      const db = new BetterSqlite3(join(folder, 'test.db'))
+      const db = new DatabaseSync(join(folder, 'test.db'))
       db.exec('CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT UNIQUE)')
       db.close()
     })

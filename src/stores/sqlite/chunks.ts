@@ -76,7 +76,7 @@ interface ChunkRow {
   readonly step: string | null
   readonly count: number
   readonly attempt: number
-  readonly payload: string | Buffer | null
+  readonly payload: string | Uint8Array | null
   readonly checksum: number
 }
 

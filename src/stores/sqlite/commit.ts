@@ -357,7 +357,7 @@ function prepareStep(db: Database, append: Append) {
   function apply(change: Change, now: number, hints: Hint[]): Committed {
     const { owner, threadId, runId, guard, events, run: to } = change
     if (guard.kind !== 'lease') return { ok: false, refusal: 'lease_lost' }
-    const held = findHeld.get(numberOf(change, guard.leaseId), guard.epoch, guard.leaseId) as HeldRow | undefined
+    const held = findHeld.get(numberOf(change, guard.leaseId) ?? null, guard.epoch, guard.leaseId) as HeldRow | undefined
     if (held === undefined || hasForgotten(held, guard)) return { ok: false, refusal: 'lease_lost' }
 
     const thread = {

@@ -1,17 +1,31 @@
-import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, type Stats, statSync } from 'node:fs'
+import { randomBytes } from 'node:crypto'
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  fsyncSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  type Stats,
+  statSync,
+  unlinkSync,
+} from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import BetterSqlite3 from 'better-sqlite3'
 import { HoldfastError } from '../../model/errors.ts'
+import { adoptHandle, type Database, type Driver, engineVersion, loadDriver, refuseOldEngine, type Statement } from './driver.ts'
 import { closedError, type Doing, fileGoneError, isBusy, toHoldfastError } from './errors.ts'
 
-export type Database = BetterSqlite3.Database
-export type Statement = BetterSqlite3.Statement<unknown[], unknown>
+export type { Database, Statement } from './driver.ts'
 
 export interface ConnectionOptions {
   readonly file?: string
-  /** The user's own handle: it stays open. */
-  readonly database?: Database
+  /** The user's own handle, of node:sqlite or better-sqlite3: it stays open. */
+  readonly database?: object
   readonly durability: 'full' | 'relaxed'
+  /** What opens a file. Default `loadDriver()`. */
+  readonly driver?: Driver
 }
 
 /**
@@ -21,7 +35,9 @@ export interface ConnectionOptions {
  *      not for a write that must be flushed.
  *   2  Writes of this process stand in line; each is one `BEGIN IMMEDIATE … COMMIT` without an await inside, `hold` excepted.
  *   3  Another process's lock is waited for with timers, never inside the engine: the event loop goes on.
- *   4  Nothing is written once the path is seen to name another file, or none.
+ *   4  Nothing is written once the path is seen to name another file, or none; the same holds for the write-ahead log.
+ *   5  An existing database file is never opened but by SQLite: closing any descriptor of it would drop all locks of this process on it,
+ *      and the next program that closes the file would delete the write-ahead log from under it.
  */
 export class Connection {
   readonly file: string
@@ -30,6 +46,7 @@ export class Connection {
   readonly durability: 'full' | 'relaxed' | 'none'
   readonly #isOwn: boolean
   readonly #identity: FileIdentity | null
+  #walIdentity: FileIdentity | null = null
   readonly #userBusyTimeoutMs: number
   readonly #sql: {
     readonly begin: Statement
@@ -57,14 +74,14 @@ export class Connection {
       begin: this.writer.prepare('BEGIN IMMEDIATE'),
       commit: this.writer.prepare('COMMIT'),
       rollback: this.writer.prepare('ROLLBACK'),
-      dataVersion: this.writer.prepare('PRAGMA data_version').pluck().safeIntegers(false),
+      dataVersion: this.writer.prepare('PRAGMA data_version').pluck(),
     }
     this.#readSql = { begin: this.reader.prepare('BEGIN'), commit: this.reader.prepare('COMMIT') }
   }
 
   static async open(options: ConnectionOptions): Promise<Connection> {
     return new Connection(
-      options.database === undefined ? await openFile(options) : await adopt(options.database, options.durability),
+      options.database === undefined ? await openFile(options) : await adopt(adoptHandle(options.database), options.durability),
     )
   }
 
@@ -126,7 +143,7 @@ export class Connection {
 
   /** Changes when another connection has written, this one's own writes aside; null while that cannot be asked. */
   dataVersion(): number | null {
-    if (this.#isClosed || this.#held !== null || !this.writer.open) return null
+    if (this.#isClosed || this.#held !== null || !this.writer.isOpen) return null
     try {
       return this.#sql.dataVersion.get() as number
     } catch {
@@ -135,7 +152,19 @@ export class Connection {
   }
 
   refuseClosed(): void {
-    if (this.#isClosed || !this.writer.open) throw closedError()
+    if (this.#isClosed || !this.writer.isOpen) throw closedError()
+  }
+
+  /** For statements on this connection's own database; the tables of a user's handle are the user's. */
+  loadExtension(file: string): void {
+    if (!this.#isOwn) {
+      throw new HoldfastError(
+        'invalid_input',
+        `No extension is loaded into a SQLite handle of yours. Load ${file} yourself before open(), or open the file by its URL.`,
+        { details: { file } },
+      )
+    }
+    for (const db of new Set([this.writer, this.reader])) db.loadExtension(file)
   }
 
   async close(): Promise<void> {
@@ -163,7 +192,7 @@ export class Connection {
 
   async #begin(mustSync: boolean): Promise<void> {
     for (let attempt = 0, startedAt = Date.now(); ; attempt++) {
-      if (!this.writer.open) throw closedError()
+      if (!this.writer.isOpen) throw closedError()
       this.#refuseLostFile(10)
       // On a user's handle a transaction of the user may be open between two turns of the event loop.
       if (!this.writer.inTransaction) {
@@ -187,7 +216,7 @@ export class Connection {
   }
 
   #end(mustSync: boolean): void {
-    if (this.writer.open && this.writer.inTransaction) this.#rollBack()
+    if (this.writer.isOpen && this.writer.inTransaction) this.#rollBack()
     if (mustSync && this.durability === 'relaxed') this.writer.pragma('synchronous = NORMAL')
     if (!this.#isOwn && this.#userBusyTimeoutMs > 0) this.writer.pragma(`busy_timeout = ${this.#userBusyTimeoutMs}`)
   }
@@ -225,17 +254,17 @@ export class Connection {
   /** Looks at the path again when the last look is older than this: a look costs as much as a small read. */
   #refuseLostFile(maxAgeMs: number): void {
     if (this.#identity === null || performance.now() - this.#checkedAt < maxAgeMs) return
-    const found = identityOf(this.file)
-    if (found === null || found.inode !== this.#identity.inode || found.device !== this.#identity.device)
-      throw fileGoneError(this.file)
+    const wal = identityOf(`${this.file}-wal`)
+    const isSame = isSameFile(identityOf(this.file), this.#identity)
+    // The log is there from the first write on; as long as a connection is open nobody may remove it.
+    if (!isSame || (this.#walIdentity !== null && !isSameFile(wal, this.#walIdentity))) throw fileGoneError(this.file)
+    this.#walIdentity = wal
     this.#checkedAt = performance.now()
   }
 }
 
-/** Prepares a statement that returns plain numbers, whatever the user's handle is set to. */
 export function prepare(db: Database, sql: string): Statement {
-  const statement = db.prepare(sql)
-  return statement.reader ? statement.safeIntegers(false) : statement
+  return db.prepare(sql)
 }
 
 /** How long a lock of another process is waited for. */
@@ -256,25 +285,27 @@ interface FileIdentity {
   readonly device: bigint
 }
 
-async function openFile({ file = ':memory:', durability }: ConnectionOptions): Promise<Parts> {
+async function openFile({ file = ':memory:', durability, driver: given }: ConnectionOptions): Promise<Parts> {
+  const driver = given ?? (await loadDriver())
   if (file === ':memory:' || file === '') {
-    const db = new BetterSqlite3(':memory:', { timeout: 0 })
-    refuseOldEngine(db)
+    const db = driver.open(':memory:')
     return { file: ':memory:', writer: db, reader: db, durability: 'none', isOwn: true, identity: null, userBusyTimeoutMs: 0 }
   }
   const path = resolve(file)
   const opened: Database[] = []
   try {
     createFile(path)
-    const writer = new BetterSqlite3(path, { timeout: 0, fileMustExist: true })
+    accessSync(path, constants.W_OK)
+    const writer = driver.open(path)
     opened.push(writer)
     // Counts only for a file that is still empty. Messages of one or two kilobytes leave a quarter of a page of 4 KiB unused,
     // and less than a tenth of this one; a lone commit takes 3 % longer.
     writer.pragma('page_size = 8192')
     await configure(writer, path, durability)
-    const reader = new BetterSqlite3(path, { timeout: 0, fileMustExist: true })
+    const reader = driver.open(path)
     opened.push(reader)
     await configure(reader, path, 'full')
+    for (const db of opened) db.pragma(cacheSize)
     reader.pragma('query_only = ON')
     return { file: path, writer, reader, durability, isOwn: true, identity: identityOf(path), userBusyTimeoutMs: 0 }
   } catch (error) {
@@ -283,10 +314,14 @@ async function openFile({ file = ':memory:', durability }: ConnectionOptions): P
   }
 }
 
+/** In KiB, for each connection: the default of better-sqlite3; that of node:sqlite is 2,000. */
+const cacheSize = 'cache_size = -16000'
+
 async function adopt(db: Database, durability: 'full' | 'relaxed'): Promise<Parts> {
-  if (!db.open) throw new HoldfastError('closed', 'The SQLite handle that was passed is closed. Pass an open one.')
-  const file = db.memory ? ':memory:' : resolve(db.name)
-  if (db.readonly) {
+  if (db.isOpen === false) throw new HoldfastError('closed', 'The SQLite handle that was passed is closed. Pass an open one.')
+  refuseOldEngine(engineVersion(db))
+  const file = db.file === null ? ':memory:' : resolve(db.file)
+  if (!db.isWritable()) {
     throw new HoldfastError('store_unavailable', `The SQLite handle on ${file} was opened read-only. Pass one that can write.`, {
       details: { file },
     })
@@ -296,12 +331,9 @@ async function adopt(db: Database, durability: 'full' | 'relaxed'): Promise<Part
     writer: db,
     reader: db,
     isOwn: false,
-    userBusyTimeoutMs: Number(db.pragma('busy_timeout', { simple: true })),
+    userBusyTimeoutMs: Number(db.pragma('busy_timeout')),
   }
-  if (db.memory) {
-    refuseOldEngine(db)
-    return { ...shared, durability: 'none', identity: null }
-  }
+  if (db.file === null) return { ...shared, durability: 'none', identity: null }
   try {
     await configure(db, file, durability)
   } catch (error) {
@@ -314,8 +346,7 @@ async function adopt(db: Database, durability: 'full' | 'relaxed'): Promise<Part
 async function configure(db: Database, file: string, durability: 'full' | 'relaxed'): Promise<void> {
   for (let attempt = 0, startedAt = Date.now(); ; attempt++) {
     try {
-      refuseOldEngine(db)
-      const mode = db.pragma('journal_mode = WAL', { simple: true })
+      const mode = db.pragma('journal_mode = WAL')
       if (mode !== 'wal')
         throw new HoldfastError('durability_too_weak', noWalMessage(file, String(mode)), { details: { file, mode } })
       break
@@ -326,7 +357,7 @@ async function configure(db: Database, file: string, durability: 'full' | 'relax
   }
   const level = durability === 'full' ? 2 : 1
   db.pragma(`synchronous = ${level}`)
-  const found = Number(db.pragma('synchronous', { simple: true }))
+  const found = Number(db.pragma('synchronous'))
   if (found !== level) {
     throw new HoldfastError(
       'durability_too_weak',
@@ -342,22 +373,28 @@ function noWalMessage(file: string, mode: string): string {
   return `${file} cannot use a write-ahead log (SQLite says ${mode}). Keep the file on a local disk: network file systems have no shared memory.`
 }
 
-/** 3.51.3 is the first without the race at the reset of the WAL that can damage a database. */
-function refuseOldEngine(db: Database): void {
-  const { version } = db.prepare('SELECT sqlite_version() AS version').get() as { version: string }
-  const [major = 0, minor = 0, patch = 0] = version.split('.').map(Number)
-  if (major * 1_000_000 + minor * 1_000 + patch >= 3_051_003) return
-  throw new HoldfastError(
-    'durability_too_weak',
-    `SQLite ${version} can damage a database that several connections write; 3.51.3 is the first that does not. Install better-sqlite3 13 or later.`,
-    { details: { version } },
-  )
-}
-
-/** Creates the file readable by its user alone; SQLite gives the same mode to the files beside it. */
+/**
+ * Creates the file readable by its user alone; SQLite gives the same mode to the files beside it. It gets its name only once its descriptor
+ * is closed: another thread of this process may open it at once (5).
+ */
 function createFile(path: string): void {
   createFolder(dirname(path))
-  closeSync(openSync(path, 'a', 0o600))
+  if (existsSync(path)) return
+  const unnamed = `${path}-${randomBytes(6).toString('hex')}`
+  createEmpty(unnamed)
+  try {
+    linkSync(unnamed, path)
+  } catch (error) {
+    // A file system without links.
+    if (!existsSync(path)) createEmpty(path)
+    else if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+  } finally {
+    unlinkSync(unnamed)
+  }
+}
+
+function createEmpty(path: string): void {
+  closeSync(openSync(path, 'wx', 0o600))
 }
 
 /** Like `mkdir -p`, and each new folder survives a power loss. */
@@ -379,6 +416,10 @@ function identityOf(file: string): FileIdentity | null {
     | (Omit<Stats, 'ino' | 'dev'> & { ino: bigint; dev: bigint })
     | undefined
   return stats === undefined ? null : { inode: stats.ino, device: stats.dev }
+}
+
+function isSameFile(found: FileIdentity | null, known: FileIdentity): boolean {
+  return found !== null && found.inode === known.inode && found.device === known.device
 }
 
 function lockedError(file: string): HoldfastError {

@@ -86,8 +86,40 @@ function ioError({ doing, file, because, options }: IoFailure): HoldfastError {
   return new HoldfastError('store_unavailable', message, { ...options, retryable: true })
 }
 
+/** The name of the engine's result code, of the file system's, or nothing. */
 function engineCodeOf(error: unknown): string {
   if (!(error instanceof Error) || error instanceof HoldfastError) return ''
-  const code = (error as { code?: unknown }).code
+  const { code, errcode, message } = error as { code?: unknown; errcode?: unknown; message: string }
+  if (code === 'ERR_SQLITE_ERROR') return nameOf(typeof errcode === 'number' ? errcode : codeOfText(message))
   return typeof code === 'string' && (code.startsWith('SQLITE_') || /^E[A-Z]+$/.test(code)) ? code : ''
+}
+
+/** node:sqlite gives numbers, better-sqlite3 names. Of an extended code the lower byte is the primary one. */
+function nameOf(code: number): string {
+  return code === shmSizeCode ? 'SQLITE_IOERR_SHMSIZE' : (primaryCodes[code % 256]?.name ?? `SQLITE_${code}`)
+}
+
+/** Some errors of Deno's node:sqlite come without a number. */
+function codeOfText(message: string): number {
+  const found = Object.entries(primaryCodes).find(([, { text }]) => text !== '' && message.startsWith(text))
+  return found === undefined ? 1 : Number(found[0])
+}
+
+const shmSizeCode = 4874
+
+const primaryCodes: Readonly<Record<number, { readonly name: string; readonly text: string }>> = {
+  1: { name: 'SQLITE_ERROR', text: '' },
+  3: { name: 'SQLITE_PERM', text: 'access permission denied' },
+  5: { name: 'SQLITE_BUSY', text: 'database is locked' },
+  6: { name: 'SQLITE_LOCKED', text: 'database table is locked' },
+  7: { name: 'SQLITE_NOMEM', text: 'out of memory' },
+  8: { name: 'SQLITE_READONLY', text: 'attempt to write a readonly database' },
+  10: { name: 'SQLITE_IOERR', text: 'disk I/O error' },
+  11: { name: 'SQLITE_CORRUPT', text: 'database disk image is malformed' },
+  13: { name: 'SQLITE_FULL', text: 'database or disk is full' },
+  14: { name: 'SQLITE_CANTOPEN', text: 'unable to open database file' },
+  15: { name: 'SQLITE_PROTOCOL', text: 'locking protocol' },
+  18: { name: 'SQLITE_TOOBIG', text: 'string or blob too big' },
+  23: { name: 'SQLITE_AUTH', text: 'authorization denied' },
+  26: { name: 'SQLITE_NOTADB', text: 'file is not a database' },
 }

@@ -67,8 +67,8 @@ export interface LogRow {
   readonly attempt: number | null
   readonly at: number
   readonly duration_ms: number | null
-  readonly payload: string | Buffer | null
-  readonly patch: string | Buffer | null
+  readonly payload: string | Uint8Array | null
+  readonly patch: string | Uint8Array | null
   readonly checkpoint_bytes: number | null
   readonly checksum: number
 }
@@ -78,7 +78,7 @@ export type BareLogRow = Omit<LogRow, 'payload' | 'patch' | 'checksum'> & { read
 
 export interface SnapshotRow {
   readonly seq: number
-  readonly state: string | Buffer
+  readonly state: string | Uint8Array
   readonly state_version: number
   readonly checksum: number
 }
@@ -92,8 +92,8 @@ export interface OperationRow {
   readonly run_id: string
   readonly thread_id: string
   readonly status: OperationStatus
-  readonly result: string | Buffer | null
-  readonly evidence: string | Buffer | null
+  readonly result: string | Uint8Array | null
+  readonly evidence: string | Uint8Array | null
   readonly resolved_by: string | null
   readonly intended_at: number
   readonly closed_at: number | null
@@ -104,7 +104,7 @@ export interface MessageRow {
   readonly id: number
   readonly kind: string
   readonly name: string | null
-  readonly payload: string | Buffer | null
+  readonly payload: string | Uint8Array | null
   readonly at: number
   readonly checksum: number
 }
@@ -273,8 +273,8 @@ export function messageChecksum({ owner, runId, kind, name, at, payload }: Omit<
 }
 
 /** Bytes as a plain Uint8Array, on every store. */
-export function toPayload(value: string | Buffer): Payload
-export function toPayload(value: string | Buffer | null): Payload | null
-export function toPayload(value: string | Buffer | null): Payload | null {
+export function toPayload(value: string | Uint8Array): Payload
+export function toPayload(value: string | Uint8Array | null): Payload | null
+export function toPayload(value: string | Uint8Array | null): Payload | null {
   return value === null || typeof value === 'string' ? value : new Uint8Array(value.buffer, value.byteOffset, value.byteLength)
 }

@@ -226,10 +226,7 @@ export function migrateSchema(db: Database, file: string): void {
 export function readSchemaVersion(db: Database): number {
   const hasTable = db.prepare(`SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'holdfast_schema'`).get() !== undefined
   if (!hasTable) return 0
-  return Number(
-    (db.prepare('SELECT version FROM holdfast_schema').safeIntegers(false).get() as { version: number } | undefined)?.version ??
-      0,
-  )
+  return (db.prepare('SELECT version FROM holdfast_schema').pluck().get() as number | undefined) ?? 0
 }
 
 export function refuseLaterSchema(found: number, file: string): void {

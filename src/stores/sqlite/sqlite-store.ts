@@ -1,14 +1,17 @@
+import { ClockWatch } from '../../model/clock-set-back.ts'
 import type { Hint, Store } from '../../store/store.ts'
 import { prepareReadChunks } from './chunks.ts'
 import { prepareCandidates, prepareClaim, prepareDeadHolders } from './claim.ts'
 import { prepareCommit } from './commit.ts'
-import { Connection, type Database } from './connection.ts'
+import { Connection } from './connection.ts'
 import { prepareDeleteThread } from './delete-thread.ts'
+import type { Driver } from './driver.ts'
 import { prepareReadInbox } from './inbox.ts'
 import { prepareImages, prepareRestore } from './moving.ts'
 import { prepareListQueues, prepareSetQueue } from './queues.ts'
 import { prepareReads, prepareTag } from './reads.ts'
 import { migrateSchema, readSchemaVersion, refuseLaterSchema, schemaVersion } from './schema.ts'
+import { prepareHeedSetBack, prepareIsHeldUp } from './set-back.ts'
 import { prepareTransact } from './transact.ts'
 import { Watch } from './watch.ts'
 
@@ -16,10 +19,12 @@ export interface SqliteStoreOptions {
   /** Path of the database file; folders are created. Default, and `:memory:`: a database in memory. */
   readonly file?: string
   /**
-   * The user's own handle instead of a file. It is used for everything, stays open, and is set to a write-ahead log and to the
-   * durability asked for.
+   * The user's own handle instead of a file, of node:sqlite or better-sqlite3. It is used for everything, stays open, and is set to a
+   * write-ahead log and to the durability asked for.
    */
-  readonly database?: Database
+  readonly database?: object
+  /** The library that opens the file. Default: Node's own where it is new enough, else better-sqlite3. */
+  readonly driver?: Driver
   /** `full`: an acknowledged change survives the machine. `relaxed`: the process; effects' intents are still `full`. */
   readonly durability: 'full' | 'relaxed'
   /** Milliseconds added to the host's clock, asked for at every use. Default 0. */
@@ -30,7 +35,12 @@ export interface SqliteStoreOptions {
 export async function openSqliteStore(options: SqliteStoreOptions): Promise<Store> {
   const connection = await Connection.open(options)
   const offsetMs = options.clockOffsetMs ?? (() => 0)
-  const now = () => Date.now() + offsetMs()
+  const clock = new ClockWatch()
+  const now = () => {
+    const now = Date.now() + offsetMs()
+    clock.see({ now, at: performance.now() })
+    return now
+  }
   const watch = new Watch(connection)
 
   // Statements can be prepared only once the tables are there; preparing reads the file, so it may have to wait for a lock.
@@ -74,6 +84,13 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     return answer
   }
 
+  async function heedSetBack(leaseMs: number): Promise<void> {
+    const at = now()
+    if (!clock.isSetBack) return
+    if (await readOne(({ isHeldUp }) => isHeldUp(at, leaseMs))) await write(({ heedSetBack }) => heedSetBack(at, leaseMs))
+    clock.heeded()
+  }
+
   return {
     kind: 'sqlite',
     durability: connection.durability,
@@ -99,6 +116,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     async claim(request) {
       connection.refuseClosed()
       if (request.limit <= 0) return []
+      await heedSetBack(request.leaseMs)
       const { isWorthIt, deadHolderIds } = await read(({ candidates, findDead }) => {
         const deadHolderIds = findDead()
         const search = { now: now(), limit: 1, deadHolderIds }
@@ -165,6 +183,8 @@ function prepareActs(connection: Connection, now: () => number) {
     claim: prepareClaim(writer, commit),
     candidates: prepareCandidates(reader),
     findDead: prepareDeadHolders(reader),
+    isHeldUp: prepareIsHeldUp(reader),
+    heedSetBack: prepareHeedSetBack(writer),
     deliver: commit.deliver,
     setQueue: prepareSetQueue(writer),
     listQueues: prepareListQueues(reader),

@@ -55,10 +55,7 @@ class UserTransaction implements SqlTransaction {
     }
     this.refuseEnded()
     refuseForbidden(sql)
-    const statement = this.#db.prepare(sql)
-    if (statement.reader) return statement.all(...params) as Row[]
-    statement.run(...params)
-    return []
+    return this.#db.query(sql, params) as Row[]
   }
 
   /** `ON CONFLICT ROLLBACK` and `RAISE(ROLLBACK)` end the transaction behind our back: what follows would not be atomic. */

@@ -1,7 +1,7 @@
 import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import BetterSqlite3 from 'better-sqlite3'
+import { DatabaseSync } from 'node:sqlite'
 import type { Store } from '../../../src/store/store.ts'
 import { openSqliteStore } from '../../../src/stores/sqlite/sqlite-store.ts'
 import { emptyDump, readStore, type StoreDump } from '../store-dump.ts'
@@ -16,7 +16,7 @@ const orders = {
 export async function prepareSqlite(): Promise<Ground> {
   const home = mkdtempSync(join(tmpdir(), 'holdfast-ground-'))
   const template = join(home, 'template.db')
-  const db = new BetterSqlite3(template)
+  const db = new DatabaseSync(template)
   db.exec('CREATE TABLE orders (run TEXT NOT NULL, round INTEGER NOT NULL)')
   db.close()
   await (await openFile(template)).close()
@@ -69,10 +69,15 @@ async function openFile(file: string): Promise<Store> {
 }
 
 function readOrders(file: string): StoreDump['orders'] {
-  const db = new BetterSqlite3(file)
+  const db = new DatabaseSync(file)
   try {
     const hasTable = db.prepare(`SELECT 1 FROM sqlite_schema WHERE name = 'orders'`).get() !== undefined
-    return hasTable ? (db.prepare('SELECT run, round FROM orders ORDER BY rowid').all() as { run: string; round: number }[]) : []
+    return hasTable
+      ? (db
+          .prepare('SELECT run, round FROM orders ORDER BY rowid')
+          .all()
+          .map((row) => ({ ...row })) as { run: string; round: number }[])
+      : []
   } finally {
     db.close()
   }
