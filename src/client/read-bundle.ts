@@ -1,3 +1,4 @@
+import { recordChecksum, sealChecksum } from '../model/checksum.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { type EventType, eventTypes, type LogRecord } from '../model/event.ts'
 import { checkId } from '../model/ids.ts'
@@ -13,12 +14,12 @@ import type { Snapshot, Thread } from '../store/store.ts'
  */
 export function readContent(content: unknown, owner: string): WholeThread {
   const fields = new Fields(content, 'content')
-  const thread = readThread(fields.object('thread'), owner)
+  const log = fields.list('log').map((record) => readRecord(record))
+  const thread = readThread(fields.object('thread'), owner, log)
   const { threadId } = thread
   const chunks = fields.list('chunks').map((record) => readChunks(record))
   const runs = fields.list('runs').map((run) => readRun(run, { owner, threadId, chunks }))
   const operations = fields.list('operations').map((operation) => readOperation(operation, { owner, threadId }))
-  const log = fields.list('log').map((record) => readRecord(record))
   const checkpoints = fields.list('checkpoints').map((checkpoint) => ({
     seq: checkpoint.integer('seq'),
     label: checkpoint.textOrNull('label'),
@@ -34,10 +35,16 @@ export function readContent(content: unknown, owner: string): WholeThread {
   return whole
 }
 
-function readThread(fields: Fields, owner: string): Thread {
+function readThread(fields: Fields, owner: string, log: readonly LogRecord[]): Thread {
+  const threadId = checkId('thread id', fields.value('threadId'))
+  const last = log.findLast(({ patch }) => patch !== null)
   return {
     owner,
-    threadId: checkId('thread id', fields.value('threadId')),
+    threadId,
+    // Nobody holds a run of a bundle, so nobody has seen more than it has.
+    writtenSeq: 0,
+    patchSeq: last?.seq ?? 0,
+    patchChecksum: last === undefined ? 0 : sealChecksum(recordChecksum({ owner, threadId }, last), last.seq),
     headSeq: fields.integer('headSeq'),
     stateVersion: fields.integer('stateVersion'),
     incarnation: fields.integer('incarnation'),

@@ -171,7 +171,12 @@ export class ThreadHandle {
   async #read(): Promise<Thread> {
     const thread = await this.#core.store.readThread(this.#key)
     if (thread?.deletedAt != null) throw this.#deleted()
-    return thread ?? { ...this.#key, headSeq: 0, stateVersion: 0, incarnation: 1, baseSeq: 0, createdAt: 0, deletedAt: null }
+    return (
+      thread ?? {
+        ...{ ...this.#key, headSeq: 0, writtenSeq: 0, patchSeq: 0, patchChecksum: 0, stateVersion: 0 },
+        ...{ incarnation: 1, baseSeq: 0, createdAt: 0, deletedAt: null },
+      }
+    )
   }
 
   #position(thread: Thread, checkpoint: string): Promise<number> {

@@ -251,7 +251,7 @@ export class World {
       ...maybe(random.chance(0.08), { creates: [this.newRun(this.owner())] }),
       ...this.someChunks(0.3),
     }
-    return this.knowingMail(this.leasedChange(fields, lease), lease)
+    return this.knowingMail(await this.leasedChange(fields, lease), lease)
   }
 
   /** Once a lease, and by much: a store may leave a lease as it is that is nearly as long as asked for. */
@@ -298,7 +298,7 @@ export class World {
       ...maybe(delivers.length > 0, { delivers }),
       ...this.someChunks(0.2),
     }
-    return this.knowingMail(this.leasedChange(fields, lease), lease)
+    return this.knowingMail(await this.leasedChange(fields, lease), lease)
   }
 
   /** A change of any kind that also puts messages into inboxes: of runs that are there, have ended or never were, and of its own new ones. */
@@ -428,7 +428,7 @@ export class World {
     const { owner, runId } = lease
     const inboxes = await Promise.all(this.stores.map((store) => store.readInbox({ owner, runId })))
     const taken = (inboxes[0] ?? []).map(() => this.random.chance(0.7))
-    const change = await this.knowingMail(this.leasedChange(this.content(1), lease), lease)
+    const change = await this.knowingMail(await this.leasedChange(this.content(1), lease), lease)
     return (side) => ({
       ...change(side),
       readMessages: (inboxes[side] ?? []).filter((_, index) => taken[index] === true).map(({ id }) => id),
@@ -456,13 +456,17 @@ export class World {
     }
   }
 
-  private renewAct(): Act {
+  private async renewAct(): Promise<Act> {
     const { random } = this
     const chosen = [...this.held, ...this.stale].filter(() => random.chance(0.5))
+    const known = await Promise.all(chosen.map((lease) => this.known(lease)))
     const leaseMs = this.durationMs(5, 90)
     const request = (side: Side) => ({
       leaseMs,
-      leases: chosen.map(({ owner, runId, epoch, leaseIds }) => ({ owner, runId, epoch, leaseId: leaseIds[side] ?? '' })),
+      leases: chosen.map(({ owner, runId, epoch, leaseIds }, index) => ({
+        ...{ owner, runId, epoch, leaseId: leaseIds[side] ?? '' },
+        ...known[index],
+      })),
     })
     return { kind: 'renew', what: request(0), perform: (store, side) => store.renew(request(side)) }
   }
@@ -578,12 +582,29 @@ export class World {
   }
 
   /** Under a lease that is held, now and then one that is stale or never was. */
-  private leasedChange(fields: Omit<Change, 'owner' | 'threadId' | 'runId' | 'guard'>, lease = this.lease()): SidedChange {
+  private async leasedChange(
+    fields: Omit<Change, 'owner' | 'threadId' | 'runId' | 'guard'>,
+    lease = this.lease(),
+  ): Promise<SidedChange> {
     if (lease === undefined)
       return always({ owner: '', threadId: 't', runId: 'nobody', guard: { kind: 'lease', epoch: 1, leaseId: 'none' }, ...fields })
     const { owner, threadId, runId } = lease
     const epoch = this.random.chance(0.97) ? lease.epoch : lease.epoch + this.random.pick([-1, 1])
-    return (side) => ({ owner, threadId, runId, guard: { kind: 'lease', epoch, leaseId: lease.leaseIds[side] ?? '' }, ...fields })
+    const known = await this.known(lease)
+    return (side) => ({
+      ...{ owner, threadId, runId },
+      guard: { kind: 'lease', epoch, leaseId: lease.leaseIds[side] ?? '', ...known },
+      ...fields,
+    })
+  }
+
+  /** What a holder says it has seen: mostly what is there or less, now and then more than that. */
+  private async known({ owner, threadId }: Lease): Promise<{ writtenSeq?: number }> {
+    const { random } = this
+    if (random.chance(0.4)) return {}
+    const further = random.chance(0.9) ? random.pick([0, 0, 0, -1, -7]) : random.pick([1, 2, 9])
+    const thread = await this.reference.readThread({ owner, threadId })
+    return { writtenSeq: Math.max(0, (thread?.writtenSeq ?? 0) + further) }
   }
 
   private lease(): Lease | undefined {

@@ -12,7 +12,7 @@ import { isTerminal, type Run } from '../model/run.ts'
  *   dueAt            of a run that neither is pending nor waits: nothing asks for it
  *   reason           of a running run: it says why the run stopped before
  *   endSeq           of a run that is neither finished nor paused: it says where it stopped before
- *   stateVersion     of a deleted thread: there is no state
+ *   stateVersion     of a deleted thread: there is no state; so its patchSeq and patchChecksum
  *   hasMail          of a lease that is not held: the answer is for the holder
  */
 export const timeToleranceMs = 2_000
@@ -29,6 +29,7 @@ const timeFields = new Set([
   'closedAt',
   'deletedAt',
 ])
+const stateFields = new Set(['stateVersion', 'patchSeq', 'patchChecksum'])
 const unseenFields = new Set(['cursor', 'leaseHolder', 'holder', 'messageId'])
 
 /** Gives both stores' lease ids one name. */
@@ -76,7 +77,7 @@ function isCompared(field: string, owner: Record<string, unknown>): boolean {
   if (unseenFields.has(field)) return false
   if ('claimsWithoutProgress' in owner) return isRunFieldCompared(field, owner as unknown as Run)
   if ('isHeld' in owner) return field !== 'hasMail' || owner['isHeld'] === true
-  if ('incarnation' in owner) return field !== 'stateVersion' || owner['deletedAt'] === null
+  if ('incarnation' in owner) return !stateFields.has(field) || owner['deletedAt'] === null
   // Inbox messages: the only rows with both.
   if ('kind' in owner && 'runId' in owner) return field !== 'id'
   return true

@@ -1,11 +1,13 @@
 import { randomUUID } from 'node:crypto'
+import { claimableAfterSetBack } from '../../model/clock-set-back.ts'
 import { invariant } from '../../model/errors.ts'
 import { isLimited } from '../../model/queue.ts'
 import { suspicionLimit } from '../../model/run.ts'
 import { type Contender, Turns } from '../../model/turns.ts'
 import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
+import { hasForgotten } from './commit.ts'
 import { noteStart, roomOf } from './queues.ts'
-import { copyPayload, findRun, type RunRow, setWaitKey, type Tables, type ThreadRow } from './tables.ts'
+import { copyPayload, findRun, findThread, type RunRow, setWaitKey, type Tables, type ThreadRow } from './tables.ts'
 
 export function claim(tables: Tables, request: ClaimRequest, now: number): Claim[] {
   const byPriority = new Map<number, Candidate[]>()
@@ -44,12 +46,26 @@ function candidateOf(thread: ThreadRow, row: RunRow): Candidate {
 
 /** Extends leases that are still the latest, also one that ran out and that nobody took. */
 export function renew(tables: Tables, request: RenewRequest, now: number): Renewed[] {
-  return request.leases.map(({ owner, runId, epoch, leaseId }) => {
+  return request.leases.map(({ owner, runId, epoch, leaseId, ...known }) => {
     const row = findRun(tables, owner, runId)
-    const isHeld = row !== undefined && row.run.epoch === epoch && row.run.leaseId === leaseId
+    const isLatest = row !== undefined && row.run.epoch === epoch && row.run.leaseId === leaseId
+    const isHeld = isLatest && !hasForgotten(findThread(tables, owner, row.run.threadId), known)
     if (isHeld) row.run.leaseUntil = now + request.leaseMs
     return { owner, runId, isHeld, hasMail: isHeld && row.inbox.length > 0 }
   })
+}
+
+/** Moves what a clock that was set back would hold up: model/clock-set-back.ts. */
+export function heedSetBack(tables: Tables, { leaseMs }: ClaimRequest, now: number): void {
+  for (const { line } of tables.busyThreads) {
+    for (const { run } of line) {
+      const at = claimableAfterSetBack(run, { now, leaseMs })
+      if (at === null) continue
+      if (run.status === 'running') run.leaseUntil = at
+      else run.dueAt = at
+    }
+  }
+  for (const queue of tables.queues.values()) queue.startedAt = queue.startedAt.filter((at) => at <= now)
 }
 
 function isDue({ run }: RunRow, now: number): boolean {

@@ -1,3 +1,4 @@
+import { recordChecksum, sealChecksum } from '../../model/checksum.ts'
 import type { LogRecord, NewEvent } from '../../model/event.ts'
 import { isOpen } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
@@ -39,6 +40,7 @@ function judgeGuard(tables: Tables, change: Change): Refusal | null {
   switch (guard.kind) {
     case 'lease':
       if (row === undefined || row.run.epoch !== guard.epoch || row.run.leaseId !== guard.leaseId) return 'lease_lost'
+      if (hasForgotten(thread, guard)) return 'lease_lost'
       return hasOtherHead(thread, guard) ? 'conflict' : null
     case 'run':
       if (row === undefined || thread === undefined) return 'run_not_found'
@@ -56,6 +58,11 @@ function judgeGuard(tables: Tables, change: Change): Refusal | null {
       if (thread !== undefined && thread.thread.deletedAt !== null) return 'thread_deleted'
       return change.runId !== null && row === undefined ? 'run_not_found' : null
   }
+}
+
+/** Whether a holder has seen commits that are no longer there. */
+export function hasForgotten(thread: ThreadRow | undefined, { writtenSeq = 0 }: { readonly writtenSeq?: number }): boolean {
+  return (thread?.thread.writtenSeq ?? 0) < writtenSeq
 }
 
 function hasOtherHead(thread: ThreadRow | undefined, { headSeq }: { readonly headSeq?: number }): boolean {
@@ -110,6 +117,7 @@ function write(tables: Tables, change: Change, now: number): Committed {
 
   if (thread !== undefined) {
     append(thread, change, positions.lastSeq)
+    if (change.guard.kind === 'lease' && change.events.length > 0) thread.thread.writtenSeq = positions.lastSeq
     if (change.stateVersion !== undefined) thread.thread.stateVersion = change.stateVersion
     if (change.snapshot !== undefined) saveSnapshot(thread, positions.lastSeq, change.snapshot)
   }
@@ -157,7 +165,10 @@ function headOf(tables: Tables, { owner, threadId }: Change): { firstSeq: number
 function openThread(tables: Tables, key: { owner: string; threadId: string }, now: number): ThreadRow {
   const existing = findThread(tables, key.owner, key.threadId)
   if (existing === undefined) {
-    const thread = { ...key, headSeq: 0, stateVersion: 0, incarnation: 1, baseSeq: 0, createdAt: now, deletedAt: null }
+    const thread = {
+      ...{ ...key, headSeq: 0, writtenSeq: 0, patchSeq: 0, patchChecksum: 0, stateVersion: 0, incarnation: 1, baseSeq: 0 },
+      ...{ createdAt: now, deletedAt: null },
+    }
     const row = {
       number: ++tables.lastNumber,
       thread,
@@ -184,11 +195,18 @@ function append(thread: ThreadRow, change: Change, lastSeq: number): void {
   let bytes = 0
   for (const event of change.events) {
     const seq = thread.thread.headSeq + 1
-    thread.log.push(recordOf(event, { seq, runId: change.runId, isCheckpoint: change.isCheckpoint && seq === lastSeq }))
-    thread.thread.headSeq = seq
+    push(thread, recordOf(event, { seq, runId: change.runId, isCheckpoint: change.isCheckpoint && seq === lastSeq }))
     bytes += bytesOf(event.payload) + bytesOf(event.patch)
   }
   if (change.isCheckpoint && change.events.length > 0) addCheckpoint(thread, { seq: lastSeq, bytes, label: change.label ?? null })
+}
+
+function push({ thread, log }: ThreadRow, record: LogRecord): void {
+  log.push(record)
+  thread.headSeq = record.seq
+  if (record.patch === null) return
+  thread.patchSeq = record.seq
+  thread.patchChecksum = sealChecksum(recordChecksum(thread, record), record.seq)
 }
 
 function recordOf(event: NewEvent, place: Pick<LogRecord, 'seq' | 'runId' | 'isCheckpoint'>): LogRecord {
@@ -264,8 +282,7 @@ function createRun(tables: Tables, create: NewRun, now: number) {
   if (existing !== undefined) return { run: { ...existing.run }, isNew: false }
   const thread = openThread(tables, { owner, threadId }, now)
   const seq = thread.thread.headSeq + 1
-  thread.log.push(recordOf(create.queued, { seq, runId: id, isCheckpoint: true }))
-  thread.thread.headSeq = seq
+  push(thread, recordOf(create.queued, { seq, runId: id, isCheckpoint: true }))
   addCheckpoint(thread, { seq, bytes: bytesOf(create.queued.payload) + bytesOf(create.queued.patch), label: null })
 
   const run = {

@@ -19,6 +19,8 @@ export function deleteThread(tables: Tables, { owner, threadId, at }: ThreadKey 
   row.snapshots = []
   row.checkpoints = []
   row.thread.stateVersion = 0
+  row.thread.patchSeq = 0
+  row.thread.patchChecksum = 0
   row.thread.deletedAt = at
   tellListeners(tables, { owner, threadId })
   return true

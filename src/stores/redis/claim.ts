@@ -33,8 +33,8 @@ export async function claim(connection: Connection, request: ClaimRequest, offse
 export async function renew(connection: Connection, { leaseMs, leases }: RenewRequest, offsetMs: number): Promise<Renewed[]> {
   const packer = new Packer(leases.length * 64)
   packer.array(leases.length)
-  for (const { owner, runId, epoch, leaseId } of leases)
-    packer.array(3).text(pairOf(owner, runId)).text(String(epoch)).text(leaseId)
+  for (const { owner, runId, epoch, leaseId, writtenSeq = 0 } of leases)
+    packer.array(4).text(pairOf(owner, runId)).text(String(epoch)).text(leaseId).number(writtenSeq)
   const answers = (await connection.repeat(
     renewScript,
     String(offsetMs),

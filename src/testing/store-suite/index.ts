@@ -3,6 +3,7 @@ import { testClaiming } from './claiming.ts'
 import { testCommits } from './commits.ts'
 import { testConcurrency } from './concurrency.ts'
 import { testCreating } from './creating.ts'
+import { testHistory } from './history.ts'
 import { testInbox } from './inbox.ts'
 import { testLeases } from './leases.ts'
 import { testMoving } from './moving.ts'
@@ -34,6 +35,7 @@ const parts: Record<SuitePart, (test: StoreTest) => void> = {
   claiming: testClaiming,
   queues: testQueues,
   leases: testLeases,
+  history: testHistory,
   commits: testCommits,
   operations: testOperations,
   inbox: testInbox,

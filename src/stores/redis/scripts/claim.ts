@@ -1,5 +1,5 @@
 import { runFields, threadFields } from '../rows.ts'
-import { at, clock, defineScript, gathering, lines, once, places, quoted, rowOf } from './script.ts'
+import { at, clock, defineScript, foreignOf, gathering, lines, once, places, quoted, rowOf } from './script.ts'
 
 /**
  * Takes runs, in the order of model/turns.ts. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 worker, 6 lease ms, 7 limit, 8 a random word
@@ -327,13 +327,14 @@ return answer
 )
 
 /**
- * Extends leases. ARGV: 1 life, 2 clock offset, 3 lease ms, 4 { { run, epoch, lease } … }. Answers for each: 0 not held, 1 held,
+ * Extends leases. ARGV: 1 life, 2 clock offset, 3 lease ms, 4 { { run, epoch, lease, last position under a lease that is known } … }. Answers for each: 0 not held, 1 held,
  * 2 held with mail. Sent twice it does the same again.
  */
 export const renewScript = defineScript(
   'free',
   `
 ${clock}
+${foreignOf}
 ${places}
 ${lines}
 local until_ = now + tonumber(ARGV[3])
@@ -341,8 +342,14 @@ local answer = {}
 for i, asked in ipairs(cmsgpack.unpack(ARGV[4])) do
   local run = asked[1]
   local key = P .. 'run:' .. run
-  local r = call('HMGET', key, 'epoch', 'lease', 'mail', 'thread')
-  if r[1] ~= asked[2] or r[2] ~= asked[3] or r[2] == '' then
+  local r = call('HMGET', key, 'epoch', 'lease', 'mail', 'thread', 'base')
+  local is_held = r[1] == asked[2] and r[2] == asked[3] and r[2] ~= ''
+  if is_held and asked[4] > 0 then
+    local base = tonumber(r[5] or 0)
+    local head = base + call('LLEN', P .. 'log:' .. r[4])
+    is_held = head - foreign_of(call('HGET', P .. 'thread:' .. r[4], 'foreign'), base, head) >= asked[4]
+  end
+  if not is_held then
     answer[i] = 0
   else
     call('HSET', key, 'until', until_)

@@ -71,6 +71,17 @@ export const publish = `
 if ARGV[5] ~= '' then call('PUBLISH', P .. 'changes', ARGV[5]) end
 `
 
+/**
+ * How many positions at the end of a log that ends at `head` were not written under a lease, from the thread's field `foreign`. The first
+ * record of a life never was: no run can be held before it. So a thread of one run, as most are, needs no such field.
+ */
+export const foreignOf = `
+local function foreign_of(field, base, head)
+  if field then return tonumber(field) end
+  return head == base + 1 and 1 or 0
+end
+`
+
 /** Reads the row of a run. */
 export const rowOf = `
 -- Returns the values of all that scripts answer with, and a table of its fields as they are; a list of false where there is no such run.
