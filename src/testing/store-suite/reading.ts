@@ -445,6 +445,26 @@ export function testReading(test: StoreTest): void {
     expect(await ids({ withoutPrefix: 'own.', threadId: 'a' })).toEqual([])
   })
 
+  test("runs of Holdfast's own can be left out, however many there are", async (scene) => {
+    const names = ['report', 'holdfast.notify/x', 'holdfast', 'holdfast.schedule', 'a.holdfast.']
+    for (let index = 0; index < 20; index++) {
+      const queue = index % 5 === 2 ? '.notify' : 'default'
+      await scene.create({ id: `r-${index}`, workflow: names[index % 5] as string, queue })
+    }
+    await scene.leave(await scene.claimOne({ limit: 1 }), 'failed')
+    const ids = async (query: object) =>
+      (await listAllRuns(scene.store, { owner: '', limit: 3, withoutPrefix: 'holdfast.', ...query })).map(({ id }) => id)
+    const expected = Array.from({ length: 20 }, (_, index) => `r-${19 - index}`)
+    const isShown = (id: string) => ![1, 3].includes(Number(id.slice(2)) % 5)
+    expect(await ids({})).toEqual(expected.filter(isShown))
+    expect(await ids({ statuses: ['failed'] })).toEqual(['r-0'])
+    expect(await ids({ statuses: ['pending'] })).toEqual(expected.filter(isShown).slice(0, -1))
+    expect(await ids({ queue: '.notify' })).toEqual(['r-17', 'r-12', 'r-7', 'r-2'])
+    expect(await ids({ threadId: 'r-1' })).toEqual([])
+    await scene.store.deleteThread({ owner: '', threadId: 'r-19', at: 1 })
+    expect(await ids({})).toEqual(expected.filter(isShown).slice(1))
+  })
+
   test('a filtered list is paged as well', async (scene) => {
     for (let index = 0; index < 20; index++) await scene.create({ id: `r-${index}`, queue: index % 3 === 0 ? 'x' : 'y' })
     const runs = await listAllRuns(scene.store, { owner: '', limit: 2, queue: 'x' })

@@ -1,4 +1,5 @@
 import { runFields, threadFields } from '../rows.ts'
+import { gatheredListing, listing } from './listing.ts'
 import { at, clock, defineScript, foreignOf, gathering, lines, once, places, quoted, rowOf } from './script.ts'
 
 /**
@@ -18,6 +19,8 @@ ${once}
 ${places}
 ${lines}
 ${gathering}
+${listing}
+${gatheredListing}
 ${rowOf}
 local worker, lease_ms, limit, word = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
@@ -137,6 +140,7 @@ local function take(one)
   if was ~= 'running' then
     count_later(one.lane.queue, was, -1)
     count_later(one.lane.queue, 'running', 1)
+    list_later(r.owner or '', row[${at(runFields, 'lane')}], row[${at(runFields, 'number')}], run, row[${at(runFields, 'created')}], was, 'running')
     holder, ended = '', ''
   end
   if was == 'pending' and is_delayed(row[${at(runFields, 'due')}], row[${at(runFields, 'created')}]) then remove_later(P .. 'delayed:' .. one.lane.queue, run) end
