@@ -13,7 +13,8 @@ import { Debug } from './debug.ts'
 import { type InboxItem, readInbox } from './inbox.ts'
 import { Queues } from './queues.ts'
 import { type Resolution, resolveEffect } from './resolve-effect.ts'
-import { RunHandle, type RunInfo, runInfo } from './run-handle.ts'
+import { RunHandle } from './run-handle.ts'
+import { type RunInfo, runInfos } from './run-info.ts'
 import { Schedules } from './schedules.ts'
 import { type SignalOptions, signalRun } from './signal-run.ts'
 import { type StartRequest, startMany } from './start-many.ts'
@@ -26,6 +27,12 @@ export interface RunFilter {
   readonly workflow?: string
   readonly threadId?: string
   readonly queue?: string
+  /** Those with a checkpoint of this label: of `ctx.checkpoint(label)` or `thread.tag`. */
+  readonly label?: string
+  /** Created later than this, by the store's clock: a date, or ms since 1970. */
+  readonly createdAfter?: Date | number
+  /** Created earlier than this. */
+  readonly createdBefore?: Date | number
   /** Items a page, 1 to 1,000. Default 100. */
   readonly limit?: number
   /** Where the last page ended. */
@@ -37,6 +44,9 @@ const runFilterNames: OptionNames<RunFilter> = {
   workflow: true,
   threadId: true,
   queue: true,
+  label: true,
+  createdAfter: true,
+  createdBefore: true,
   limit: true,
   cursor: true,
 }
@@ -105,7 +115,8 @@ export class Holdfast {
     /** Runs of this owner, newest first, a page at a time. Holdfast's own (`holdfast.…`) are only shown to who asks for their workflow. */
     list: async (filter: RunFilter = {}): Promise<{ items: RunInfo[]; cursor?: string }> => {
       refuseUnknownOptions('hf.runs.list', filter, runFilterNames)
-      const { status, limit = 100, ...rest } = filter
+      const { status, limit = 100, createdAfter, createdBefore, ...rest } = filter
+      for (const name of ['workflow', 'threadId', 'queue', 'label', 'cursor'] as const) checkText(name, rest[name])
       if (!Number.isInteger(limit) || limit < 1 || limit > 1_000) {
         throw new HoldfastError('invalid_input', `limit is ${String(limit)}; it must be a whole number from 1 to 1,000.`)
       }
@@ -117,14 +128,18 @@ export class Holdfast {
           `There is no status "${String(unknown)}". It is one of ${runStatuses.join(', ')}.`,
         )
       }
+      const after = timeOf('createdAfter', createdAfter)
+      const before = timeOf('createdBefore', createdBefore)
       const page = await this.#core.store.listRuns({
         ...rest,
         owner: this.#owner,
+        ...(after !== undefined && { createdAfter: Math.floor(after) }),
+        ...(before !== undefined && { createdBefore: Math.ceil(before) }),
         limit,
         ...(rest.workflow === undefined && { withoutPrefix: internalPrefix }),
         ...(statuses !== undefined && { statuses }),
       })
-      const items = await Promise.all(page.items.map((run) => runInfo(this.#core, run)))
+      const items = await runInfos(this.#core, page.items)
       return { items, ...(page.cursor !== undefined && { cursor: page.cursor }) }
     },
 
@@ -187,4 +202,22 @@ export class Holdfast {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close()
   }
+}
+
+function checkText(name: string, value: unknown): void {
+  if (value === undefined || typeof value === 'string') return
+  throw new HoldfastError(
+    'invalid_input',
+    `${name} of runs.list is ${value === null ? 'null' : `of type ${typeof value}`}; it must be a string.`,
+  )
+}
+
+/** The range of Date, in ms. */
+const maxTime = 8.64e15
+
+function timeOf(name: string, value: unknown): number | undefined {
+  if (value === undefined) return undefined
+  const time = value instanceof Date ? value.getTime() : value
+  if (typeof time === 'number' && Math.abs(time) <= maxTime) return time
+  throw new HoldfastError('invalid_input', `${name} of runs.list is no time: give a valid Date, or a number of ms since 1970.`)
 }

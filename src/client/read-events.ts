@@ -1,5 +1,6 @@
 import type { EventType, LogRecord } from '../model/event.ts'
 import type { Run } from '../model/run.ts'
+import { refuseWrongEnd } from '../model/run-end.ts'
 import { reviveError } from '../model/stored-error.ts'
 import type { Core } from './core.ts'
 
@@ -30,15 +31,12 @@ export async function readEvents(core: Core, run: Run, options: { after?: number
   return records.map((record) => toEvent(core, run.threadId, record))
 }
 
-/** The event that says how a run ended or why it stopped. */
+/** The event that says how a run ended or why it stopped. `corrupt_record` where it is not there. */
 export async function readEnd(core: Core, run: Run): Promise<RunEvent | null> {
-  return run.endSeq === null ? null : readEvent(core, run, run.endSeq)
-}
-
-/** The event at one position of the log. */
-export async function readEvent(core: Core, run: Run, seq: number): Promise<RunEvent | null> {
-  const [record] = await core.store.readLog({ owner: run.owner, threadId: run.threadId, afterSeq: seq - 1, toSeq: seq })
-  return record === undefined ? null : toEvent(core, run.threadId, record)
+  const { owner, threadId, endSeq } = run
+  const [record] = endSeq === null ? [] : await core.store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
+  refuseWrongEnd(run, record)
+  return record === undefined ? null : toEvent(core, threadId, record)
 }
 
 function toEvent(core: Core, threadId: string, record: LogRecord): RunEvent {

@@ -1,59 +1,22 @@
 import { refuseRetryInFunction } from '../engine/calls.ts'
 import { isOutage } from '../engine/committer.ts'
-import { isIn, rolledBackStretches, type Stretch } from '../engine/tape.ts'
 import { checkMs } from '../model/duration.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
-import type { Payload } from '../model/payload.ts'
-import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
+import { isTerminal, type Run } from '../model/run.ts'
 import { helpForFailure, standingOf, whyAndHelp } from '../model/standing.ts'
-import { addUsage, type Budget, noUsage, type UsageTotal } from '../model/usage.ts'
-import type { RunKey, Thread } from '../store/store.ts'
+import type { Budget } from '../model/usage.ts'
+import type { RunKey } from '../store/store.ts'
 import { checkpointSeq } from './checkpoint-seq.ts'
 import { pauseRun, readRun, resumeRun, retryRun } from './control-run.ts'
 import type { Core } from './core.ts'
-import { type RunEvent, readEnd, readEvent, readEvents } from './read-events.ts'
+import { type RunEvent, readEnd, readEvents } from './read-events.ts'
 import { readStream, type StreamItem, type StreamOptions } from './read-stream.ts'
+import { isStillThere, type RunDetails, runDetails } from './run-info.ts'
 import { sooner } from './sooner.ts'
 import { cancelRun, rollbackRun } from './undo-run.ts'
 import { whereRunStands } from './where-run-stands.ts'
-
-/** What is known of a run. Times are ms since 1970, by the store's clock. */
-export interface RunInfo {
-  readonly id: string
-  readonly threadId: string
-  readonly owner: string
-  readonly workflow: string
-  readonly version: number
-  readonly status: RunStatus
-  /** Why it waits or is paused. */
-  readonly reason?: PauseReason | WaitReason
-  /** The step that runs, waits for its next attempt, or failed the run. */
-  readonly currentStep?: string
-  /** Steps and effects with a recorded result, in order. Those that were rolled back are not among them. */
-  readonly completedSteps: readonly string[]
-  /** Attempts of each step so far. */
-  readonly stepAttempts: Readonly<Record<string, number>>
-  /** How far it is: what it or its plan last reported. 0 before any report, 1 when it has completed. */
-  readonly progress: RunProgress
-  /** What it has used, its children included. */
-  readonly usage: UsageTotal
-  /** Why it failed, or stopped by itself. */
-  readonly error?: Error
-  readonly createdAt: number
-  readonly startedAt?: number
-  readonly finishedAt?: number
-}
-
-/** How far a run is. */
-export interface RunProgress {
-  /** From 0 to 1. */
-  readonly fraction: number
-  readonly note?: string
-  /** The step or scope that reported it. */
-  readonly step?: string
-}
 
 /** A run, from any process. */
 export class RunHandle<Output = unknown> {
@@ -70,9 +33,11 @@ export class RunHandle<Output = unknown> {
   }
 
   /** Where the run stands. */
-  async info(): Promise<RunInfo> {
-    const run = await this.#read()
-    return runInfo(this.#core, run)
+  async info(): Promise<RunDetails<Output>> {
+    for (;;) {
+      const details = await runDetails<Output>(this.#core, await this.#read())
+      if (details !== null) return details
+    }
   }
 
   /**
@@ -105,23 +70,32 @@ export class RunHandle<Output = unknown> {
   /** The run's events after a position, oldest first. */
   async events(options: { after?: number; limit?: number } = {}): Promise<RunEvent[]> {
     refuseUnknownOptions('run.events', options, { after: true, limit: true })
+    if (options.after !== undefined) checkPosition('after of events()', options.after)
     return readEvents(this.#core, await this.#read(), options)
   }
 
-  /** What happens from now on, until the run has ended or the signal is aborted. Works from any process. */
-  watch(options: { signal?: AbortSignal } = {}): AsyncGenerator<RunEvent, void, void> {
-    refuseUnknownOptions('run.watch', options, { signal: true })
+  /**
+   * What happens from now on, until the run has ended or the signal is aborted. With `after` first what has happened since that position:
+   * who was cut off continues with the `seq` of the last event that he saw. Works from any process.
+   */
+  watch(options: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<RunEvent, void, void> {
+    refuseUnknownOptions('run.watch', options, { after: true, signal: true })
+    const { after, signal } = options
+    if (after !== undefined) return this.#watchFrom(Promise.resolve(checkPosition('after of watch()', after)), signal)
     // "Now" is when it is called, not when it is first read.
     const thread = this.#core.store.readThread({ owner: this.#key.owner, threadId: this.threadId })
     this.#core.waiters.beginWatch(this.#key, thread)
-    return this.#watchFrom(thread, options.signal)
+    return this.#watchFrom(
+      thread.then((found) => found?.headSeq ?? 0),
+      signal,
+    )
   }
 
-  async *#watchFrom(thread: Promise<Thread | null>, signal: AbortSignal | undefined): AsyncGenerator<RunEvent, void, void> {
-    const begun = await thread.catch((error: unknown) => {
+  async *#watchFrom(position: Promise<number>, signal: AbortSignal | undefined): AsyncGenerator<RunEvent, void, void> {
+    const begun = await position.catch((error: unknown) => {
       if (!this.#core.waiters.isClosed) throw error
     })
-    let after = begun?.headSeq ?? 0
+    let after = begun ?? 0
     while (signal?.aborted !== true) {
       const next = this.#core.waiters.nextEvent(this.#key)
       let run: Run
@@ -235,7 +209,11 @@ export class RunHandle<Output = unknown> {
   }
 
   async #output(run: Run): Promise<Output> {
-    const end = await readEnd(this.#core, run)
+    const end = await readEnd(this.#core, run).catch(async (error: unknown) => {
+      // A run that was deleted meanwhile is not damaged.
+      if (codeOf(error) === 'corrupt_record' && !(await isStillThere(this.#core, run))) await this.#read()
+      throw error
+    })
     if (run.status === 'completed') return end?.data?.['output'] as Output
     const details = { runId: run.id }
     if (run.status === 'cancelled') throw new HoldfastError('run_cancelled', `Run "${run.id}" was cancelled.`, { details })
@@ -243,109 +221,6 @@ export class RunHandle<Output = unknown> {
     const message = `Run "${run.id}" of workflow "${run.workflow}" failed: ${why}`
     throw new HoldfastError('run_failed', message, { cause: end?.error, details })
   }
-}
-
-export async function runInfo(core: Core, run: Run): Promise<RunInfo> {
-  const records = await core.store.readLog({
-    owner: run.owner,
-    threadId: run.threadId,
-    runId: run.id,
-    afterSeq: run.inputSeq - 1,
-    types: [
-      'run_started',
-      'step_started',
-      'step_completed',
-      'step_failed',
-      'step_skipped',
-      'effect_intended',
-      'effect_completed',
-      'effect_skipped',
-      'effect_unsure',
-      'effect_failed',
-      'progress_reported',
-      'run_rolled_back',
-    ],
-    bare: true,
-  })
-  const takenBack = records.some(({ type }) => type === 'run_rolled_back') ? await readTakenBack(core, run) : []
-  const completed: string[] = []
-  const attempts: Record<string, number> = Object.create(null)
-  const open = new Map<string, string>()
-  let reportedAt: number | undefined
-  const begun = new Set<string>()
-  let startedAt = run.startedAt
-  for (const { type, seq, step, count, attempt, at } of records) {
-    // The row learns of it with the first result that is written.
-    if (type === 'run_started' && startedAt !== null) startedAt = Math.min(startedAt, at)
-    if (type === 'progress_reported' && !isIn(takenBack, seq)) reportedAt = seq
-    if (step === null || type === 'progress_reported') continue
-    const key = `${step}#${count}`
-    begun.add(key)
-    if (isIn(takenBack, seq)) continue
-    if (attempt > 0) attempts[step] = Math.max(attempts[step] ?? 0, attempt)
-    if (type === 'step_completed' || type === 'effect_completed' || type === 'effect_skipped') completed.push(step)
-    if (type === 'step_completed' || type === 'step_skipped' || type === 'effect_completed' || type === 'effect_skipped')
-      open.delete(key)
-    else open.set(key, step)
-  }
-  const isOver = run.status === 'completed' || run.status === 'cancelled'
-  const current = isOver ? undefined : [...open.values()].at(-1)
-  const end = run.status === 'failed' || run.status === 'paused' ? await readEnd(core, run) : null
-  return {
-    id: run.id,
-    threadId: run.threadId,
-    owner: run.owner,
-    workflow: run.workflow,
-    version: run.version,
-    status: run.status,
-    ...(run.reason !== null && (run.status === 'waiting' || run.status === 'paused') && { reason: run.reason }),
-    ...(current !== undefined && { currentStep: current }),
-    completedSteps: completed,
-    stepAttempts: { ...attempts },
-    progress: await progressOf(core, run, reportedAt),
-    usage: await readUsage(core, run, begun.size),
-    ...(end?.error !== undefined && { error: end.error }),
-    createdAt: run.createdAt,
-    ...(startedAt !== null && { startedAt }),
-    ...(run.finishedAt !== null && { finishedAt: run.finishedAt }),
-  }
-}
-
-/** The stretches of the run's log that rollbacks have taken back. */
-async function readTakenBack(core: Core, { owner, threadId, id: runId, inputSeq }: Run): Promise<readonly Stretch[]> {
-  const records = await core.store.readLog({ owner, threadId, runId, afterSeq: inputSeq - 1, types: ['run_rolled_back'] })
-  return rolledBackStretches(records, runId, ({ payload }) => core.codec.decode(payload as Payload) as never)
-}
-
-async function progressOf(core: Core, run: Run, reportedAt: number | undefined): Promise<RunProgress> {
-  if (run.status === 'completed') return { fraction: 1 }
-  const report = reportedAt === undefined ? null : await readEvent(core, run, reportedAt)
-  const { fraction = 0, note } = (report?.data ?? {}) as { fraction?: number; note?: string }
-  return { fraction, ...(note !== undefined && { note }), ...(report?.step !== undefined && { step: report.step }) }
-}
-
-/** What the run has booked in its log. */
-async function readUsage(core: Core, run: Run, steps: number): Promise<UsageTotal> {
-  const { owner, threadId, id: runId, inputSeq } = run
-  const query = {
-    owner,
-    threadId,
-    runId,
-    afterSeq: inputSeq - 1,
-    types: ['usage_recorded', 'child_completed', 'run_started'] as const,
-  }
-  const records = await core.store.readLog(query).catch((error: unknown) => {
-    // What is known of a run whose log is damaged should still be told.
-    if (codeOf(error) !== 'corrupt_record') throw error
-    return []
-  })
-  return records.reduce(
-    (total, { type, payload }) => {
-      const data = (payload === null ? {} : core.codec.decode(payload)) as Partial<UsageTotal> & { usage?: Partial<UsageTotal> }
-      return addUsage(total, type === 'usage_recorded' ? data : (data.usage ?? {}))
-    },
-    { ...noUsage, steps },
-  )
 }
 
 async function stillRunning(core: Core, run: Run, timeoutMs: number | undefined): Promise<HoldfastError> {
@@ -357,4 +232,13 @@ async function stillRunning(core: Core, run: Run, timeoutMs: number | undefined)
     retryable: true,
     details,
   })
+}
+
+/** A position of a log, or 0 for the place before the first. */
+function checkPosition(what: string, value: unknown): number {
+  if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number
+  throw new HoldfastError(
+    'invalid_input',
+    `${what} is ${String(value)}; it must be the seq of an event, or 0 for all that there is.`,
+  )
 }

@@ -1,5 +1,7 @@
 import type { Codec } from '../model/codec.ts'
+import { HoldfastError } from '../model/errors.ts'
 import { isTerminal, type Run } from '../model/run.ts'
+import { refuseWrongEnd } from '../model/run-end.ts'
 import { reviveError } from '../model/stored-error.ts'
 import { addUsage, isNothing, noUsage, type UsageTotal, usedSince } from '../model/usage.ts'
 import type { Store } from '../store/store.ts'
@@ -15,9 +17,16 @@ export interface RunEnd {
 
 /** What the log of a run that has ended says of its end. */
 export async function readEnd({ store, codec }: { readonly store: Store; readonly codec: Codec }, run: Run): Promise<RunEnd> {
-  if (run.endSeq === null) return {}
   const { owner, threadId, endSeq } = run
-  const [record] = await store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
+  const [record] = endSeq === null ? [] : await store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
+  try {
+    refuseWrongEnd(run, record)
+  } catch (error) {
+    if ((await store.readRun({ owner, runId: run.id })) !== null) throw error
+    throw new HoldfastError('thread_deleted', `Thread "${threadId}" was deleted, and run "${run.id}" with it.`, {
+      details: { runId: run.id },
+    })
+  }
   const end = (record?.payload == null ? {} : codec.decode(record.payload)) as RunEnd
   return end.error === undefined ? end : { ...end, error: reviveError(end.error) }
 }

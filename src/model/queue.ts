@@ -18,7 +18,10 @@ export interface RateLimit {
   readonly perMs: number
 }
 
-/** Unfinished runs of a queue by status. `pending` are due; `delayed` are pending as well, and due later. */
+/**
+ * Unfinished runs of a queue by status. `pending` are due; `delayed` are pending as well, and due later. Exact up to `countLimit`; a number
+ * that is not smaller means: at least so many.
+ */
 export interface QueueCounts {
   readonly pending: number
   readonly delayed: number
@@ -34,6 +37,9 @@ export interface Queue extends QueueSettings {
 
 /** What to change of a queue. Absent fields stay as they are; null lifts a limit. */
 export type QueueChange = { readonly name: string } & { readonly [Field in keyof QueueSettings]?: QueueSettings[Field] }
+
+/** So many runs of a queue and status are counted, where a store has to count. */
+export const countLimit = 10_000
 
 export const defaultSettings: QueueSettings = { concurrency: null, rateLimit: null, maxQueued: null, isPaused: false }
 export const noCounts: QueueCounts = { pending: 0, delayed: 0, running: 0, waiting: 0, paused: 0 }

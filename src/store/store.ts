@@ -1,3 +1,4 @@
+import type { HoldfastError } from '../model/errors.ts'
 import type { EventType, LogRecord } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
@@ -65,7 +66,7 @@ export interface Store {
 
   /**
    * Queues that have settings of their own or unfinished runs, of all owners, bytewise by name; with `name` only that one, if it is
-   * there. Cost: the counts are counted.
+   * there. Runs of a status are counted up to `countLimit` of model/queue.ts at least: a greater number may be shown as that one.
    */
   listQueues(query: { readonly name?: string }): Promise<readonly Queue[]>
 
@@ -86,7 +87,11 @@ export interface Store {
 
   readRun(key: RunKey): Promise<Run | null>
 
-  /** Newest first; `cursor` continues where the last page ended. */
+  /**
+   * Newest first: by `createdAt`, and those of one instant by the order in which they came. `cursor` continues where the last page ended.
+   * Cost: a page, whichever filter is given, also together with statuses and times; a filter besides these two is looked for among
+   * what the first of thread, label, workflow and queue finds. Of a thread all runs are looked at.
+   */
   listRuns(query: RunQuery): Promise<{ readonly items: readonly Run[]; readonly cursor?: string }>
 
   readThread(key: ThreadKey): Promise<Thread | null>
@@ -96,6 +101,12 @@ export interface Store {
 
   /** A stretch of a thread's log in order, in one range read. Verifies checksums and gaps: `corrupt_record`. */
   readLog(query: LogQuery): Promise<readonly LogRecord[]>
+
+  /**
+   * Several stretches in one round trip, of one moment unless they are very long; answers in the order of the queries. Damage in one says
+   * nothing about the others.
+   */
+  readLogs(queries: readonly LogQuery[]): Promise<readonly LogStretch[]>
 
   /** The latest snapshot at or before `atSeq`. Verifies its checksum. */
   readSnapshot(query: ThreadKey & { readonly atSeq: number }): Promise<Snapshot | null>
@@ -288,7 +299,12 @@ export interface LogQuery extends ThreadKey {
   readonly patchesOnly?: boolean
   /** Without payloads and patches: for counting and naming. */
   readonly bare?: boolean
+  /** As `bare`, but with the payloads of records of these types. */
+  readonly payloadsOf?: readonly EventType[]
 }
+
+/** What was asked of a log, or the `corrupt_record` that was met. */
+export type LogStretch = { readonly records: readonly LogRecord[] } | { readonly damage: HoldfastError }
 
 export interface CheckpointQuery extends ThreadKey {
   readonly afterSeq?: number
@@ -321,6 +337,12 @@ export interface RunQuery {
   readonly workflow?: string
   readonly queue?: string
   readonly statuses?: readonly RunStatus[]
+  /** Created later than this, in ms. */
+  readonly createdAfter?: number
+  /** Created earlier than this, in ms. */
+  readonly createdBefore?: number
+  /** Those to whose records this label of a checkpoint points. */
+  readonly label?: string
   /** Leaves out the runs of workflows whose names begin with this, bytewise. */
   readonly withoutPrefix?: string
   readonly limit: number

@@ -61,6 +61,7 @@ export function wrapStore(store: Store, hooks: StoreHooks): Store {
     readThread: wrap('readThread'),
     listThreads: wrap('listThreads'),
     readLog: wrap('readLog'),
+    readLogs: wrap('readLogs'),
     readSnapshot: wrap('readSnapshot'),
     listCheckpoints: wrap('listCheckpoints'),
     tag: wrap('tag'),

@@ -501,8 +501,11 @@ export class World {
       ...maybe(random.chance(0.2), { types: [random.pick(eventTypes), 'run_queued', 'step_completed'] as EventType[] }),
       ...maybe(random.chance(0.2), { patchesOnly: true }),
       ...maybe(random.chance(0.2), { bare: true }),
+      ...maybe(random.chance(0.2), { payloadsOf: [random.pick(eventTypes), 'run_queued', 'step_failed'] as EventType[] }),
     }
-    return { kind: 'read-log', what: query, perform: (store) => store.readLog(query) }
+    if (random.chance(0.7)) return { kind: 'read-log', what: query, perform: (store) => store.readLog(query) }
+    const queries = [query, { owner: this.owner(), threadId: this.threadId() }, { ...query, threadId: this.threadId() }]
+    return { kind: 'read-logs', what: queries, perform: (store) => store.readLogs(queries) }
   }
 
   private async readAct(): Promise<Act> {
@@ -544,6 +547,10 @@ export class World {
       ...maybe(random.chance(0.3), { queue: random.pick(queues) }),
       ...maybe(random.chance(0.2), { withoutPrefix: random.pick(['c', 'report', 'reports', 'port']) }),
       ...maybe(random.chance(0.3), { statuses: runStatuses.filter(() => random.chance(0.5)) }),
+      ...maybe(random.chance(0.15), { label: random.pick(labels) }),
+      // The clock is moved by ten seconds at least, so no run was created near these instants.
+      ...maybe(random.chance(0.15), { createdAfter: this.clock.now() - random.integer(1, 60) * 10_000 + 5_000 }),
+      ...maybe(random.chance(0.15), { createdBefore: this.clock.now() - random.integer(1, 60) * 10_000 + 5_000 }),
     }
     return random.pickWeighted<Act>([
       [5, { kind: 'list-runs', what: query, perform: (store) => listAllRuns(store, query) }],

@@ -68,6 +68,7 @@ export function createStoreOver(tables: Tables, options: MemoryStoreOptions = {}
     readThread: ({ owner, threadId }) => act(() => copyRow(findThread(tables, owner, threadId)?.thread)),
     listThreads: (query) => act(() => listThreads(tables, query)),
     readLog: (query) => act(() => readLog(tables, query)),
+    readLogs: (queries) => act(() => queries.map((query) => ({ records: readLog(tables, query) }))),
     readSnapshot: (query) => act(() => readSnapshot(tables, query)),
     listCheckpoints: (query) => act(() => listCheckpoints(tables, query)),
     tag: (request) => act(() => tag(tables, request)),

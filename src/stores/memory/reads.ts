@@ -1,6 +1,7 @@
 import { HoldfastError } from '../../model/errors.ts'
 import type { LogRecord } from '../../model/event.ts'
 import type { Run } from '../../model/run.ts'
+import { compareAge, type RunPlace, readRunCursor, runCursor } from '../../store/run-cursor.ts'
 import type {
   CheckpointQuery,
   CheckpointRow,
@@ -12,7 +13,7 @@ import type {
   ThreadKey,
   ThreadQuery,
 } from '../../store/store.ts'
-import { copyPayload, findThread, type Tables } from './tables.ts'
+import { copyPayload, findThread, type RunRow, type Tables } from './tables.ts'
 
 export function listRuns(tables: Tables, query: RunQuery): { items: Run[]; cursor?: string } {
   const matching = [...tables.runs.values()]
@@ -22,9 +23,27 @@ export function listRuns(tables: Tables, query: RunQuery): { items: Run[]; curso
     .filter(({ run }) => query.queue === undefined || run.queue === query.queue)
     .filter(({ run }) => query.withoutPrefix === undefined || !run.workflow.startsWith(query.withoutPrefix))
     .filter(({ run }) => query.statuses === undefined || query.statuses.includes(run.status))
-    .reverse()
-  const { rows, cursor } = page(matching, query, (number, last) => number < last)
-  return { items: rows.map(({ run }) => ({ ...run })), ...cursor }
+    .filter(({ run }) => run.createdAt > (query.createdAfter ?? Number.NEGATIVE_INFINITY))
+    .filter(({ run }) => run.createdAt < (query.createdBefore ?? Number.POSITIVE_INFINITY))
+    .filter(({ run }) => query.label === undefined || hasLabel(tables, run, query.label))
+  const last = readRunCursor(query.cursor)
+  const rest = matching
+    .filter((row) => last === undefined || compareAge(placeOf(row), last) > 0)
+    .toSorted((a, b) => compareAge(placeOf(a), placeOf(b)))
+  const shown = rest.slice(0, Math.max(0, query.limit))
+  const end = shown.at(-1)
+  const items = shown.map(({ run }) => ({ ...run }))
+  return end !== undefined && shown.length < rest.length ? { items, cursor: runCursor(placeOf(end)) } : { items }
+}
+
+function placeOf({ run, number }: RunRow): RunPlace {
+  return { createdAt: run.createdAt, number }
+}
+
+function hasLabel(tables: Tables, { owner, threadId, id }: Run, label: string): boolean {
+  const thread = findThread(tables, owner, threadId)
+  const seq = thread?.checkpoints.find((checkpoint) => checkpoint.label === label)?.seq
+  return thread !== undefined && seq !== undefined && thread.log[seq - thread.thread.baseSeq - 1]?.runId === id
 }
 
 export function listThreads(tables: Tables, query: ThreadQuery): { items: Thread[]; cursor?: string } {
@@ -73,13 +92,14 @@ function isAskedFor(record: LogRecord, { runId, withEdits, types, patchesOnly }:
   return patchesOnly !== true || record.patch !== null
 }
 
-function showRecord(record: LogRecord, { runId, patchesOnly, bare }: LogQuery): LogRecord {
+function showRecord(record: LogRecord, { runId, patchesOnly, bare, payloadsOf }: LogQuery): LogRecord {
   const isWholeRecord = (runId === undefined || record.runId === runId) && patchesOnly !== true
-  const hasPayload = bare !== true && (isWholeRecord || record.type === 'state_migrated')
+  const isBare = bare === true || payloadsOf !== undefined
+  const hasPayload = isBare ? payloadsOf?.includes(record.type) === true : isWholeRecord || record.type === 'state_migrated'
   return {
     ...record,
     payload: hasPayload ? copyPayload(record.payload) : null,
-    patch: bare === true ? null : copyPayload(record.patch),
+    patch: isBare ? null : copyPayload(record.patch),
   }
 }
 

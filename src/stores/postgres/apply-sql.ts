@@ -145,7 +145,7 @@ BEGIN
     END IF;
     IF c.label IS NOT NULL AND c.is_checkpoint AND c.count > 0 THEN
       DELETE FROM holdfast.labels x WHERE x.thread = t.id AND x.label = c.label;
-      INSERT INTO holdfast.labels (thread, label, seq) VALUES (t.id, c.label, v_before + c.count);
+      INSERT INTO holdfast.labels (thread, label, seq, run, created_at, owner) VALUES (t.id, c.label, v_before + c.count, r.id, r.created_at, r.owner);
     END IF;
   END IF;
 

@@ -266,7 +266,9 @@ const insertRestSql = `
     INSERT INTO holdfast.delivered (run, id) SELECT r.id, x.id FROM json_to_recordset($6::json) AS x (run_id text, id text)
       JOIN holdfast.runs r ON r.thread = $1 AND r.run_id = x.run_id
   ), labels AS (
-    INSERT INTO holdfast.labels (thread, seq, label) SELECT $1, seq, label FROM json_to_recordset($3::json) AS x (seq bigint, label text)
+    INSERT INTO holdfast.labels (thread, seq, label, run, created_at, owner) SELECT $1, x.seq, x.label, r.id, r.created_at, r.owner
+      FROM json_to_recordset($3::json) AS x (seq bigint, label text) JOIN holdfast.log l ON l.thread = $1 AND l.seq = x.seq
+        LEFT JOIN holdfast.runs r ON r.id = l.run
   ), snapshots AS (
     INSERT INTO holdfast.snapshots (thread, ${names(snapshotColumns)})
     SELECT $1, ${names(snapshotColumns)} FROM json_to_recordset($4::json) AS x (${snapshotColumns.join(', ')})

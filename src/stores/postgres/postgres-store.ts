@@ -177,6 +177,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     readThread: reads.readThread,
     listThreads: reads.listThreads,
     readLog: reads.readLog,
+    readLogs: reads.readLogs,
     readSnapshot: reads.readSnapshot,
     listCheckpoints: reads.listCheckpoints,
     readChunks,

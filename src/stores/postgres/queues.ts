@@ -1,4 +1,4 @@
-import { noCounts, type Queue, type QueueChange, type QueueCounts } from '../../model/queue.ts'
+import { countLimit, noCounts, type Queue, type QueueChange, type QueueCounts } from '../../model/queue.ts'
 import type { Clock } from './clock.ts'
 import type { Connections, Statement } from './connections.ts'
 import { type Row, toNumber } from './rows.ts'
@@ -36,6 +36,12 @@ export function setQueueValues({ name, concurrency, rateLimit, maxQueued, isPaus
 /** As the index of queues has it. */
 const isUnfinished = "r.status IN ('pending', 'running', 'waiting', 'paused')"
 
+/** Runs of queue `n.name`: up to the limit, so that a crowded queue costs no more. */
+const counted = (what: string) =>
+  `(SELECT count(*) FROM (SELECT FROM holdfast.runs r WHERE r.queue = n.name AND ${what} LIMIT ${countLimit}) x)`
+/** Read once: an index can look for no time that may be another for each row. */
+const now = '(SELECT k.now FROM clock k)'
+
 /** Queues with settings or unfinished runs. The names of the latter are found by hopping through their index. */
 const listSql = `
   WITH RECURSIVE used AS (
@@ -43,14 +49,14 @@ const listSql = `
     UNION ALL
     SELECT (SELECT r.queue FROM holdfast.runs r WHERE ${isUnfinished} AND r.queue > u.queue AND $1::text IS NULL ORDER BY r.queue LIMIT 1)
       FROM used u WHERE u.queue IS NOT NULL
-  )
+  ), clock AS MATERIALIZED (SELECT ${nowSql.replace('p_offset', '$2')} AS now)
   SELECT n.name, q.concurrency, q.rate_count, q.rate_per_ms, q.max_queued, coalesce(q.is_paused, false), c.counts
     FROM (SELECT u.queue AS name FROM used u WHERE u.queue IS NOT NULL
       UNION SELECT q.name FROM holdfast.queues q WHERE $1::text IS NULL OR q.name = $1) n
     LEFT JOIN holdfast.queues q ON q.name = n.name
-    CROSS JOIN LATERAL (SELECT json_object_agg(x.status, x.count) AS counts FROM (
-      SELECT CASE WHEN r.status = 'pending' AND coalesce(r.due_at > ${nowSql.replace('p_offset', '$2')}, true) THEN 'delayed' ELSE r.status END AS status, count(*) AS count
-        FROM holdfast.runs r WHERE r.queue = n.name AND ${isUnfinished} GROUP BY 1) x) c
+    CROSS JOIN LATERAL (SELECT json_build_object('pending', ${counted(`r.status = 'pending' AND r.due_at <= ${now}`)},
+      'delayed', least(${countLimit}, ${counted(`r.status = 'pending' AND r.due_at > ${now}`)} + ${counted("r.status = 'pending' AND r.due_at IS NULL")}),
+      ${(['running', 'waiting', 'paused'] as const).map((status) => `'${status}', ${counted(`r.status = '${status}'`)}`).join(', ')}) AS counts) c
     ORDER BY n.name COLLATE "C"`
 
 export function prepareListQueues(connections: Connections, prepare: (sql: string) => Statement, clock: Clock) {

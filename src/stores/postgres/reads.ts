@@ -1,11 +1,14 @@
 import { HoldfastError } from '../../model/errors.ts'
 import type { LogRecord } from '../../model/event.ts'
 import type { Operation } from '../../model/operation.ts'
-import { type Run, runStatuses } from '../../model/run.ts'
+import type { Run } from '../../model/run.ts'
+import { stretchOf } from '../../store/log-stretch.ts'
+import { runCursor } from '../../store/run-cursor.ts'
 import type {
   CheckpointQuery,
   CheckpointRow,
   LogQuery,
+  LogStretch,
   Message,
   RunKey,
   RunQuery,
@@ -19,9 +22,11 @@ import { readUnsureCursor, unsurePage } from '../../store/unsure-page.ts'
 import { bigintArray, textArray } from './columns.ts'
 import type { Connections, Statement } from './connections.ts'
 import { Gathering } from './gathering.ts'
+import { runsQuery } from './list-runs.ts'
 import {
+  bareRecordColumns,
   type Row,
-  selectBareColumns,
+  runColumns,
   selectMessageColumns,
   selectRecordColumns,
   selectRunColumns,
@@ -35,6 +40,8 @@ import {
   toSnapshot,
   toThread,
 } from './rows.ts'
+
+const createdAt = runColumns.indexOf('created_at')
 
 /** Everything that only reads. Each act is one statement, so it sees one state of the tables. */
 export function prepareReads(connections: Connections, prepare: (sql: string) => Statement) {
@@ -98,9 +105,14 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
 
     async listRuns(query: RunQuery): Promise<{ items: Run[]; cursor?: string }> {
       const limit = atLeastZero(query.limit)
-      const { sql, values } = runsQuery(query, limit + 1)
-      const rows = await read(sql, values)
-      return page(rows, limit, { numberAt: 0, toItem: (row) => toRun(row) })
+      const asked = runsQuery(query, limit + 1)
+      if (asked === null || limit === 0) return { items: [] }
+      const rows = await read(asked.sql, asked.values)
+      const shown = rows.slice(0, limit)
+      const last = shown.at(-1)
+      const items = shown.map((row) => toRun(row))
+      if (last === undefined || rows.length === shown.length) return { items }
+      return { items, cursor: runCursor({ createdAt: Number(last[createdAt]), number: Number(last[0]) }) }
     },
 
     async readThread({ owner, threadId }: ThreadKey): Promise<Thread | null> {
@@ -132,8 +144,39 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
         ...(limit === null ? [null] : [limit + 1]),
         ...(runId === undefined ? [] : [runId]),
         ...(types === undefined ? [] : [types]),
+        ...(query.payloadsOf === undefined ? [] : [query.payloadsOf]),
       ])
       return readRecords(rows, query, limit ?? Number.POSITIVE_INFINITY)
+    },
+
+    async readLogs(queries: readonly LogQuery[]): Promise<readonly LogStretch[]> {
+      // One statement for each set of filters: those of a list are all of one.
+      const bySql = Map.groupBy(queries.keys(), (at) => filtersOf(queries[at] as LogQuery))
+      const answers: LogStretch[] = queries.map(() => ({ records: [] }))
+      await Promise.all(
+        [...bySql.values()].map(async (places) => {
+          const alike = places.map((at) => queries[at] as LogQuery)
+          const first = alike[0] as LogQuery
+          const limit = first.limit === undefined ? null : atLeastZero(first.limit)
+          if (limit === 0) return
+          const rows = await read(logsSql(first), [
+            textArray(alike.map(({ owner }) => owner)),
+            textArray(alike.map(({ threadId }) => threadId)),
+            bigintArray(alike.map(({ afterSeq }) => position(afterSeq ?? 0))),
+            bigintArray(alike.map(({ toSeq }) => (toSeq === undefined ? null : position(toSeq)))),
+            limit === null ? null : limit + 1,
+            textArray(alike.map(({ runId }) => runId ?? null)),
+            ...(first.types === undefined ? [] : [first.types]),
+            ...(first.payloadsOf === undefined ? [] : [first.payloadsOf]),
+          ])
+          const found = Map.groupBy(rows, ([n]) => Number(n))
+          for (const [index, query] of alike.entries()) {
+            const own = (found.get(index + 1) ?? []).map((row) => row.slice(1))
+            answers[places[index] as number] = stretchOf(() => readRecords(own, query, limit ?? Number.POSITIVE_INFINITY))
+          }
+        }),
+      )
+      return answers
     },
 
     async readSnapshot({ owner, threadId, atSeq }: ThreadKey & { readonly atSeq: number }): Promise<Snapshot | null> {
@@ -236,53 +279,71 @@ type TapeQuery = LogQuery & { readonly runId: string }
 
 /** Asks for what a run has done, with the edits of others, up to the end. */
 function isTape(query: LogQuery): query is TapeQuery {
-  const { runId, withEdits, toSeq, limit, types, patchesOnly, bare } = query
+  const { runId, withEdits, toSeq, limit, types, patchesOnly } = query
   if (runId === undefined || withEdits !== true || toSeq !== undefined || limit !== undefined) return false
-  return types === undefined && patchesOnly !== true && bare !== true
+  return types === undefined && patchesOnly !== true && !isBare(query)
 }
 
 type SingleQuery = LogQuery & { readonly toSeq: number }
 
 /** Asks for one position, and for the whole of it. */
 function isSingle(query: LogQuery): query is SingleQuery {
-  const { afterSeq, toSeq, runId, types, patchesOnly, bare } = query
+  const { afterSeq, toSeq, runId, types, patchesOnly } = query
   if (afterSeq === undefined || toSeq !== afterSeq + 1 || !Number.isSafeInteger(toSeq)) return false
-  return runId === undefined && types === undefined && patchesOnly !== true && bare !== true
+  return runId === undefined && types === undefined && patchesOnly !== true && !isBare(query)
+}
+
+/** Asks for contents of some records at most. */
+function isBare({ bare, payloadsOf }: LogQuery): boolean {
+  return bare === true || payloadsOf !== undefined
 }
 
 function hasColumns(row: Row): boolean {
   return row.length > 0
 }
 
-/** Newest first: one look into the index for each status, or along the thread. */
-function runsQuery(
-  { owner, statuses, threadId, workflow, queue, withoutPrefix, cursor }: RunQuery,
-  limit: number,
-): { sql: string; values: unknown[] } {
-  const values: unknown[] = [owner, readCursor(cursor) ?? Number.MAX_SAFE_INTEGER, limit, [...new Set(statuses ?? runStatuses)]]
-  const filter = (sql: string, value: string | undefined) => (value === undefined ? '' : `AND ${sql} = $${values.push(value)}`)
-  const without = withoutPrefix === undefined ? '' : `AND NOT starts_with(r.workflow, $${values.push(withoutPrefix)})`
-  const filters = `${filter('r.workflow', workflow)} ${filter('r.queue', queue)} ${without}`
-  const runs =
-    threadId === undefined
-      ? `unnest($4::text[]) s(status) CROSS JOIN LATERAL (
-           SELECT * FROM holdfast.runs r WHERE r.owner || '' = $1 AND r.status = s.status AND r.id < $2 ${filters} ORDER BY r.id DESC LIMIT $3) r`
-      : `(SELECT * FROM holdfast.runs r WHERE r.thread = (SELECT t.id FROM holdfast.threads t WHERE t.owner = $1 ${filter('t.thread_id', threadId)})
-           AND r.id + 0 < $2 AND r.status || '' = ANY ($4::text[]) ${filters} ORDER BY r.id + 0 DESC LIMIT $3) r`
-  const sql = `SELECT ${selectRunColumns} FROM ${runs} JOIN holdfast.threads t ON t.id = r.thread ORDER BY r.id DESC LIMIT $3`
-  return { sql, values }
-}
-
 /**
  * One range of the primary key. With filters each record also tells how many of the range come up to it, and the last of
  * the range comes in any case: so a gap is found among what is passed over as well.
  */
-function logSql({ runId, withEdits, types, patchesOnly, bare }: LogQuery): string {
+function logSql(query: LogQuery): string {
+  const { records, columns } = recordsSql(query, { owner: '$1', run: '$6', next: query.runId === undefined ? 6 : 7 })
+  return `
+    SELECT t.first, t.last, l.n, r.run_id, ${columns}
+    FROM (SELECT t.id, greatest($3, t.base_seq) + 1 AS first, CASE WHEN t.deleted_at IS NULL THEN least($4, t.head_seq) ELSE 0 END AS last
+          FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2) t
+      LEFT JOIN LATERAL (${records} ORDER BY l.seq LIMIT $5) l ON true
+      LEFT JOIN holdfast.runs r ON r.id = l.run
+    ORDER BY l.seq`
+}
+
+/** The same for many threads, given as arrays. */
+function logsSql(query: LogQuery): string {
+  const { records, columns } = recordsSql(query, { owner: 'a.owner', run: 'a.run', next: 7 })
+  return `
+    SELECT a.n, t.first, t.last, l.n, r.run_id, ${columns}
+    FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $6::text[]) WITH ORDINALITY AS a(owner, thread, after, up_to, run, n)
+      CROSS JOIN LATERAL (
+        SELECT t.id, greatest(a.after, t.base_seq) + 1 AS first, CASE WHEN t.deleted_at IS NULL THEN least(a.up_to, t.head_seq) ELSE 0 END AS last
+        FROM holdfast.threads t WHERE t.owner = a.owner AND t.thread_id = a.thread LIMIT 1) t
+      LEFT JOIN LATERAL (${records} ORDER BY l.seq LIMIT $5) l ON true
+      LEFT JOIN LATERAL (SELECT r.run_id FROM holdfast.runs r WHERE r.id = l.run LIMIT 1) r ON true
+    ORDER BY a.n, l.seq`
+}
+
+/** What tells statements of `logsSql` apart, and the values that all queries of one statement share. */
+function filtersOf({ runId, withEdits, types, patchesOnly, bare, payloadsOf, limit }: LogQuery): string {
+  return JSON.stringify([runId === undefined, withEdits, types, patchesOnly, bare, payloadsOf, limit ?? null])
+}
+
+/** Records of thread `t` between `t.first` and `t.last`, and their columns. `next` is the number of the first parameter for types. */
+function recordsSql(query: LogQuery, { owner, run, next }: { owner: string; run: string; next: number }) {
+  const { runId, withEdits, types, patchesOnly, payloadsOf } = query
   const hasPatch = '(l.patch IS NOT NULL OR l.patch_bytes IS NOT NULL)'
-  const ofRun = 'l.run = (SELECT r.id FROM holdfast.runs r WHERE r.owner = $1 AND r.run_id = $6)'
+  const ofRun = `l.run = (SELECT r.id FROM holdfast.runs r WHERE r.owner = ${owner} AND r.run_id = ${run})`
   const filters = [
     ...(runId === undefined ? [] : [withEdits === true ? `(${ofRun} OR ${hasPatch})` : ofRun]),
-    ...(types === undefined ? [] : [`l.type = ANY ($${runId === undefined ? 6 : 7}::text[])`]),
+    ...(types === undefined ? [] : [`l.type = ANY ($${next}::text[])`]),
     ...(patchesOnly === true ? [hasPatch] : []),
   ]
   const range = 'FROM holdfast.log l WHERE l.thread = t.id AND l.seq BETWEEN t.first AND t.last'
@@ -290,13 +351,8 @@ function logSql({ runId, withEdits, types, patchesOnly, bare }: LogQuery): strin
     filters.length === 0
       ? `SELECT *, NULL AS n ${range}`
       : `SELECT * FROM (SELECT *, row_number() OVER (ORDER BY l.seq) AS n ${range}) l WHERE (${filters.join(' AND ')}) OR l.seq = t.last`
-  return `
-    SELECT t.first, t.last, l.n, r.run_id, ${bare === true ? selectBareColumns : selectRecordColumns}
-    FROM (SELECT t.id, greatest($3, t.base_seq) + 1 AS first, CASE WHEN t.deleted_at IS NULL THEN least($4, t.head_seq) ELSE 0 END AS last
-          FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2) t
-      LEFT JOIN LATERAL (${records} ORDER BY l.seq LIMIT $5) l ON true
-      LEFT JOIN holdfast.runs r ON r.id = l.run
-    ORDER BY l.seq`
+  const wanted = payloadsOf === undefined ? 'false' : `l.type = ANY ($${types === undefined ? next : next + 1}::text[])`
+  return { records, columns: isBare(query) ? bareRecordColumns(wanted) : selectRecordColumns }
 }
 
 const recordAt = 4
@@ -305,7 +361,7 @@ function readRecords(rows: readonly Row[], query: LogQuery, limit: number): LogR
   const records: LogRecord[] = []
   const [first, last] = [Number(rows[0]?.[0]), Number(rows[0]?.[1])]
   if (rows.length === 0 || first > last) return records
-  const { owner, threadId, bare } = query
+  const { owner, threadId } = query
   const hasFilter = query.runId !== undefined || query.types !== undefined || query.patchesOnly === true
   let seen = first - 1
   for (const row of rows) {
@@ -314,8 +370,9 @@ function readRecords(rows: readonly Row[], query: LogQuery, limit: number): LogR
     if (row[recordAt] === null || seq !== first + count - 1) throw gapError(threadId, first, last)
     seen = seq
     const runId = row[3] ?? null
-    const record = bare === true ? toBareRecord(row, runId, recordAt) : toRecord(row, { owner, threadId }, runId, recordAt)
-    const hasPatch = bare === true ? row[recordAt + 11] === 'true' : record.patch !== null
+    const bare = isBare(query) ? toBareRecord(row, { owner, threadId }, runId, recordAt) : null
+    const record = bare?.record ?? toRecord(row, { owner, threadId }, runId, recordAt)
+    const hasPatch = bare?.hasPatch ?? record.patch !== null
     if (records.length < limit && isAskedFor(record, hasPatch, query)) records.push(showRecord(record, query))
   }
   if (seen !== last && rows.length <= limit) throw gapError(threadId, first, last)
@@ -352,7 +409,9 @@ BEGIN
   SELECT t.id INTO v_thread FROM holdfast.threads t WHERE t.owner = p_owner AND t.thread_id = p_thread FOR NO KEY UPDATE;
   IF NOT EXISTS (SELECT FROM holdfast.log l WHERE l.thread = v_thread AND l.seq = p_seq AND l.checkpoint_bytes IS NOT NULL) THEN RETURN 'false'; END IF;
   DELETE FROM holdfast.labels b WHERE b.thread = v_thread AND (b.label = p_label OR b.seq = p_seq);
-  INSERT INTO holdfast.labels (thread, label, seq) VALUES (v_thread, p_label, p_seq);
+  INSERT INTO holdfast.labels (thread, label, seq, run, created_at, owner)
+    SELECT v_thread, p_label, p_seq, r.id, r.created_at, r.owner FROM holdfast.log l LEFT JOIN holdfast.runs r ON r.id = l.run
+    WHERE l.thread = v_thread AND l.seq = p_seq;
   PERFORM holdfast.fn_record(p_writer, p_batch, 'true');
   RETURN 'true';
 END $$;

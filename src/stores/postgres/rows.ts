@@ -114,10 +114,17 @@ export function toThread(row: Row, at = 0): Thread {
 
 const bareColumns = 'l.seq, l.at, l.duration_ms, l.checkpoint_bytes, l.count, l.attempt, l.type, l.step'
 export const selectRecordColumns = `${bareColumns}, l.checksum, l.payload, l.payload_bytes, l.patch, l.patch_bytes`
-export const selectBareColumns = `${bareColumns}, NULL, NULL, NULL, (l.patch IS NOT NULL OR l.patch_bytes IS NOT NULL)::text, NULL`
+/** As `selectRecordColumns`, with contents only of records for which `wanted` holds; then whether it does, and whether there is a patch. */
+export function bareRecordColumns(wanted: string): string {
+  const contents = ['payload', 'payload_bytes', 'patch', 'patch_bytes'].map(
+    (column) => `CASE WHEN ${wanted} THEN l.${column} END`,
+  )
+  const hasPatch = '(l.patch IS NOT NULL OR l.patch_bytes IS NOT NULL)'
+  return [bareColumns, 'l.checksum', ...contents, `(${wanted})::text`, `${hasPatch}::text`].join(', ')
+}
 
 export function toRecord(row: Row, place: Place, runId: string | null, at = 0): LogRecord {
-  const record: LogRecord = { ...toBareRecord(row, runId, at), payload: toPayload(row, at + 9), patch: toPayload(row, at + 11) }
+  const record: LogRecord = { ...headOf(row, runId, at), payload: toPayload(row, at + 9), patch: toPayload(row, at + 11) }
   verifyChecksum(
     Number(row[at + 8]),
     sealChecksum(recordChecksum(place, record), record.seq),
@@ -126,7 +133,19 @@ export function toRecord(row: Row, place: Place, runId: string | null, at = 0): 
   return record
 }
 
-export function toBareRecord(row: Row, runId: string | null, at = 0): LogRecord {
+/** A record without its patch, and with its payload where `bareRecordColumns` brought it. */
+export function toBareRecord(
+  row: Row,
+  place: Place,
+  runId: string | null,
+  at: number,
+): { readonly record: LogRecord; readonly hasPatch: boolean } {
+  const isWhole = row[at + 13] === 'true'
+  const record = isWhole ? { ...toRecord(row, place, runId, at), patch: null } : headOf(row, runId, at)
+  return { record, hasPatch: row[at + 14] === 'true' }
+}
+
+function headOf(row: Row, runId: string | null, at: number): LogRecord {
   return {
     seq: Number(row[at]),
     runId,

@@ -8,6 +8,7 @@ import type { Connections, PgClientLike } from './connections.ts'
 import { deleteThreadFunction } from './delete-thread.ts'
 import { toHoldfastError } from './errors.ts'
 import { deliverFunctions } from './inbox.ts'
+import { listHash } from './list-runs.ts'
 import { setQueueFunction } from './queues.ts'
 import { tagFunction } from './reads.ts'
 import { setBackFunction } from './set-back-sql.ts'
@@ -224,6 +225,16 @@ const migrations: readonly string[] = [
     ADD COLUMN patch_seq bigint NOT NULL DEFAULT 0,
     ADD COLUMN patch_checksum bigint NOT NULL DEFAULT 0;
   ALTER TABLE holdfast.writers RENAME COLUMN at TO used_at;
+
+  -- Lists of runs. Each index begins with a hash of what runs are asked for: entries are small, and no other statement can take one for its own.
+  DROP INDEX holdfast.runs_by_status;
+  CREATE INDEX runs_listed ON holdfast.runs (${listHash.status('')}, created_at, id);
+  CREATE INDEX runs_of_workflow ON holdfast.runs (${listHash.workflow('')}, created_at, id);
+  CREATE INDEX runs_of_queue ON holdfast.runs (${listHash.queue('')}, created_at, id);
+  ALTER TABLE holdfast.labels ADD COLUMN run bigint, ADD COLUMN created_at bigint, ADD COLUMN owner text COLLATE "C"; -- the run of the labelled record
+  UPDATE holdfast.labels b SET run = r.id, created_at = r.created_at, owner = r.owner
+    FROM holdfast.log l JOIN holdfast.runs r ON r.id = l.run WHERE l.thread = b.thread AND l.seq = b.seq;
+  CREATE INDEX labels_by_run ON holdfast.labels (label, owner, created_at, run) WHERE run IS NOT NULL;
   `,
 ]
 

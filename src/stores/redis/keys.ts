@@ -13,7 +13,7 @@ import { HoldfastError } from '../../model/errors.ts'
  *   line:<thread>           zset    of these the unfinished ones, by number: only the first can be claimed (S6)
  *   snapshots:<thread>      zset    by position
  *   operations:<thread>     set     operations that runs of it opened last, in any of its lives
- *   labels:<thread>         hash    `L<label>` → position and `S<position>` → label
+ *   labels:<thread>         hash    `L<label>` → position, `S<position>` → label, `R<label>` → run of the record there
  *   run:<run>               hash    its row (rows.ts)
  *   inbox:<run>             hash    message id → message
  *   delivered:<run>         set     ids of messages that are delivered once
@@ -40,7 +40,10 @@ import { HoldfastError } from '../../model/errors.ts'
  *   in-queues               hash    queue → number of its unfinished runs
  *   counts:<queue>          hash    status → number of its runs
  *   delayed:<queue>         zset    its pending runs that were not due when they were created, by the time when they are
- *   owner-runs:<owner>      zset    by number
+ *   listed:<owner>          zset    its runs, Holdfast's own aside, by the time of creation; members are `<number, 16 digits><run>`
+ *   buckets:<owner>         set     names of the buckets that its runs are or were in
+ *   bucket:<bytes>:<owner><bucket>  zset  its runs of one status, workflow and queue (`<status>:<bytes of workflow>:<workflow><queue>`), as `listed`
+ *   labelled:<bytes>:<owner><label>  zset  its runs to whose records a label points, as `listed`
  *   owner-threads:<owner>   zset    by number, without tombstones
  *   threads                 zset    of all owners, by number, with tombstones
  *   answer:<sender>:<slot>  string  the last write of a sender and its answer; expires (connection.ts)

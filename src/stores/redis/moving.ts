@@ -141,7 +141,11 @@ function packWhole(whole: WholeThread, staged: Staged): Buffer {
       () =>
         packFields(
           packer,
-          labels.map(({ seq, label }) => [label as string, () => packer.text(String(seq))]),
+          labels.map(({ seq, label }) => {
+            const runId = log[seq - thread.baseSeq - 1]?.runId ?? null
+            const run = runId === null ? '' : pairOf(owner, runId)
+            return [label as string, () => packer.array(2).text(String(seq)).text(run)]
+          }),
         ),
     ],
     ['streams', () => packEach(packer, staged.streams, (one) => packStream(packer, one, owner))],

@@ -1,11 +1,15 @@
 import { HoldfastError } from '../../model/errors.ts'
-import type { LogRecord } from '../../model/event.ts'
+import type { EventType, LogRecord } from '../../model/event.ts'
+import { internalPrefix } from '../../model/internal.ts'
 import type { Operation } from '../../model/operation.ts'
 import type { Run } from '../../model/run.ts'
+import { stretchOf } from '../../store/log-stretch.ts'
+import { compareAge, type RunPlace, readRunCursor, runCursor } from '../../store/run-cursor.ts'
 import type {
   CheckpointQuery,
   CheckpointRow,
   LogQuery,
+  LogStretch,
   RunKey,
   RunQuery,
   ScanQuery,
@@ -20,13 +24,15 @@ import type { Connection, Reply } from './connection.ts'
 import type { GatheredReads } from './gathered-reads.ts'
 import { pairOf, splitPair } from './keys.ts'
 import { Packer } from './pack.ts'
-import { readRow, type StoredRecord, toOperation, toRecord, toRun, toSnapshot, toThread } from './rows.ts'
+import { readRow, type StoredRecord, type StoredRun, toOperation, toRecord, toRun, toSnapshot, toThread } from './rows.ts'
 import {
   listRunsScript,
+  listThreadRunsScript,
   listThreadsScript,
   listUnsureScript,
+  readCheckpointsScript,
   readLabelScript,
-  readLogScript,
+  readLogsScript,
   readOperationScript,
   readSnapshotScript,
   readThreadScript,
@@ -87,17 +93,81 @@ export async function readSnapshot(
 }
 
 export async function readLog(connection: Connection, query: LogQuery): Promise<LogRecord[]> {
+  const [stretch] = await readLogs(connection, [query])
+  if (stretch !== undefined && 'damage' in stretch) throw stretch.damage
+  return (stretch?.records ?? []) as LogRecord[]
+}
+
+/** One query on its way: what of it is read, and where it continues. */
+interface Reading {
+  readonly query: LogQuery
+  readonly limit: number
+  /** Records to ask for at a time. */
+  readonly size: number
+  readonly records: LogRecord[]
+  afterSeq: number
+  end: number
+  /** Of the thread, once it was read. */
+  life?: number
+  damage?: HoldfastError
+  isOver: boolean
+}
+
+/**
+ * Stretches of logs, in pieces where they are long, so that they do not hold up the server; nearly always one. The first piece of each
+ * fixes where its log ends, so that no half of a later change is seen; a thread that is deleted meanwhile ends it.
+ */
+export async function readLogs(connection: Connection, queries: readonly LogQuery[]): Promise<readonly LogStretch[]> {
+  const readings = queries.map(beginReading)
+  for (let open = readings; ; ) {
+    open = open.filter(({ isOver }) => !isOver)
+    if (open.length === 0) break
+    const args = open.flatMap(({ query, afterSeq, end, size }) => [
+      pairOf(query.owner, query.threadId),
+      String(afterSeq),
+      Number.isFinite(end) ? String(end) : '',
+      String(size),
+      wholeTypesOf(query)?.reduce((list, type) => `${list}${type}\n`, '\n') ?? '',
+    ])
+    const replies = (await connection.repeat(readLogsScript, String(pieceBytes), ...args)) as readonly Reply[]
+    for (const [index, reply] of replies.entries()) continueReading(open[index] as Reading, reply)
+  }
+  return readings.map(({ records, damage }) => (damage === undefined ? { records } : { damage }))
+}
+
+function beginReading(query: LogQuery): Reading {
   const limit = Math.max(0, query.limit ?? Number.POSITIVE_INFINITY)
-  const records: LogRecord[] = []
-  if (limit === 0) return records
   const hasFilter = query.runId !== undefined || query.types !== undefined || query.patchesOnly === true
-  for await (const { stored } of pieces(connection, { ...query, isBare: query.bare === true, size: hasFilter ? 1_024 : limit })) {
-    for (const one of stored) {
+  return {
+    ...{ query, limit, size: Number.isFinite(limit) ? (hasFilter ? 1_024 : limit) : 1e15, records: [] },
+    ...{ afterSeq: query.afterSeq ?? 0, end: query.toSeq ?? Number.POSITIVE_INFINITY, isOver: limit === 0 },
+  }
+}
+
+function continueReading(reading: Reading, reply: Reply): void {
+  const { query, records, limit } = reading
+  const [life, head, first, entries] = reply as unknown as readonly [number, number, number, readonly Buffer[]]
+  if (reading.life !== undefined && life !== reading.life) {
+    reading.isOver = true
+    return
+  }
+  reading.life = life
+  reading.end = Math.min(reading.end, head)
+  const found = stretchOf(() => {
+    for (const [index, entry] of entries.entries()) {
+      const one = toRecord(entry, first + index, query, wholeTypesOf(query))
       if (records.length < limit && isAskedFor(one, query)) records.push(showRecord(one.record, query))
     }
-    if (records.length >= limit) break
-  }
-  return records
+    return records
+  })
+  if ('damage' in found) reading.damage = found.damage
+  reading.afterSeq = first + entries.length - 1
+  reading.isOver = 'damage' in found || records.length >= limit || entries.length === 0 || reading.afterSeq >= reading.end
+}
+
+/** The types of records whose contents are asked for; undefined for all. */
+function wholeTypesOf({ bare, payloadsOf }: LogQuery): readonly EventType[] | undefined {
+  return payloadsOf ?? (bare === true ? [] : undefined)
 }
 
 /** One record, as `run.result()` reads how its run ended. */
@@ -111,7 +181,8 @@ export async function readRecord(entries: GatheredReads, query: LogQuery & { rea
 
 /** Whether this asks for one whole record. */
 export function isForOne(query: LogQuery): query is LogQuery & { readonly toSeq: number } {
-  return query.toSeq !== undefined && query.toSeq === (query.afterSeq ?? 0) + 1 && query.bare !== true && query.limit !== 0
+  const { toSeq, afterSeq = 0, limit } = query
+  return toSeq !== undefined && toSeq === afterSeq + 1 && wholeTypesOf(query) === undefined && limit !== 0
 }
 
 export async function listCheckpoints(connection: Connection, query: CheckpointQuery): Promise<CheckpointRow[]> {
@@ -119,7 +190,7 @@ export async function listCheckpoints(connection: Connection, query: CheckpointQ
   if (query.label !== undefined) return limit === 0 ? [] : readLabel(connection, query, query.label)
   const checkpoints: CheckpointRow[] = []
   if (limit === 0) return checkpoints
-  for await (const { stored, labels } of pieces(connection, { ...query, isBare: true, withLabels: true, size: 1_024 })) {
+  for await (const { stored, labels } of labelledPieces(connection, query)) {
     for (const one of stored) {
       if (one.checkpointBytes !== null && checkpoints.length < limit) {
         checkpoints.push(toCheckpoint(one, labels.get(one.record.seq) ?? null))
@@ -134,36 +205,70 @@ export async function tag(
   connection: Connection,
   { owner, threadId, seq, label }: ThreadKey & { readonly seq: number; readonly label: string },
 ): Promise<{ ok: boolean }> {
-  return { ok: (await connection.once(tagScript, 0, [pairOf(owner, threadId), String(seq), label])) === 1 }
+  return { ok: (await connection.once(tagScript, 0, [pairOf(owner, threadId), String(seq), label, owner])) === 1 }
 }
 
 export async function listRuns(connection: Connection, query: RunQuery): Promise<{ items: Run[]; cursor?: string }> {
-  const { owner, threadId, limit } = query
-  const index = threadId === undefined ? `owner-runs:${owner}` : `runs:${pairOf(owner, threadId)}`
-  let below = query.cursor === undefined ? '+inf' : readCursor(query.cursor)
-  if (limit <= 0) return { items: [] }
-  const found: { run: Run; number: number }[] = []
-  for (;;) {
-    // One more than is shown: it says whether there is a next page.
-    const missing = String(limit + 1 - found.length)
-    const [stoppedAt, ...rows] = (await connection.repeat(
-      listRunsScript,
-      index,
-      below,
-      missing,
-      packFilter(query),
-      threadId === undefined ? '' : pairOf(owner, threadId),
-    )) as readonly Reply[]
-    for (let i = 0; i < rows.length; i += 2) {
-      const row = readRow(rows[i + 1] as Reply)
-      if (row !== null) found.push(toRun(String(rows[i]), row))
-    }
-    if (stoppedAt === 0) break
-    below = String(stoppedAt)
-  }
-  const shown = found.slice(0, limit)
+  const before = boundOf(query)
+  if (query.limit <= 0) return { items: [] }
+  const found =
+    query.threadId === undefined ? await readListed(connection, query, before) : await readOfThread(connection, query, before)
+  const shown = found.slice(0, query.limit)
   const items = shown.map(({ run }) => run)
-  return found.length > limit ? { items, cursor: `n${shown.at(-1)?.number}` } : { items }
+  const last = shown.at(-1)
+  return last !== undefined && found.length > shown.length ? { items, cursor: runCursor(placeOf(last)) } : { items }
+}
+
+/** Where a list begins: after the last page, or with what was created before a time. */
+function boundOf({ cursor, createdBefore }: RunQuery): RunPlace | undefined {
+  const last = readRunCursor(cursor)
+  if (createdBefore === undefined) return last
+  const newest = { createdAt: createdBefore, number: 0 }
+  return last === undefined || compareAge(newest, last) > 0 ? newest : last
+}
+
+function placeOf({ run, number }: StoredRun): RunPlace {
+  return { createdAt: run.createdAt, number }
+}
+
+/** A page of runs and one more, if there is one: it says whether there is a next page. */
+async function readListed(connection: Connection, query: RunQuery, before: RunPlace | undefined): Promise<StoredRun[]> {
+  const { owner, workflow, queue, statuses, label, withoutPrefix, limit } = query
+  const isPlain = workflow === undefined && queue === undefined && statuses === undefined && withoutPrefix === internalPrefix
+  const index = label !== undefined ? 'label' : isPlain ? 'listed' : 'buckets'
+  const found: StoredRun[] = []
+  let [time, number] = before === undefined ? ['+inf', '0'] : [String(before.createdAt), String(before.number)]
+  for (;;) {
+    const missing = String(limit + 1 - found.length)
+    const reply = await connection.repeat(listRunsScript, packFilter(query), time, number, missing, owner, index, label ?? '')
+    const [stoppedAt, stoppedBelow, ...rows] = reply as readonly Reply[]
+    found.push(...toRuns(rows))
+    if (String(stoppedAt) === '') return found
+    ;[time, number] = [String(stoppedAt), String(stoppedBelow)]
+  }
+}
+
+/** All runs of a thread that are wanted, newest first. */
+async function readOfThread(connection: Connection, query: RunQuery, before: RunPlace | undefined): Promise<StoredRun[]> {
+  const { owner, threadId = '', label = '' } = query
+  const found: StoredRun[] = []
+  for (let after = '0'; after !== ''; ) {
+    const reply = await connection.repeat(listThreadRunsScript, packFilter(query), pairOf(owner, threadId), after, label)
+    const [stoppedAt, ...rows] = reply as readonly Reply[]
+    found.push(...toRuns(rows))
+    after = String(stoppedAt)
+  }
+  const rest = before === undefined ? found : found.filter((one) => compareAge(placeOf(one), before) > 0)
+  return rest.toSorted((a, b) => compareAge(placeOf(a), placeOf(b)))
+}
+
+function toRuns(rows: readonly Reply[]): StoredRun[] {
+  const runs: StoredRun[] = []
+  for (let i = 0; i < rows.length; i += 2) {
+    const row = readRow(rows[i + 1] as Reply)
+    if (row !== null) runs.push(toRun(String(rows[i]), row))
+  }
+  return runs
 }
 
 export function listThreads(connection: Connection, { owner, ...query }: ThreadQuery): Promise<ThreadPage> {
@@ -193,42 +298,20 @@ async function readThreads(connection: Connection, index: string, { limit, curso
   return found.length > limit ? { items, cursor: `n${shown.at(-1)?.number}` } : { items }
 }
 
-interface PieceQuery extends ThreadKey {
-  readonly afterSeq?: number
-  readonly toSeq?: number
-  readonly isBare: boolean
-  readonly withLabels?: boolean
-  /** Records to ask for at a time. */
-  readonly size: number
-}
-
 interface Piece {
   readonly stored: readonly StoredRecord[]
   readonly labels: ReadonlyMap<number, string>
 }
 
-/**
- * A stretch of a log in pieces, so that a long one does not hold up the server; nearly always one. The first piece fixes where the
- * log ends, so that no half of a later change is seen; a thread that is deleted meanwhile ends it.
- */
-async function* pieces(connection: Connection, query: PieceQuery): AsyncGenerator<Piece> {
-  const { owner, threadId, toSeq, isBare, withLabels = false, size } = query
+/** A log without contents, with its labels, in pieces as `readLogs` reads them. */
+async function* labelledPieces(connection: Connection, query: CheckpointQuery): AsyncGenerator<Piece> {
+  const { owner, threadId } = query
   let afterSeq = query.afterSeq ?? 0
-  let end = toSeq ?? Number.POSITIVE_INFINITY
+  let end: number | undefined
   let life: number | undefined
   for (;;) {
-    const to = Number.isFinite(end) ? String(end) : ''
-    const limit = Number.isFinite(size) ? String(size) : '1e15'
-    const args = [
-      pairOf(owner, threadId),
-      String(afterSeq),
-      to,
-      limit,
-      String(pieceBytes),
-      isBare ? '1' : '',
-      withLabels ? '1' : '',
-    ]
-    const reply = (await connection.repeat(readLogScript, ...args)) as readonly Reply[]
+    const args = [pairOf(owner, threadId), String(afterSeq), end === undefined ? '' : String(end), '1024', String(pieceBytes)]
+    const reply = (await connection.repeat(readCheckpointsScript, ...args)) as readonly Reply[]
     const [foundLife, head, first, entries, labels] = reply as readonly [
       number,
       number,
@@ -238,9 +321,9 @@ async function* pieces(connection: Connection, query: PieceQuery): AsyncGenerato
     ]
     if (life !== undefined && foundLife !== life) return
     life = foundLife
-    end = Math.min(end, head)
+    end = Math.min(end ?? head, head)
     yield {
-      stored: entries.map((entry, i) => toRecord(entry, first + i, { owner, threadId }, isBare)),
+      stored: entries.map((entry, i) => toRecord(entry, first + i, { owner, threadId }, [])),
       labels: readLabels(labels),
     }
     afterSeq = first + entries.length - 1
@@ -261,7 +344,7 @@ async function readLabel(connection: Connection, query: CheckpointQuery, label: 
   const { owner, threadId, afterSeq = 0 } = query
   const [seq, entry] = (await connection.repeat(readLabelScript, pairOf(owner, threadId), label)) as readonly [number?, Buffer?]
   if (seq === undefined || entry === undefined || seq <= afterSeq) return []
-  return [toCheckpoint(toRecord(entry, seq, { owner, threadId }, true), label)]
+  return [toCheckpoint(toRecord(entry, seq, { owner, threadId }, []), label)]
 }
 
 function toCheckpoint({ record, checkpointBytes }: StoredRecord, label: string | null): CheckpointRow {
@@ -275,14 +358,16 @@ function isAskedFor({ record, hasPatch }: StoredRecord, { runId, withEdits, type
   return patchesOnly !== true || hasPatch
 }
 
-function showRecord(record: LogRecord, { runId, patchesOnly }: LogQuery): LogRecord {
+function showRecord(record: LogRecord, query: LogQuery): LogRecord {
+  const { runId, patchesOnly } = query
+  if (wholeTypesOf(query) !== undefined) return { ...record, patch: null }
   const isForeign = runId !== undefined && record.runId !== runId
   const isPatchAlone = (isForeign || patchesOnly === true) && record.type !== 'state_migrated'
   return isPatchAlone ? { ...record, payload: null } : record
 }
 
-function packFilter({ workflow, queue, statuses, withoutPrefix }: RunQuery): Buffer {
-  const packer = new Packer(128).array(4)
+function packFilter({ workflow, queue, statuses, withoutPrefix, createdAfter }: RunQuery): Buffer {
+  const packer = new Packer(128).array(5)
   const text = (value: string | undefined) => (value === undefined ? packer.boolean(false) : packer.text(value))
   text(workflow)
   text(queue)
@@ -292,6 +377,7 @@ function packFilter({ workflow, queue, statuses, withoutPrefix }: RunQuery): Buf
     for (const status of statuses) packer.text(status)
   }
   text(withoutPrefix)
+  text(createdAfter === undefined ? undefined : String(createdAfter))
   return packer.end()
 }
 

@@ -173,14 +173,15 @@ export interface StoredRecord {
   readonly checkpointBytes: number | null
 }
 
-/** With `isBare` the entry was cut off after its header, and nothing is verified. */
-export function toRecord(entry: Buffer, seq: number, thread: ThreadKey, isBare = false): StoredRecord {
+/** With `wholeTypes` entries of other types were cut off after their headers, and nothing of them is verified. */
+export function toRecord(entry: Buffer, seq: number, thread: ThreadKey, wholeTypes?: readonly EventType[]): StoredRecord {
   const what = `Record ${thread.threadId}@${seq}`
   const start = entry.indexOf(32) + 2
   const end = entry.indexOf(10)
   const header = parseHeader(entry.toString('utf8', start, end), what)
   const [type, run, step, count, attempt, at, durationMs, payloadLength, patchLength, checkpointBytes] = header
   const patchStart = end + 1 + bytesOf(payloadLength)
+  const isBare = wholeTypes !== undefined && !wholeTypes.includes(type)
   const record: LogRecord = {
     seq,
     runId: run === true ? thread.threadId : run,

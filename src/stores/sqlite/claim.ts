@@ -6,7 +6,7 @@ import { type Contender, Turns } from '../../model/turns.ts'
 import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
 import type { Commit } from './commit.ts'
 import { type Database, prepare } from './connection.ts'
-import { describeHolder, isDead, parseHolder, thisProcess } from './holder.ts'
+import { describeHolder, isDead, parseHolder, thisProcess, workerOf } from './holder.ts'
 import { newLeasePrefix } from './lease-id.ts'
 import { bytewise, prepareNoteStarts, prepareRooms, type Rooms } from './queues.ts'
 import { type LogRow, type NamedRunRow, type ThreadRow, toRecord } from './rows.ts'
@@ -465,7 +465,7 @@ function toClaim(before: ClaimableRow, taking: Taking): Claim {
       epoch: before.epoch + 1,
       leaseId,
       leaseUntil,
-      leaseHolder: holder,
+      leaseHolder: workerOf(holder),
       dueAt: before.due_at,
       claimsWithoutProgress: before.claims_without_progress + 1,
       currentStep: before.current_step,
@@ -491,7 +491,7 @@ function toClaim(before: ClaimableRow, taking: Taking): Claim {
       createdAt: before.began_at,
       deletedAt: null,
     },
-    takenFrom: isAbandoned ? { holder: before.holder ?? '', why, leaseUntil: before.lease_until ?? now } : null,
+    takenFrom: isAbandoned ? { holder: workerOf(before.holder) ?? '', why, leaseUntil: before.lease_until ?? now } : null,
     hasMail: before.last_message > 0,
     isQueueLimited,
     now,

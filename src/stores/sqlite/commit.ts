@@ -6,6 +6,7 @@ import { prepareChunks } from './chunks.ts'
 import { type Database, prepare } from './connection.ts'
 import { isPlainEnd, prepareEnd } from './end.ts'
 import { prepareDeliver } from './inbox.ts'
+import { prepareSaveLabel } from './labels.ts'
 import { numberInLease } from './lease-id.ts'
 import { prepareLine } from './line.ts'
 import { type Append, type Head, prepareAppend } from './log.ts'
@@ -43,6 +44,7 @@ export function prepareCommit(db: Database) {
   const chunks = prepareChunks(db)
   const queues = prepareQueueSpace(db)
   const insertStarts = prepareStarts(db)
+  const saveLabel = prepareSaveLabel(db)
 
   /** `hints` collects what to tell subscribers after the flush. */
   function applyAll(changes: readonly Change[], now: number, hints: Hint[]): Committed[] {
@@ -163,7 +165,7 @@ export function prepareCommit(db: Database) {
     if (thread !== undefined) {
       const isLeased = change.guard.kind === 'lease'
       log.append(thread, { run: run?.id ?? null, runId: change.runId, events, isCheckpoint: change.isCheckpoint, isLeased })
-      writeState(change, thread, positions.lastSeq)
+      writeState(change, thread, { seq: positions.lastSeq, run: run?.id ?? null })
     }
     const hasWoken = operations.apply(change, now)
     const lastMessage = run === undefined ? 0 : unread.settle(run, change.readMessages)
@@ -195,11 +197,11 @@ export function prepareCommit(db: Database) {
     return run === undefined ? 0 : unread.lastOf(run)
   }
 
-  function writeState(change: Change, thread: ThreadRow, seq: number): void {
+  function writeState(change: Change, thread: ThreadRow, { seq, run }: { seq: number; run: number | null }): void {
     const { stateVersion = thread.state_version, snapshot, label } = change
     if (stateVersion !== thread.state_version) threads.setStateVersion(thread.id, stateVersion)
     if (snapshot !== undefined) threads.saveSnapshot(thread, { seq, state: snapshot, stateVersion })
-    if (label !== undefined && change.isCheckpoint && change.events.length > 0) threads.saveLabel(thread.id, { seq, label })
+    if (label !== undefined && change.isCheckpoint && change.events.length > 0) saveLabel(thread.id, { seq, label, run })
   }
 
   function changeRun(before: RunRow, { change, to, positions, firstId, hasMail, now }: RunWrite): void {
@@ -515,7 +517,6 @@ function prepareThreads(db: Database) {
     db,
     'INSERT OR REPLACE INTO holdfast_snapshots (thread, seq, state, state_version, checksum) VALUES (?, ?, ?, ?, ?)',
   )
-  const saveLabel = prepare(db, 'INSERT OR REPLACE INTO holdfast_labels (thread, label, seq) VALUES (?, ?, ?)')
 
   return {
     find: (owner: string, threadId: string) => find.get(owner, threadId) as ThreadRow | undefined,
@@ -529,7 +530,6 @@ function prepareThreads(db: Database) {
       const { seq, state, stateVersion } = snapshot
       saveSnapshot.run(thread.id, seq, state, stateVersion, snapshotChecksum(thread, snapshot))
     },
-    saveLabel: (thread: number, { seq, label }: { seq: number; label: string }) => saveLabel.run(thread, label, seq),
   }
 }
 

@@ -33,6 +33,13 @@ export function parseHolder(text: string): Holder | null {
   }
 }
 
+/** The worker's name alone. */
+export function workerOf(text: string): string
+export function workerOf(text: string | null): string | null
+export function workerOf(text: string | null): string | null {
+  return text === null ? null : (parseHolder(text)?.worker ?? text)
+}
+
 /** Whether the holder's process is known to be gone, seen from this one. */
 export function isDead(holder: Holder, here: ProcessIdentity): boolean {
   if (holder.boot === null || holder.boot !== here.boot) return false

@@ -5,6 +5,7 @@ import { prepareReadChunks } from './chunks.ts'
 import type { Commit } from './commit.ts'
 import { type Database, prepare } from './connection.ts'
 import { prepareInsertMessage, prepareNoteDelivered, prepareReadInbox } from './inbox.ts'
+import { prepareSaveLabel } from './labels.ts'
 import { page, readCursor } from './reads.ts'
 import { type NamedRunRow, type OperationRow, selectRun, type ThreadRow, toOperation, toRun, toThread } from './rows.ts'
 
@@ -50,6 +51,7 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
        epoch_floor, created_at, deleted_at)
      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *`,
   )
+  const saveLabel = prepareSaveLabel(db)
   const insertMessage = prepareInsertMessage(db)
   const noteDelivered = prepareNoteDelivered(db)
   const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET last_message = ? WHERE id = ?')
@@ -92,7 +94,10 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
     const headId = log.restore(thread, whole.log, { numberOf, bytesAt: (seq) => bytes.get(seq) ?? null })
     setHead.run(headId, thread.id)
     for (const snapshot of whole.snapshots) threads.saveSnapshot(thread, snapshot)
-    for (const { seq, label } of whole.checkpoints) if (label !== null) threads.saveLabel(thread.id, { seq, label })
+    for (const { seq, label } of whole.checkpoints) {
+      const record = whole.log[seq - baseSeq - 1]
+      if (label !== null) saveLabel(thread.id, { seq, label, run: record === undefined ? null : numberOf(record) })
+    }
     for (const operation of whole.operations) operations.insert(operation)
     for (const { runId, ...record } of whole.chunks) {
       const id = numbers.get(runId)

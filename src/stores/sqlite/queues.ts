@@ -1,8 +1,8 @@
 import {
   changeSettings,
+  countLimit,
   defaultSettings,
   isDefault,
-  noCounts,
   type Queue,
   type QueueChange,
   type QueueCounts,
@@ -51,10 +51,15 @@ export function prepareListQueues(db: Database) {
     `SELECT queue FROM holdfast_runs INDEXED BY holdfast_runs_in_queue
      WHERE finished_at IS NULL AND queue > ? ORDER BY queue LIMIT 1`,
   ).pluck()
+  const counted = (what: string) =>
+    `(SELECT count(*) FROM (SELECT 1 FROM holdfast_runs INDEXED BY holdfast_runs_in_queue
+      WHERE finished_at IS NULL AND queue = given.queue AND ${what} LIMIT ${countLimit}))`
   const countsOf = prepare(
     db,
-    `SELECT CASE WHEN status = 'pending' AND (due_at IS NULL OR due_at > ?) THEN 'delayed' ELSE status END AS status, count(*) AS count
-     FROM holdfast_runs INDEXED BY holdfast_runs_in_queue WHERE finished_at IS NULL AND queue = ? GROUP BY 1`,
+    `SELECT ${counted("status = 'pending' AND due_at <= given.now")} AS pending,
+       min(${countLimit}, ${counted("status = 'pending' AND due_at > given.now")} + ${counted("status = 'pending' AND due_at IS NULL")}) AS delayed,
+       ${(['running', 'waiting', 'paused'] as const).map((status) => `${counted(`status = '${status}'`)} AS ${status}`).join(', ')}
+     FROM (SELECT ? AS queue, ? AS now) given`,
   )
 
   return function listQueues({ name }: { readonly name?: string }, now: number): Queue[] {
@@ -64,9 +69,8 @@ export function prepareListQueues(db: Database) {
       for (let queue = nextQueue.get(''); queue !== undefined; queue = nextQueue.get(queue)) names.add(queue as string)
     return [...names].sort(bytewise).flatMap((queue) => {
       const row = rows.get(queue)
-      const found = countsOf.all(now, queue) as { status: keyof QueueCounts; count: number }[]
-      if (row === undefined && found.length === 0) return []
-      const counts = { ...noCounts, ...Object.fromEntries(found.map(({ status, count }) => [status, count])) }
+      const counts = countsOf.get(queue, now) as QueueCounts
+      if (row === undefined && Object.values(counts).every((count) => count === 0)) return []
       return [{ name: queue, ...(row === undefined ? defaultSettings : toSettings(row)), counts }]
     })
   }

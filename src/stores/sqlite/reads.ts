@@ -2,12 +2,13 @@ import { HoldfastError } from '../../model/errors.ts'
 import type { LogRecord } from '../../model/event.ts'
 import type { Operation } from '../../model/operation.ts'
 import type { Run } from '../../model/run.ts'
+import { stretchOf } from '../../store/log-stretch.ts'
 import type {
   CheckpointQuery,
   CheckpointRow,
   LogQuery,
+  LogStretch,
   RunKey,
-  RunQuery,
   Snapshot,
   Thread,
   ThreadKey,
@@ -16,6 +17,8 @@ import type {
 } from '../../store/store.ts'
 import { readUnsureCursor, unsurePage } from '../../store/unsure-page.ts'
 import { type Database, prepare } from './connection.ts'
+import { prepareSaveLabel } from './labels.ts'
+import { prepareListRuns } from './list-runs.ts'
 import { prepareStretches } from './log.ts'
 import {
   type BareLogRow,
@@ -54,7 +57,6 @@ export function prepareReads(db: Database) {
   const findOperation = prepare(db, 'SELECT * FROM holdfast_operations WHERE owner = ? AND key = ?')
   const log = prepareReadLog(db)
   const checkpoints = prepareCheckpoints(db, log)
-  const runs = prepareListRuns(db)
 
   const threadOf = ({ owner, threadId }: ThreadKey) => findThread.get(owner, threadId) as ThreadRow | undefined
 
@@ -63,12 +65,7 @@ export function prepareReads(db: Database) {
       const row = findRun.get(owner, runId) as NamedRunRow | undefined
       return row === undefined ? null : toRun(row)
     },
-    listRuns(query: RunQuery): { items: Run[]; cursor?: string } {
-      // A thread that is not there has the number that no thread has.
-      const thread =
-        query.threadId === undefined ? undefined : (threadOf({ owner: query.owner, threadId: query.threadId })?.id ?? 0)
-      return runs(query, thread)
-    },
+    listRuns: prepareListRuns(db),
     readThread(key: ThreadKey): Thread | null {
       const row = threadOf(key)
       return row === undefined ? null : toThread(row)
@@ -80,6 +77,9 @@ export function prepareReads(db: Database) {
     readLog(query: LogQuery): LogRecord[] {
       const thread = threadOf(query)
       return thread === undefined ? [] : log.read(thread, query)
+    },
+    readLogs(queries: readonly LogQuery[]): LogStretch[] {
+      return queries.map((query) => stretchOf(() => this.readLog(query)))
     },
     readSnapshot(query: ThreadKey & { readonly atSeq: number }): Snapshot | null {
       const thread = threadOf(query)
@@ -105,7 +105,7 @@ export function prepareReads(db: Database) {
 /** Labels a checkpoint, inside an open write transaction. */
 export function prepareTag(db: Database) {
   const findThread = prepare(db, 'SELECT * FROM holdfast_threads WHERE owner = ? AND thread_id = ? AND deleted_at IS NULL')
-  const save = prepare(db, 'INSERT OR REPLACE INTO holdfast_labels (thread, label, seq) VALUES (?, ?, ?)')
+  const saveLabel = prepareSaveLabel(db)
   const { readBare } = prepareStretches(db)
 
   return function tag({ owner, threadId, seq, label }: ThreadKey & { readonly seq: number; readonly label: string }): {
@@ -115,13 +115,14 @@ export function prepareTag(db: Database) {
     if (thread === undefined || !isInLog(thread, seq)) return { ok: false }
     const record = readBare(thread, { firstSeq: seq, lastSeq: seq })[0]
     if (record === undefined || record.checkpoint_bytes === null) return { ok: false }
-    save.run(thread.id, label, seq)
+    saveLabel(thread.id, { seq, label, run: record.run })
     return { ok: true }
   }
 }
 
 function prepareReadLog(db: Database) {
   const stretches = prepareStretches(db)
+  const wholeRow = prepare(db, 'SELECT * FROM holdfast_log WHERE id = ?')
   const findRunId = prepare(db, 'SELECT run_id FROM holdfast_runs WHERE id = ?').pluck()
   const findRunIds = prepare(db, 'SELECT id, run_id FROM holdfast_runs WHERE thread = ?').raw()
 
@@ -154,9 +155,12 @@ function prepareReadLog(db: Database) {
   }
 
   function readPiece(thread: ThreadRow, stretch: { firstSeq: number; lastSeq: number }, { query, nameOf }: Piece): LogRecord[] {
-    if (query.bare === true) {
-      const rows = stretches.readBare(thread, stretch)
-      return rows.filter((row) => isAskedFor(row, nameOf(row.run), query)).map((row) => toBareRecord(row, nameOf(row.run)))
+    if (query.bare === true || query.payloadsOf !== undefined) {
+      const rows = stretches.readBare(thread, stretch).filter((row) => isAskedFor(row, nameOf(row.run), query))
+      return rows.map((row) => {
+        if (query.payloadsOf?.includes(row.type) !== true) return toBareRecord(row, nameOf(row.run))
+        return { ...toRecord(wholeRow.get(row.id) as LogRow, thread, nameOf(row.run)), patch: null }
+      })
     }
     const rows = query.patchesOnly === true ? stretches.readPatches(thread, stretch) : stretches.readFull(thread, stretch)
     const records = rows.map((row) => ({ row, record: toRecord(row, thread, nameOf(row.run)) }))
@@ -198,34 +202,6 @@ function prepareCheckpoints(db: Database, log: ReturnType<typeof prepareReadLog>
   function stretchOfLabel(thread: ThreadRow, { label, afterSeq = 0 }: CheckpointQuery) {
     const seq = seqOfLabel.get(thread.id, label) as number | undefined
     return seq === undefined || seq <= afterSeq || !isInLog(thread, seq) ? [] : [{ firstSeq: seq, lastSeq: seq }]
-  }
-}
-
-function prepareListRuns(db: Database) {
-  const statements = new Map<string, ReturnType<typeof prepare>>()
-
-  /** A statement for each set of filters that is used; names and values from callers are only ever bound. */
-  function statementFor(filters: readonly string[]) {
-    const where = filters.join(' AND ')
-    const found = statements.get(where) ?? prepare(db, `${selectRun} WHERE ${where} ORDER BY r.id DESC LIMIT ?`)
-    statements.set(where, found)
-    return found
-  }
-
-  return function listRuns(query: RunQuery, thread: number | undefined): { items: Run[]; cursor?: string } {
-    const { owner, workflow, queue, statuses, withoutPrefix } = query
-    const filters: [string, unknown][] = [
-      ['r.owner = ?', owner],
-      ['r.id < ?', readCursor(query.cursor) ?? Number.MAX_SAFE_INTEGER],
-    ]
-    if (thread !== undefined) filters.push(['r.thread = ?', thread])
-    if (workflow !== undefined) filters.push(['r.workflow = ?', workflow])
-    if (queue !== undefined) filters.push(['r.queue = ?', queue])
-    if (withoutPrefix !== undefined) filters.push(['instr(r.workflow, ?) <> 1', withoutPrefix])
-    if (statuses !== undefined) filters.push(['r.status IN (SELECT value FROM json_each(?))', JSON.stringify(statuses)])
-    const statement = statementFor(filters.map(([filter]) => filter))
-    const rows = statement.all(...filters.map(([, value]) => value), Math.max(0, query.limit) + 1) as NamedRunRow[]
-    return page(rows, query.limit, toRun)
   }
 }
 

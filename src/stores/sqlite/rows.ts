@@ -4,6 +4,7 @@ import { type Operation, type OperationKind, type OperationStatus, readKind } fr
 import type { Payload } from '../../model/payload.ts'
 import type { Run } from '../../model/run.ts'
 import type { Message, Snapshot, Thread } from '../../store/store.ts'
+import { workerOf } from './holder.ts'
 
 /** Rows as the tables keep them, and the nouns they stand for. A noun leaves here only after its checksum was verified. */
 
@@ -153,7 +154,7 @@ export function runOf(row: RunRow, threadId: string, holder: string | null): Run
     epoch: row.epoch,
     leaseId: row.lease_id,
     leaseUntil: row.lease_until,
-    leaseHolder: holder,
+    leaseHolder: workerOf(holder),
     dueAt: row.due_at,
     claimsWithoutProgress: row.claims_without_progress,
     currentStep: row.current_step,

@@ -203,6 +203,18 @@ const migrations: readonly string[] = [
   ALTER TABLE holdfast_threads ADD COLUMN written_seq INTEGER NOT NULL DEFAULT 0;    -- last position written under a lease
   ALTER TABLE holdfast_threads ADD COLUMN patch_seq INTEGER NOT NULL DEFAULT 0;      -- of the last record with a patch
   ALTER TABLE holdfast_threads ADD COLUMN patch_checksum INTEGER NOT NULL DEFAULT 0;
+  -- Lists of runs: by what runs are asked for, then by when they were created. A list passes from one workflow, queue and status to the next.
+  DROP INDEX holdfast_runs_by_owner;
+  CREATE INDEX holdfast_runs_listed ON holdfast_runs (owner, workflow, queue, status, created_at);
+  ALTER TABLE holdfast_labels ADD COLUMN run INTEGER;         -- holdfast_runs.id of the labelled record, its owner and when it was created
+  ALTER TABLE holdfast_labels ADD COLUMN owner TEXT;
+  ALTER TABLE holdfast_labels ADD COLUMN created_at INTEGER;
+  UPDATE holdfast_labels SET run = f.run, owner = f.owner, created_at = f.created_at FROM (
+    SELECT b.thread, b.seq, r.id AS run, r.owner, r.created_at
+      FROM holdfast_log l CROSS JOIN holdfast_labels b ON b.thread = l.thread AND b.seq = l.seq CROSS JOIN holdfast_runs r ON r.id = l.run
+      WHERE EXISTS (SELECT 1 FROM holdfast_labels)) f
+    WHERE holdfast_labels.thread = f.thread AND holdfast_labels.seq = f.seq;
+  CREATE INDEX holdfast_labels_by_run ON holdfast_labels (owner, label, created_at, run) WHERE run IS NOT NULL;
   `,
 ]
 

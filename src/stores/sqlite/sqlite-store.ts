@@ -146,6 +146,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     readThread: (key) => readOne(({ reads }) => reads.readThread(key)),
     listThreads: (query) => read(({ reads }) => reads.listThreads(query)),
     readLog: (query) => read(({ reads }) => reads.readLog(query)),
+    readLogs: (queries) => read(({ reads }) => reads.readLogs(queries)),
     readSnapshot: (query) => read(({ reads }) => reads.readSnapshot(query)),
     listCheckpoints: (query) => read(({ reads }) => reads.listCheckpoints(query)),
     readChunks: (query) => read(({ chunks }) => chunks.readChunks(query)),

@@ -1,7 +1,9 @@
 import { expect } from 'vitest'
-import type { LogQuery } from '../../store/store.ts'
+import type { LogRecord } from '../../model/event.ts'
+import type { Run, RunStatus } from '../../model/run.ts'
+import type { Claim, LogQuery, RunQuery } from '../../store/store.ts'
 import { listAllRuns, listAllThreads, plainPayload } from '../store-contents.ts'
-import { codeThrownBy, edit, event, ok, type Scene, type StoreTest, stepCompleted } from './scene.ts'
+import { change, codeThrownBy, edit, event, ok, type Scene, type StoreTest, stepCompleted } from './scene.ts'
 
 /**
  * A thread `t` with two runs and an edit by hand:
@@ -53,6 +55,17 @@ export function testReading(test: StoreTest): void {
       ['3 - -', '4 - -', '6 - -', '8 - -'],
     ],
     ['bare of a run with edits', { bare: true, runId: 'b', withEdits: true, afterSeq: 3 }, ['4 - -', '6 - -', '7 - -', '8 - -']],
+    [
+      'bare with the payloads of types has those and no patches',
+      { payloadsOf: ['step_completed', 'run_queued'], bare: true },
+      ['1 in -', '2 - -', '3 p3 -', '4 - -', '5 - -', '6 - -', '7 in -', '8 p8 -'],
+    ],
+    [
+      'with the payloads of types of a run',
+      { payloadsOf: ['step_completed', 'state_migrated'], runId: 'a', afterSeq: 2 },
+      ['3 p3 -', '4 p4 -', '5 - -'],
+    ],
+    ['with the payloads of no type', { payloadsOf: [], afterSeq: 6 }, ['7 - -', '8 - -']],
     ['with a limit counts what matches, not what was passed over', { types: ['run_queued'], limit: 2 }, ['1 in -', '7 in -']],
   ]
   for (const [name, query, expected] of queries) {
@@ -86,6 +99,41 @@ export function testReading(test: StoreTest): void {
     expect(nowhere).toEqual([])
     for (const [index, [id, size]] of sizes.entries())
       expect(tapes[index]?.map(({ step }) => step)).toEqual(Array.from({ length: size }, (_, n) => `${id} ${n}`))
+  })
+
+  test('stretches of many logs can be asked for at once: each is answered as if it were asked for alone, in order', async (scene) => {
+    await history(scene)
+    for (const id of ['x', 'y', 'z']) await scene.create({ id })
+    const stretches: LogQuery[] = [
+      ...queries.map(([, query]) => ({ owner: '', threadId: 't', ...query })),
+      { owner: '', threadId: 'nothing' },
+      { owner: 'other', threadId: 't' },
+      ...['z', 'x', 'y'].map((threadId) => ({ owner: '', threadId })),
+    ]
+    const answers = await scene.store.readLogs(stretches)
+    expect(answers).toHaveLength(stretches.length)
+    for (const [index, query] of stretches.entries())
+      expect(answers[index], JSON.stringify(query)).toEqual({ records: await scene.store.readLog(query) })
+    expect(await scene.store.readLogs([])).toEqual([])
+  })
+
+  test('long and large logs can be asked for at once', async (scene) => {
+    const sizes = { long: 2_500, large: 6, none: 0 }
+    for (const [id, size] of Object.entries(sizes)) {
+      const claim = await scene.createAndClaim({ id })
+      const payload = id === 'large' ? 'x'.repeat(1_000_000) : '1'
+      const events = Array.from({ length: size }, (_, index) => stepCompleted(`${id} ${index}`, payload))
+      if (size > 0) await scene.write(claim, { events })
+    }
+    const queries = Object.keys(sizes).map((id) => ({ owner: '', threadId: id, runId: id }))
+    const whole = await scene.store.readLogs(queries)
+    const some = await scene.store.readLogs(queries.map((query) => ({ ...query, payloadsOf: ['run_queued'] as const })))
+    for (const [index, size] of Object.values(sizes).entries()) {
+      expect(whole[index]).toEqual({ records: await scene.store.readLog(queries[index] as LogQuery) })
+      const { records } = some[index] as { records: LogRecord[] }
+      expect(records.map(({ seq }) => seq)).toEqual(Array.from({ length: size + 1 }, (_, n) => n + 1))
+      expect(records.filter(({ payload }) => payload !== null).map(({ type }) => type)).toEqual(['run_queued'])
+    }
   })
 
   test('a record comes back with all its fields', async (scene) => {
@@ -249,6 +297,140 @@ export function testReading(test: StoreTest): void {
     expect(await ids({ workflow: 'REPORT' })).toEqual([])
   })
 
+  test('runs can be asked for by when they were created, together with everything else, page by page', async (scene) => {
+    const created: Run[] = []
+    for (let index = 0; index < 12; index++) {
+      created.push(await scene.create({ id: `r-${index}`, queue: index % 2 === 0 ? 'even' : 'odd' }))
+      if (index % 3 === 2) scene.advance(60_000)
+    }
+    const timeOf = (index: number) => (created[index] as Run).createdAt
+    const ids = async (query: object) => (await listAllRuns(scene.store, { owner: '', limit: 2, ...query })).map(({ id }) => id)
+    const expected = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, index) => `r-${to - index}`)
+    expect(await ids({ createdAfter: timeOf(5) })).toEqual(expected(6, 11))
+    expect(await ids({ createdBefore: timeOf(3) })).toEqual(expected(0, 2))
+    expect(await ids({ createdAfter: timeOf(2), createdBefore: timeOf(9) })).toEqual(expected(3, 8))
+    expect(await ids({ createdAfter: timeOf(11) })).toEqual([])
+    expect(await ids({ createdBefore: timeOf(0) })).toEqual([])
+    expect(await ids({ createdAfter: -1, createdBefore: 8.64e15 })).toEqual(expected(0, 11))
+    expect(await ids({ createdAfter: timeOf(2), queue: 'odd', createdBefore: timeOf(9) })).toEqual(['r-7', 'r-5', 'r-3'])
+    expect(await ids({ createdAfter: timeOf(2), statuses: ['pending'], workflow: 'report' })).toEqual(expected(3, 11))
+    expect(await ids({ createdAfter: timeOf(2), statuses: ['failed'] })).toEqual([])
+    expect(await ids({ threadId: 'r-4', createdAfter: timeOf(2) })).toEqual(['r-4'])
+    expect(await ids({ threadId: 'r-4', createdBefore: timeOf(2) })).toEqual([])
+  })
+
+  test('the clock set back: newer is what was created later by the clock', async (scene) => {
+    await scene.create({ id: 'a' })
+    scene.advance(60_000)
+    await scene.create({ id: 'b' })
+    scene.advance(-30_000)
+    for (const id of ['c', 'd']) await scene.create({ id })
+    for (const limit of [1, 2, 10]) {
+      const runs = await listAllRuns(scene.store, { owner: '', limit })
+      expect(runs.map(({ id }) => id)).toEqual(['b', 'd', 'c', 'a'])
+      const some = await listAllRuns(scene.store, { owner: '', limit, statuses: ['pending', 'failed'], queue: 'default' })
+      expect(some.map(({ id }) => id)).toEqual(['b', 'd', 'c', 'a'])
+    }
+  })
+
+  test('runs can be asked for by a label that points to one of their records', async (scene) => {
+    const claims: Claim[] = []
+    for (const [index, id] of ['a', 'b', 'c', 'd', 'e'].entries()) {
+      const fields = { id, threadId: id === 'b' ? 'a' : id, queue: index % 2 === 0 ? 'even' : 'odd' }
+      if (id === 'b') await scene.leave(claims[0] as Claim, 'completed')
+      claims.push(await scene.createAndClaim(fields))
+    }
+    const [, b, c, d] = claims as [Claim, Claim, Claim, Claim]
+    const ids = async (query: object) => (await listAllRuns(scene.store, { owner: '', limit: 1, ...query })).map(({ id }) => id)
+    for (const claim of [b, c, d]) await scene.write(claim, { events: [stepCompleted('x')], label: 'good' })
+    await scene.store.tag({ owner: '', threadId: 'e', seq: 1, label: 'good' })
+    await scene.store.tag({ owner: '', threadId: 'a', seq: 1, label: 'first' })
+    ok(await scene.commit(change({ threadId: 'z', events: [event('state_updated', { patch: '[]' })], label: 'good' })))
+    expect(await ids({ label: 'good' })).toEqual(['e', 'd', 'c', 'b'])
+    expect(await ids({ label: 'first' })).toEqual(['a'])
+    expect(await ids({ label: 'GOOD' })).toEqual([])
+    expect(await ids({ label: 'good', owner: 'other' })).toEqual([])
+    expect(await ids({ label: 'good', threadId: 'a' })).toEqual(['b'])
+    expect(await ids({ label: 'good', threadId: 'z' })).toEqual([])
+    expect(await ids({ label: 'good', queue: 'odd' })).toEqual(['d', 'b'])
+    expect(await ids({ label: 'good', workflow: 'other' })).toEqual([])
+    expect(await ids({ label: 'good', withoutPrefix: 'rep' })).toEqual([])
+    await scene.leave(d, 'failed')
+    expect(await ids({ label: 'good', statuses: ['failed'] })).toEqual(['d'])
+    const after = c.run.createdAt
+    expect(await ids({ label: 'good', createdAfter: after })).toEqual(
+      [claims[4] as Claim, d].filter(({ run }) => run.createdAt > after).map(({ run }) => run.id),
+    )
+    // The label moves to another record of the thread, and another label takes its place.
+    await scene.store.tag({ owner: '', threadId: 'a', seq: 1, label: 'good' })
+    expect(await ids({ label: 'good' })).toEqual(['e', 'd', 'c', 'a'])
+    expect(await ids({ label: 'first' })).toEqual([])
+    const { lastSeq } = await scene.write(c, { events: [stepCompleted('y')] })
+    await scene.store.tag({ owner: '', threadId: 'c', seq: lastSeq, label: 'good' })
+    expect(await ids({ label: 'good' })).toEqual(['e', 'd', 'c', 'a'])
+    await scene.store.tag({ owner: '', threadId: 'c', seq: lastSeq, label: 'better' })
+    expect(await ids({ label: 'good' })).toEqual(['e', 'd', 'a'])
+    await scene.store.deleteThread({ owner: '', threadId: 'a', at: 1 })
+    expect(await ids({ label: 'good' })).toEqual(['e', 'd'])
+    expect(await ids({ label: 'better' })).toEqual(['c'])
+  })
+
+  test('runs of many workflows and queues are listed in order, whatever is asked for', async (scene) => {
+    const names = ['', 'ann'].flatMap((owner) =>
+      ['report', 'own.x', 'zeta'].flatMap((workflow) => ['q', 'q1', '\u{10ffff}'].map((queue) => ({ owner, workflow, queue }))),
+    )
+    const created: (Run & { readonly nth: number })[] = []
+    for (let round = 0; round < 4; round++) {
+      for (const [index, name] of names.entries()) {
+        const id = `${round}-${index}`
+        created.push({ ...(await scene.create({ ...name, id })), nth: created.length })
+      }
+    }
+    const all = { workflows: ['report', 'own.x', 'zeta'].map((name) => ({ name, version: 1 })), limit: 20 }
+    const claims = await scene.claim(all)
+    for (const [index, claim] of claims.entries())
+      if (index % 3 !== 0) await scene.leave(claim, index % 3 === 1 ? 'failed' : 'completed')
+    const status = new Map(claims.map(({ run }, index) => [run.id + run.owner, ['running', 'failed', 'completed'][index % 3]]))
+    const queries = ['', 'ann'].flatMap((owner) =>
+      [
+        {},
+        { workflow: 'report' },
+        { queue: 'q1' },
+        { queue: '\u{10ffff}' },
+        { workflow: 'zeta', queue: 'q' },
+        { withoutPrefix: 'own.' },
+      ].flatMap((query) =>
+        [{}, { statuses: ['pending'] }, { statuses: ['failed', 'running'] }].map((statuses) => ({
+          owner,
+          ...query,
+          ...statuses,
+        })),
+      ),
+    ) as unknown as RunQuery[]
+    for (const query of queries) {
+      const expected = created
+        .filter((run) => run.owner === query.owner && (query.workflow ?? run.workflow) === run.workflow)
+        .filter((run) => (query.queue ?? run.queue) === run.queue && !run.workflow.startsWith(query.withoutPrefix ?? '-'))
+        .filter((run) => query.statuses?.includes((status.get(run.id + run.owner) ?? 'pending') as RunStatus) ?? true)
+        .toSorted((one, other) => other.createdAt - one.createdAt || other.nth - one.nth)
+      const found = await listAllRuns(scene.store, { ...query, limit: 7 })
+      expect(
+        found.map(({ id }) => id),
+        JSON.stringify(query),
+      ).toEqual(expected.map(({ id }) => id))
+    }
+  })
+
+  for (const field of ['workflow', 'queue', 'threadId', 'label', 'withoutPrefix'] as const) {
+    test(`a ${field} with NUL or a lone surrogate in it is no name that anything has`, async (scene) => {
+      await scene.create({ id: 'r' })
+      for (const value of ['\u0000', 'report\u0000', 'default\u0000x', '\ud800'])
+        expect((await scene.store.listRuns({ owner: '', limit: 10, [field]: value })).items.map(({ id }) => id)).toEqual(
+          field === 'withoutPrefix' ? ['r'] : [],
+        )
+    })
+  }
+
   test('runs of workflows whose names begin in some way can be left out', async (scene) => {
     await scene.create({ id: 'a', workflow: 'own.%notify/x' })
     await scene.create({ id: 'b', workflow: 'own' })
@@ -261,6 +443,26 @@ export function testReading(test: StoreTest): void {
     expect(await ids({ withoutPrefix: 'own.', queue: 'slow' })).toEqual(['d'])
     expect(await ids({ withoutPrefix: 'own.', workflow: 'own.%notify/x' })).toEqual([])
     expect(await ids({ withoutPrefix: 'own.', threadId: 'a' })).toEqual([])
+  })
+
+  test("runs of Holdfast's own can be left out, however many there are", async (scene) => {
+    const names = ['report', 'holdfast.notify/x', 'holdfast', 'holdfast.schedule', 'a.holdfast.']
+    for (let index = 0; index < 20; index++) {
+      const queue = index % 5 === 2 ? '.notify' : 'default'
+      await scene.create({ id: `r-${index}`, workflow: names[index % 5] as string, queue })
+    }
+    await scene.leave(await scene.claimOne({ limit: 1 }), 'failed')
+    const ids = async (query: object) =>
+      (await listAllRuns(scene.store, { owner: '', limit: 3, withoutPrefix: 'holdfast.', ...query })).map(({ id }) => id)
+    const expected = Array.from({ length: 20 }, (_, index) => `r-${19 - index}`)
+    const isShown = (id: string) => ![1, 3].includes(Number(id.slice(2)) % 5)
+    expect(await ids({})).toEqual(expected.filter(isShown))
+    expect(await ids({ statuses: ['failed'] })).toEqual(['r-0'])
+    expect(await ids({ statuses: ['pending'] })).toEqual(expected.filter(isShown).slice(0, -1))
+    expect(await ids({ queue: '.notify' })).toEqual(['r-17', 'r-12', 'r-7', 'r-2'])
+    expect(await ids({ threadId: 'r-1' })).toEqual([])
+    await scene.store.deleteThread({ owner: '', threadId: 'r-19', at: 1 })
+    expect(await ids({})).toEqual(expected.filter(isShown).slice(1))
   })
 
   test('a filtered list is paged as well', async (scene) => {
@@ -280,7 +482,18 @@ export function testReading(test: StoreTest): void {
     expect(await scene.store.listThreads({ owner: '', limit: 10 })).toEqual({ items: [] })
   })
 
-  for (const cursor of ['', 'nonsense', '-1', '1; drop table runs', '\u0000', '{"a":1}', 'n1e9', '9'.repeat(400)]) {
+  for (const cursor of [
+    '',
+    'nonsense',
+    '-1',
+    '1; drop table runs',
+    '\u0000',
+    '{"a":1}',
+    'n1e9',
+    'n1.1e9',
+    'n.1',
+    '9'.repeat(400),
+  ]) {
     test(`the cursor ${JSON.stringify(cursor.slice(0, 24))} is refused with invalid_input`, async (scene) => {
       await scene.create({ id: 'r' })
       expect(await codeThrownBy(() => scene.store.listRuns({ owner: '', limit: 10, cursor }))).toBe('invalid_input')

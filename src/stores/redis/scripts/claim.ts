@@ -1,4 +1,5 @@
 import { runFields, threadFields } from '../rows.ts'
+import { gatheredListing, listing } from './listing.ts'
 import { at, clock, defineScript, foreignOf, gathering, laneIndex, lines, once, places, quoted, rowOf } from './script.ts'
 
 /** How many lanes a claim looks at in each index by time at most, and how many runs it wakes at most unless it may take more. */
@@ -26,6 +27,8 @@ ${places}
 ${laneIndex}
 ${lines}
 ${gathering}
+${listing}
+${gatheredListing}
 ${rowOf}
 local worker, lease_ms, limit, word = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
@@ -129,6 +132,7 @@ local function take(one)
   if was ~= 'running' then
     count_later(one.lane.queue, was, -1)
     count_later(one.lane.queue, 'running', 1)
+    list_later(r.owner or '', row[${at(runFields, 'lane')}], row[${at(runFields, 'number')}], run, row[${at(runFields, 'created')}], was, 'running')
     holder, ended = '', ''
   end
   if was == 'pending' and is_delayed(row[${at(runFields, 'due')}], row[${at(runFields, 'created')}]) then remove_later(P .. 'delayed:' .. one.lane.queue, run) end

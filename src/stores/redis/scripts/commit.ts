@@ -1,5 +1,6 @@
 import { operationFields } from '../rows.ts'
 import { appendChunks, streamKey } from './chunks.ts'
+import { gatheredListing, listing, setLabel } from './listing.ts'
 import {
   clock,
   counts,
@@ -14,7 +15,6 @@ import {
   putMessage,
   quoted,
   rowOf,
-  setLabel,
   settleOpen,
   wakeRun,
 } from './script.ts'
@@ -41,6 +41,8 @@ ${foreignOf}
 ${places}
 ${laneIndex}
 ${gathering}
+${listing}
+${gatheredListing}
 
 -- Events are pairs of checksum and entry, from index \`from\` on; \`head\` is the last position before them. A checksum is sealed with its
 -- position, as in model/checksum.ts; the sum is exact in doubles.
@@ -99,7 +101,8 @@ local function plain(c)
   local key = P .. 'run:' .. run
   local r
   if ends then
-    r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'number', 'lane', 'wait', 'intends', 'reason', 'started')
+    r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'number', 'lane', 'wait', 'intends', 'reason', 'started',
+      'created', 'owner')
   else
     r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until')
   end
@@ -137,6 +140,7 @@ local function plain(c)
     call('HSET', key, 'status', ends, 'lease', '', 'end', head + (#c - 13) / 2, 'finished', now_text, unpack(set))
     remove_later(P .. 'lane:' .. lane_of(t[1] or '0', r[11], r[6], 'running'), member_of(r[10], run))
     count_later(queue_of(r[11]), 'running', -1)
+    list_later(r[17] or '', r[11], r[10], run, r[16], 'running', ends)
   elseif #set > 0 then
     call('HSET', key, unpack(set))
     if until_ or claims and r[6] ~= '1' then others().move(run, thread, r[6]) end
@@ -152,7 +156,7 @@ local way = {}
 local function way_of(owner, lane)
   if way.owner == owner and way.lane == lane then return way end
   way = {
-    owner = owner, lane = lane, queue = queue_of(lane), threads = P .. 'owner-threads:' .. owner, runs = P .. 'owner-runs:' .. owner,
+    owner = owner, lane = lane, queue = queue_of(lane), threads = P .. 'owner-threads:' .. owner,
     due = '0:n:' .. lane, ready = ready_key('0:n:' .. lane, owner), sleeping = P .. 'lane:0:-:' .. lane,
   }
   return way
@@ -192,7 +196,7 @@ local function start(c)
   write_run(run_key, thread, owner, lane, c[6], number, due_text, is_ready, '0', '0', '1')
   add_later(P .. 'threads', thread_number, thread)
   add_later(to.threads, thread_number, thread)
-  add_later(to.runs, number, run)
+  list_later(owner, lane, number, run, now_text, nil, 'pending')
   count_later(queue, 'pending', 1)
   if is_ready then
     note_due_later(to.due, owner, due)
@@ -414,12 +418,12 @@ ${rowOf}
 
   local function read_run(run)
     local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until', 'status', 'due', 'wait',
-      'intends', 'started', 'lane', 'number', 'created')
+      'intends', 'started', 'lane', 'number', 'created', 'owner')
     if not r[1] then return end
     return {
       epoch = r[1], lease = r[2] or '', thread = r[3], base = tonumber(r[4] or 0), mail = r[5] or '0', claims = r[6] or '0', step = r[7] or '',
       ['until'] = r[8] or '', status = r[9], due = r[10], wait = r[11] or '', intends = r[12] or '', started = r[13] or '', lane = r[14],
-      number = r[15], created = r[16],
+      number = r[15], created = r[16], owner = r[17] or '',
     }
   end
 
@@ -509,6 +513,7 @@ ${rowOf}
     if (terminal[r.status] or to.tape and to.input) and r.intends ~= '' then settle_open(run, now_text) end
     if is_moved then place(c, t, r, was, claims_before) end
     if to.status or (is_moved and r.status == 'pending') then count_run(r.lane, run, was, r.status, r.due, r.created) end
+    if to.status then list_run(r.owner, r.lane, r.number, run, r.created, was, r.status) end
   end
 
   -- A second run comes: from here on the runs of the thread have keys of their own.
@@ -534,7 +539,7 @@ ${rowOf}
     local is_ready = is_head and due <= now
     write_run(key, n.thread, n.owner, n.lane, n.fingerprint, number, due, is_ready, t.floor, t.base, string.format('%d', head + 1))
     count_run(n.lane, n.run, nil, 'pending', due, now)
-    call('ZADD', P .. 'owner-runs:' .. n.owner, number, n.run)
+    list_run(n.owner, n.lane, number, n.run, now_text, nil, 'pending')
     if is_only then
       call('HSET', P .. 'thread:' .. n.thread, 'run', n.run)
     else
@@ -565,7 +570,7 @@ ${rowOf}
       local sealed = (c.snapshot[1] + last + 65537 * tonumber(t.version)) % 4294967296
       call('ZADD', key, last, last .. ' ' .. sealed .. ' ' .. t.version .. ' ' .. c.snapshot[2])
     end
-    if c.label then set_label(c.thread, c.label, last) end
+    if c.label then set_label(c.thread, c.label, last, c.run) end
   end
 
   local function read_mail(c, r)

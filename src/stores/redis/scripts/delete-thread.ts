@@ -1,4 +1,5 @@
 import { deleteStreams, streamKey } from './chunks.ts'
+import { listing, setLabel } from './listing.ts'
 import { clock, counts, defineScript, foreignOf, laneIndex, lines, once, places, publish, settleOpen } from './script.ts'
 
 /**
@@ -18,6 +19,8 @@ ${laneIndex}
 ${lines}
 ${counts}
 ${settleOpen}
+${listing}
+${setLabel}
 ${streamKey}
 ${deleteStreams}
 local thread, owner = ARGV[6], ARGV[7]
@@ -28,13 +31,18 @@ if not t[1] or (t[3] or '') ~= '' then return keep(0) end
 local head = head_of_line(thread)
 if head then hide_run(head, t[2] or '0') end
 local floor = tonumber(t[4] or 0)
+local labels = P .. 'labels:' .. thread
+for _, field in ipairs(call('HKEYS', labels)) do
+  if string.sub(field, 1, 1) == 'L' then drop_label(labels, string.sub(field, 2)) end
+end
 for _, run in ipairs(runs_of(thread)) do
-  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends', 'status', 'lane')
+  local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends', 'status', 'lane', 'number', 'created')
   floor = math.max(floor, tonumber(r[1]))
   if (r[2] or '') ~= '' then call('SREM', P .. 'waiting:' .. r[2], run) end
   if (r[3] or '') ~= '' then settle_open(run, ARGV[8]) end
   count_run(r[5], run, r[4], nil)
-  call('ZREM', P .. 'owner-runs:' .. owner, run)
+  list_run(owner, r[5], r[6], run, r[7], r[4], nil)
+  forget_buckets(owner, r[5])
   call('UNLINK', P .. 'run:' .. run, P .. 'inbox:' .. run, P .. 'delivered:' .. run)
   delete_streams(run)
 end

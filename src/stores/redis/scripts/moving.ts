@@ -1,5 +1,6 @@
 import { operationFields, threadFields } from '../rows.ts'
 import { streamKey } from './chunks.ts'
+import { listing, setLabel } from './listing.ts'
 import { counts, defineScript, laneIndex, lines, once, places, publish, quoted, rowOf } from './script.ts'
 
 /**
@@ -61,6 +62,8 @@ ${laneIndex}
 ${lines}
 ${streamKey}
 ${counts}
+${listing}
+${setLabel}
 local whole = cmsgpack.unpack(ARGV[6])
 local thread, owner = whole.thread, whole.owner
 local staged_log, staged_snapshots = P .. whole.staged_log, P .. whole.staged_snapshots
@@ -115,7 +118,7 @@ for _, r in ipairs(whole.runs) do
   end
   for _, id in ipairs(r.delivered) do call('SADD', P .. 'delivered:' .. r.run, id) end
   if r.wait ~= '' then call('SADD', P .. 'waiting:' .. r.wait, r.run) end
-  call('ZADD', P .. 'owner-runs:' .. owner, run_number, r.run)
+  list_run(owner, counted[1], run_number, r.run, counted[4], nil, counted[2])
   if #whole.runs > 1 then
     call('ZADD', P .. 'runs:' .. thread, run_number, r.run)
     if r.is_open then call('ZADD', P .. 'line:' .. thread, run_number, r.run) end
@@ -128,7 +131,7 @@ for _, o in ipairs(whole.operations) do
   if o.unsure_since then call('ZADD', P .. 'unsure', o.unsure_since, o.operation) end
 end
 call('HSET', P .. 'thread:' .. thread, 'number', number, 'run', #whole.runs == 1 and whole.runs[1].run or '', unpack(whole.row))
-for label, seq in pairs(whole.labels) do call('HSET', P .. 'labels:' .. thread, 'L' .. label, seq, 'S' .. seq, label) end
+for label, at in pairs(whole.labels) do set_label(thread, label, at[1], at[2] ~= '' and at[2] or nil) end
 if whole.version ~= '0' then call('SADD', P .. 'state-versions', whole.version) end
 local head = head_of_line(thread)
 if head then show_run(head, whole.version) end

@@ -452,14 +452,3 @@ local function settle_open(run, at)
   call('HSET', P .. 'run:' .. run, 'intends', '')
 end
 `
-
-export const setLabel = `
--- A label names one position of a thread and a position has one label: the latest wins.
-local function set_label(thread, label, seq)
-  local key = P .. 'labels:' .. thread
-  local before = call('HMGET', key, 'L' .. label, 'S' .. seq)
-  if before[1] then call('HDEL', key, 'S' .. before[1]) end
-  if before[2] then call('HDEL', key, 'L' .. before[2]) end
-  call('HSET', key, 'L' .. label, seq, 'S' .. seq, label)
-end
-`

@@ -1,0 +1,35 @@
+import { HoldfastError } from './errors.ts'
+import type { EventType, LogRecord } from './event.ts'
+import type { Run, RunStatus } from './run.ts'
+
+const endOf: Partial<Record<RunStatus, readonly EventType[]>> = {
+  completed: ['run_completed'],
+  failed: ['run_failed'],
+  cancelled: ['run_cancelled'],
+  paused: ['run_paused', 'run_rolled_back'],
+}
+
+/** Refuses with `corrupt_record` a record that can't be the one at which the run ended or stopped: the row or the log is damaged. */
+export function refuseWrongEnd(run: Run, record: LogRecord | undefined): void {
+  const types = endOf[run.status]
+  if (types === undefined) return
+  if (record !== undefined && record.runId === run.id && record.seq === run.endSeq && types.includes(record.type)) return
+  // A run that its worker brought down again and again is paused without a word in the log.
+  if (run.status === 'paused' && run.endSeq === null) return
+  throw damagedRun(run, `it is ${run.status}, and the log does not say how it came to that`)
+}
+
+/** Refuses with `corrupt_record` a record that can't be the one with the run's input. */
+export function refuseWrongInput(run: Run, record: LogRecord | undefined): void {
+  if (record?.runId === run.id && record.seq === run.inputSeq && (record.type === 'run_queued' || record.type === 'run_started'))
+    return
+  throw damagedRun(run, 'the log does not have its input where it should be')
+}
+
+function damagedRun(run: Run, why: string): HoldfastError {
+  return new HoldfastError(
+    'corrupt_record',
+    `Run "${run.id}" is damaged: ${why}. Restore the store from a backup, or delete thread "${run.threadId}".`,
+    { details: { runId: run.id, threadId: run.threadId } },
+  )
+}
