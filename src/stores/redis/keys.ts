@@ -54,7 +54,8 @@ import { HoldfastError } from '../../model/errors.ts'
  * somebody holds `h` and `t`, and of runs that are due `b` for those that were claimed before and `n` for those that never were. A run's row holds what never changes of it.
  * Lanes of one workflow, version and priority, of whichever queue, are a group: `<priority>:<version>:<bytes of workflow>:<workflow>`.
  *
- * Version 1 had the names of all lanes in the set `lanes`, and no index of them.
+ * Version 1 had the names of all lanes in the set `lanes` and no index of them, the runs of an owner by number in `owner-runs:<owner>`, and no
+ * other index of runs.
  */
 
 /** Later libraries that keep their data in another form raise it. A process of another version is refused by every script: see `life`. */

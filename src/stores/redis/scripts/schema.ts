@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
-import { laneIndex, places, type Script } from './script.ts'
+import { listing, setLabel } from './listing.ts'
+import { laneIndex, lines, places, type Script } from './script.ts'
 
 const text = `#!lua
 local P = string.sub(KEYS[1], 1, -5)
@@ -14,6 +15,9 @@ if string.match(life, '^%d+') ~= '1' then return life end
 
 ${places}
 ${laneIndex}
+${lines}
+${listing}
+${setLabel}
 for _, name in ipairs(call('SMEMBERS', P .. 'lanes')) do
   local version, kind = string.match(name, '^(%d+):(.):')
   if version ~= '0' then call('SADD', P .. 'state-versions', version) end
@@ -31,6 +35,22 @@ for _, name in ipairs(call('SMEMBERS', P .. 'lanes')) do
   end
 end
 call('UNLINK', P .. 'lanes')
+for _, thread in ipairs(call('ZRANGE', P .. 'threads', 0, -1)) do
+  local owner = ''
+  for _, run in ipairs(runs_of(thread)) do
+    local r = call('HMGET', P .. 'run:' .. run, 'owner', 'lane', 'number', 'created', 'status')
+    owner = r[1] or ''
+    list_run(owner, r[2], r[3], run, r[4], nil, r[5])
+    call('UNLINK', P .. 'owner-runs:' .. owner)
+  end
+  local labels = call('HGETALL', P .. 'labels:' .. thread)
+  local base = #labels > 0 and call('HGET', P .. 'thread:' .. thread, 'base') or 0
+  for i = 1, #labels, 2 do
+    local label = string.match(labels[i], '^L(.*)$')
+    local entry = label and call('LINDEX', P .. 'log:' .. thread, labels[i + 1] - base - 1)
+    if entry then set_label(thread, label, labels[i + 1], run_of_entry(entry, thread, owner)) end
+  end
+end
 call('SET', KEYS[1], ARGV[1])
 return ARGV[1]
 `
