@@ -593,13 +593,14 @@ export class Execution {
     const over = this.#waits.add(wait)
     if (this.#stop !== null) this.#waits.freeze()
     this.#considerStopping()
-    if (attempt === null) return await over
-    attempt.rest(true)
+    attempt?.rest(true)
     try {
-      return await over
+      await over
     } finally {
-      attempt.rest(false)
+      attempt?.rest(false)
     }
+    // Whoever waited may not continue: its section has ended meanwhile.
+    this.#considerStopping()
   }
 
   /** Something that waits wait for has changed, by the key of their mail. */

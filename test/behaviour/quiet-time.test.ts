@@ -405,6 +405,32 @@ onEveryStore('a run in its quiet time', ({ open, openWrapped, advance }) => {
     expect(undone).toBe(2)
   })
 
+  it.each(['a step', 'an effect'])(
+    'is persisted as waiting when the retry of %s comes that a section which is over has left behind',
+    async (kind) => {
+      const hf = await open({ worker: { quietMs: 20 } })
+      const failed = gate()
+      const retry = { attempts: 2, minMs: patience(200), jitter: false }
+      let attempts = 0
+      const fail = () => {
+        attempts++
+        failed.open()
+        throw new Error('down')
+      }
+      const work = workflow('work', async (ctx) => {
+        const left = () =>
+          kind === 'a step' ? ctx.step('left', fail, { retry }) : ctx.once('left', { idempotent: true, retry, run: fail })
+        await ctx.section('part', () => Promise.race([left(), ctx.step('quick', () => failed.promise)]))
+        await ctx.waitFor('go')
+      })
+      const run = await hf.start(work, undefined, { id: 'r' })
+      await becomes(run, 'waiting')
+      await hf.signal('r', 'go')
+      await run.result({ timeoutMs: patience(10_000) })
+      expect(attempts).toBe(1)
+    },
+  )
+
   it('is handed back when its process closes, and goes on in the next one', async () => {
     const first = await open({ workflows: [wait], worker: { quietMs } })
     const run = await first.start(wait)

@@ -82,13 +82,16 @@ function mustBeSame(view: View, run: ObservedRun, { at }: Looked): boolean {
   return !isBesideUnrecorded && !isVolatile && !isEdited && !isRetried && !view.isRolledBack
 }
 
-/** A section whose beginning was lost in a crash begins anew, beside what others have done by then. A result inside shows that it was not. */
+/**
+ * What was lost in a crash before anything of it was recorded begins anew: a section beside what others have done by then, the function of a run
+ * with starts that are recorded first, which takes longer. A result shows that it was not lost.
+ */
 function hasBegunOnRecord(view: View, { run, at, by }: Looked, from: number, to: number): boolean {
   if (view.isCalm) return true
   const found = view.nodeAt(at)
   const section = by === 'section' ? found?.node : found?.above.findLast(({ kind }) => kind === 'section')
-  if (section === undefined) return true
-  const isInside = (inner: string) => view.nodeAt(inner)?.above.some(({ id }) => id === section.id) === true
+  const isInside = (inner: string) =>
+    section === undefined || view.nodeAt(inner)?.above.some(({ id }) => id === section.id) === true
   return view.journal.notes.slice(from, to).some((note) => note.of === 'given' && note.run === run && isInside(note.at))
 }
 
