@@ -46,6 +46,23 @@ export async function startRedis({ fsync = 'always', settings = {}, diskBytes }:
   let keeper: ChildProcess | null = null
   let processId = 0
 
+  const startOnce = async (more: RedisServerOptions['settings'] = {}) => {
+    const args = Object.entries({ ...all, ...more }).flatMap(([name, value]) => [`--${name}`, value])
+    const started = spawn('sh', ['-c', keep, 'sh', ...disk, 'redis-server', ...args], { stdio: ['pipe', 'pipe', 'inherit'] })
+    keeper = started
+    processId = 0
+    let log = ''
+    started.stdout.on('data', (chunk) => {
+      log = `${log}${chunk}`
+      // A child of the server before, which rewrites its file, may still speak.
+      if (keeper === started && processId === 0) processId = Number(/<process (\d+)>/.exec(log)?.[1] ?? 0)
+      log = log.slice(-4_000)
+    })
+    started.unref()
+    for (const stream of [started.stdin, started.stdout] as unknown as { unref?(): void }[]) stream.unref?.()
+    await untilReady(started, () => ({ log, processId }))
+  }
+
   const server: RedisServer = {
     port,
     url: `redis://127.0.0.1:${port}`,
@@ -64,20 +81,14 @@ export async function startRedis({ fsync = 'always', settings = {}, diskBytes }:
       await ended
     },
     async start(more = {}) {
-      const args = Object.entries({ ...all, ...more }).flatMap(([name, value]) => [`--${name}`, value])
-      const started = spawn('sh', ['-c', keep, 'sh', ...disk, 'redis-server', ...args], { stdio: ['pipe', 'pipe', 'inherit'] })
-      keeper = started
-      processId = 0
-      let log = ''
-      started.stdout.on('data', (chunk) => {
-        log = `${log}${chunk}`
-        // A child of the server before, which rewrites its file, may still speak.
-        if (keeper === started && processId === 0) processId = Number(/<process (\d+)>/.exec(log)?.[1] ?? 0)
-        log = log.slice(-4_000)
-      })
-      started.unref()
-      for (const stream of [started.stdin, started.stdout] as unknown as { unref?(): void }[]) stream.unref?.()
-      await untilReady(started, () => ({ log, processId }))
+      try {
+        await startOnce(more)
+      } catch (error) {
+        // As a supervisor would: it was killed while it rewrote a file that an earlier kill had torn, and has repaired that just now.
+        if (!String(error).includes('the truncated file is not the last file')) throw error
+        await server.kill()
+        await startOnce(more)
+      }
     },
     async stop() {
       await server.kill()

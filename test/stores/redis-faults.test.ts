@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Redis } from 'ioredis'
 import { createClient } from 'redis'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { open as openHoldfast, workflow } from '../../src/index.ts'
@@ -106,7 +107,9 @@ function keepTail({ folder }: RedisServer): { cuts: readonly number[]; restore(c
   const last = readdirSync(files).findLast((name) => name.endsWith('.incr.aof')) as string
   const text = readFileSync(join(files, last), 'latin1')
   // In the middle of each command after the first.
-  const starts = [...text.slice(text.lastIndexOf('MULTI')).matchAll(/\r\n\*/g)].map(({ index }) => text.lastIndexOf('MULTI') + index)
+  const starts = [...text.slice(text.lastIndexOf('MULTI')).matchAll(/\r\n\*/g)].map(
+    ({ index }) => text.lastIndexOf('MULTI') + index,
+  )
   return {
     cuts: starts.map((start) => start + 10),
     restore(cut) {
@@ -367,12 +370,29 @@ describe('redis, when the server dies', () => {
     await own.start({ 'rdb-key-save-delay': '1000000' })
     await store.commit([creating('after')])
     await own.kill()
-    await expect(own.start()).rejects.toThrow('the truncated file is not the last file')
-    await own.kill()
-    await own.start()
+    await own.start() // In two attempts.
     expect(await stepNames(store, 'r')).toEqual(['whole'])
     expect(await store.readRun({ owner: '', runId: 'after' })).toMatchObject({ status: 'pending' })
   })
+
+  for (const library of ['redis', 'ioredis'] as const) {
+    it(`a client of "${library}" that connects again by itself is looked at anew`, async () => {
+      const own = await startRedis()
+      endings.push(() => own.stop())
+      const client = library === 'redis' ? await connectAdmin(own.url) : new Redis(own.url)
+      client.on('error', () => {})
+      endings.push(async () => client.disconnect())
+      const store = await open({ client })
+      await store.commit([creating('a')])
+      await own.kill()
+      await own.start()
+      await vi.waitUntil(() => ('isReady' in client ? client.isReady : client.status === 'ready'))
+      await store.commit([creating('b')])
+      const owner = await connectAdmin(own.url)
+      expect(await owner.info('persistence')).toContain('aof_rewrites:1')
+      owner.destroy()
+    })
+  }
 
   it('scripts that the server has forgotten are sent again, under load', async () => {
     const store = await open()
@@ -651,6 +671,30 @@ describe('redis, when it is set too weakly', () => {
     const weaker = await openRedisStore({ url, durability: 'relaxed' })
     expect(weaker.durability).toBe('none')
     await weaker.close()
+    owner.destroy()
+  })
+
+  it('a user who may not have the append-only file rewritten gets less than full, unless the server refuses torn files', async () => {
+    const own = await startRedis()
+    endings.push(() => own.stop())
+    const owner = await connectAdmin(own.url)
+    const rights = ['~holdfast:{default}:*', '&holdfast:{default}:*', '+@all', '-bgrewriteaof']
+    await owner.sendCommand(['ACL', 'SETUSER', 'app', 'on', '>secret', ...rights])
+    const url = own.url.replace('//', '//app:secret@')
+    const opening = openRedisStore({ url, durability: 'full' })
+    await expect(opening).rejects.toMatchObject({
+      code: 'durability_too_weak',
+      details: { setting: 'aof-load-truncated', is: 'yes', needs: 'no' },
+    })
+    await expect(opening).rejects.toThrow('BGREWRITEAOF')
+    const relaxed = await openRedisStore({ url, durability: 'relaxed' })
+    expect(relaxed.durability).toBe('relaxed')
+    await relaxed.close()
+    await owner.configSet('aof-load-truncated', 'no')
+    const full = await openRedisStore({ url, durability: 'full' })
+    expect(full.durability).toBe('full')
+    await full.close()
+    expect(await owner.info('persistence')).toContain('aof_rewrites:0')
     owner.destroy()
   })
 

@@ -1,3 +1,6 @@
+import { cpSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { open } from 'holdfast'
 import type { Store } from '../../src/store/store.ts'
 import { createRandom, type Random } from '../../src/testing/random.ts'
@@ -30,6 +33,8 @@ interface FrailServer {
   end(nth: number): Promise<void>
   start(): Promise<void>
   stop(): Promise<void>
+  /** Copies its files to where they outlive it, and says where. */
+  keepFiles?(): string
 }
 
 const servers: Readonly<Record<Outage, () => Promise<FrailServer>>> = {
@@ -41,7 +46,24 @@ const servers: Readonly<Record<Outage, () => Promise<FrailServer>>> = {
   },
   async redis() {
     const server = await startRedis({ fsync: 'always' })
-    return { url: server.url, end: () => server.kill(), start: () => server.start(), stop: () => server.stop() }
+    const afterEnd = (nth: number) => join(server.folder, `after-end-${nth}`)
+    return {
+      url: server.url,
+      async end(nth) {
+        await server.kill()
+        // A torn file is cut at the next start.
+        cpSync(join(server.folder, 'appendonlydir'), afterEnd(nth), { recursive: true })
+        rmSync(afterEnd(nth - 3), { recursive: true, force: true })
+      },
+      start: () => server.start(),
+      stop: () => server.stop(),
+      keepFiles() {
+        // `npm test` removes its own temporary folder at the end.
+        const kept = mkdtempSync(join(existsSync('/tmp') ? '/tmp' : tmpdir(), 'holdfast-outages-'))
+        cpSync(server.folder, kept, { recursive: true })
+        return kept
+      },
+    }
   },
 }
 
@@ -96,13 +118,23 @@ export async function sufferOutages(
     const stuck = started.filter(({ count }) => count === null).map(({ id }) => `${id} got stuck`)
     const ends = await Promise.all(workers.map((worker) => worker.close()))
     const ended = ends.flatMap(({ code, errors }) => (code === 0 ? [] : [`a worker ended with ${code}: ${errors}`]))
-    return { restarts, runs: started.length, ...(await judge(scene, started, [...stuck, ...ended])) }
+    const judged = await judge(scene, started, [...stuck, ...ended])
+    if (judged.broken.length > 0) sayWhatIsKept()
+    return { restarts, runs: started.length, ...judged }
+  } catch (error) {
+    sayWhatIsKept()
+    throw error
   } finally {
     for (const worker of workers) await worker.kill()
     await store.close()
     await stage.closeScene(scene)
     await stage.close()
     await server.stop()
+  }
+
+  function sayWhatIsKept(): void {
+    if (server.keepFiles !== undefined)
+      console.log(`outages of ${kind}, seed ${seed}: files of the server in ${server.keepFiles()}`)
   }
 }
 

@@ -8,7 +8,7 @@ export interface Link {
   /** Whether a command would be sent at once. */
   readonly isReady: boolean
   send(command: readonly (string | Buffer)[]): Promise<Reply>
-  /** Gives a connection up that does not answer. A user's client looks after itself. */
+  /** Gives a connection up that does not answer. A user's client looks after itself; it is looked at anew. */
   drop(): void
 }
 
@@ -31,6 +31,7 @@ export type RedisClientLike = NodeRedisClient | NodeRedisCluster | IoredisClient
 
 interface NodeRedisClient {
   readonly isReady: boolean
+  readonly socketEpoch?: number
   sendCommand(command: readonly (string | Buffer)[], options?: object): Promise<unknown>
   duplicate(): unknown
 }
@@ -44,6 +45,7 @@ interface NodeRedisCluster {
 
 interface IoredisClient {
   readonly status: string
+  readonly stream?: unknown
   callBuffer(command: string, ...args: (string | Buffer)[]): Promise<unknown>
   duplicate(): unknown
 }
@@ -97,14 +99,7 @@ export async function linksTo(url: string): Promise<LinkSource> {
 
 /** Links over a client that the user opened. `key` tells a cluster which node is meant. */
 export function linksOver(client: RedisClientLike, key: string): LinkSource {
-  const { isReady, send } = ways(client, key)
-  const link: Link = {
-    get isReady() {
-      return isReady()
-    },
-    send,
-    drop: () => {},
-  }
+  const { isReady, send, connection } = ways(client, key)
   // A client that was made a moment ago may still be connecting. Later it is asked again, by whoever has time.
   let patientUntil = performance.now() + connectTimeoutMs
   return {
@@ -112,7 +107,17 @@ export function linksOver(client: RedisClientLike, key: string): LinkSource {
       while (!isReady() && performance.now() < patientUntil) await new Promise((resolve) => setTimeout(resolve, 10))
       patientUntil = 0
       if (!isReady()) throw new Error('the client that was passed in is not connected')
-      return link
+      let own: unknown = connection()
+      return {
+        // It connects again by itself, maybe to another server, which has to be looked at.
+        get isReady() {
+          return isReady() && own === connection()
+        },
+        send,
+        drop: () => {
+          own = dropped
+        },
+      }
     },
     listen: (channel, listener) => {
       const duplicate = client.duplicate() as ListeningClient
@@ -121,23 +126,38 @@ export function linksOver(client: RedisClientLike, key: string): LinkSource {
   }
 }
 
-function ways(client: RedisClientLike, key: string): { isReady: () => boolean; send: Link['send'] } {
+const dropped = Symbol('dropped')
+
+/** `connection` tells one connection of the client from the next; a cluster has many, and does not tell. */
+interface Ways {
+  readonly isReady: () => boolean
+  readonly send: Link['send']
+  readonly connection: () => unknown
+}
+
+function ways(client: RedisClientLike, key: string): Ways {
   if (!isRedisClient(client)) {
     throw new HoldfastError('invalid_url', 'This is not a client of "redis" or "ioredis". Pass one of them, or a redis:// URL.')
   }
   if ('callBuffer' in client) {
     return {
       isReady: () => client.status === 'ready',
+      connection: () => client.stream,
       send: ([name, ...args]) => client.callBuffer(name as string, ...args) as Promise<Reply>,
     }
   }
   if ('masters' in client) {
     return {
       isReady: () => client.isOpen,
+      connection: () => undefined,
       send: (command) => client.sendCommand(key, false, command, asBuffers) as Promise<Reply>,
     }
   }
-  return { isReady: () => client.isReady, send: (command) => client.sendCommand(command, asBuffers) as Promise<Reply> }
+  return {
+    isReady: () => client.isReady,
+    connection: () => client.socketEpoch,
+    send: (command) => client.sendCommand(command, asBuffers) as Promise<Reply>,
+  }
 }
 
 /** Just enough of a client to listen with. */

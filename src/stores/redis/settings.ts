@@ -57,9 +57,9 @@ export async function checkSettings(link: Link, atLeast: Durability): Promise<Du
 }
 
 /**
- * A crash can leave the beginning of a script's writes at the end of the append-only file: MULTI and some of the commands. Redis (7.0 to
- * 8, and Valkey before its change 4342) then cuts the file inside of the transaction, without carrying it out, and appends what comes next; at the
- * start after that, the next EXEC carries the beginning out as well. In the log of a thread that is a record at the place of another. So the file is
+ * A crash can leave the beginning of a script's writes at the end of the append-only file: MULTI and some of the commands. Redis (seen
+ * with 7.0.15; Valkey until its change 4342) then cuts the file inside of the transaction, without carrying it out, and appends what comes next; at
+ * the start after that, the next EXEC carries the beginning out as well. In the log of a thread that is a record at the place of another. So the file is
  * rewritten once after each start of the server, before anything is written: from the moment at which the rewriting begins, new
  * writes go to a file of their own. Says whether this user may do that.
  */
