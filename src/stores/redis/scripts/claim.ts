@@ -3,7 +3,7 @@ import { at, clock, defineScript, foreignOf, gathering, laneIndex, lines, once, 
 
 /** How many lanes a claim looks at in each index by time at most, and how many runs it wakes at most unless it may take more. */
 const mostChecks = 1_000
-const mostWakes = 1_000
+const mostWakes = 500
 /** How many entries of an index are read at once. */
 const pageSize = 100
 
