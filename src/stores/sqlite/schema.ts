@@ -197,6 +197,13 @@ const migrations: readonly string[] = [
     PRIMARY KEY (run, id)
   ) WITHOUT ROWID;
   `,
+  // What a guard knows of its history, and which record brought the state. 0 fits every row: a claim says it, and holders of an earlier
+  // version write no more.
+  `
+  ALTER TABLE holdfast_threads ADD COLUMN written_seq INTEGER NOT NULL DEFAULT 0;    -- last position written under a lease
+  ALTER TABLE holdfast_threads ADD COLUMN patch_seq INTEGER NOT NULL DEFAULT 0;      -- of the last record with a patch
+  ALTER TABLE holdfast_threads ADD COLUMN patch_checksum INTEGER NOT NULL DEFAULT 0;
+  `,
 ]
 
 /** What the end of a run settles, as the index of it says. */
