@@ -15,6 +15,7 @@ import { pauseRun, readRun, resumeRun, retryRun } from './control-run.ts'
 import type { Core } from './core.ts'
 import { type RunEvent, readEnd, readEvent, readEvents } from './read-events.ts'
 import { readStream, type StreamItem, type StreamOptions } from './read-stream.ts'
+import { SeenEvents } from './seen-events.ts'
 import { sooner } from './sooner.ts'
 import { cancelRun, rollbackRun } from './undo-run.ts'
 import { whereRunStands } from './where-run-stands.ts'
@@ -121,14 +122,14 @@ export class RunHandle<Output = unknown> {
     const begun = await thread.catch((error: unknown) => {
       if (!this.#core.waiters.isClosed) throw error
     })
-    let after = begun?.headSeq ?? 0
+    const seen = new SeenEvents(begun?.headSeq ?? 0)
     while (signal?.aborted !== true) {
       const next = this.#core.waiters.nextEvent(this.#key)
       let run: Run
       let events: RunEvent[]
       try {
         run = await this.#read()
-        events = await readEvents(this.#core, run, { after, limit: 1_000 })
+        events = await seen.next((range) => readEvents(this.#core, run, range))
       } catch (error) {
         if (this.#core.waiters.isClosed) return
         if (!isOutage(error)) throw error
@@ -137,7 +138,7 @@ export class RunHandle<Output = unknown> {
       }
       for (const event of events) {
         if (signal?.aborted) return
-        after = event.seq
+        seen.note(event)
         yield event
       }
       if (events.length > 0) continue

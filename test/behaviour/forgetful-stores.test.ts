@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Holdfast, HoldfastError, type RunHandle, type UnsureEffect, workflow } from 'holdfast'
+import { type Holdfast, HoldfastError, type RunEvent, type RunHandle, type UnsureEffect, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
@@ -618,6 +618,98 @@ onLocalStores('a store that forgets its last commits under a living holder', (sc
     expect(ran.all).toEqual({ b: 2 })
     expect(keys).toHaveLength(2)
     expect(new Set(keys).size).toBe(1)
+  })
+
+  it('starts over where an operation is refused under its own lease, and throws nothing into the function', async () => {
+    const thrown: unknown[] = []
+    let refusals = 1
+    let sent = 0
+    const work = workflow('work', async (ctx) => {
+      try {
+        return await ctx.once('send', { idempotent: true, run: () => ++sent })
+      } catch (error) {
+        thrown.push(error)
+        throw error
+      }
+    })
+    // As a store that has lost the operation alone.
+    const hf = await openWrapped(
+      (store) => ({
+        ...wrapStore(store, {}),
+        commit: async (changes) => {
+          const isMeant = changes.some(({ operation }) => operation?.kind === 'complete') && refusals > 0
+          if (!isMeant) return store.commit(changes)
+          refusals--
+          return changes.map(() => ({ ok: false, refusal: 'conflict' }))
+        },
+      }),
+      { workflows: [work] },
+    )
+    const run = await hf.start(work)
+    expect(await run.result()).toBe(2)
+    expect(thrown).toEqual([])
+    expect(await eventTypes(run, 'effect')).toEqual(['effect_intended', 'effect_completed'])
+  })
+
+  it('hands a run to another process with the intents that were forgotten', async () => {
+    const { remember, forget } = forgetting(scene)
+    const ran = new Counts()
+    const isSent = gate()
+    const make = (name: string) =>
+      workflow('work', async (ctx) => {
+        await ctx.step('a', () => remember())
+        await ctx.step('b', () => void ran.note(`b ${name}`))
+        const result = await ctx.once('send', { run: () => `sent by ${name}, ${ran.note('send')}` })
+        await ctx.step('c', async () => {
+          if (name === 'first') isSent.open()
+          if (name === 'first') await sleep(300)
+        })
+        return result
+      })
+    const first = await open({ workflows: [make('first')], worker: { leaseMs: 600 } })
+    const run = await first.start('work', undefined)
+    await isSent.promise
+    const second = await open({ workflows: [make('second')], worker: { leaseMs: 600 } })
+    forget()
+    await becomes(run, 'waiting')
+    const [unsure] = await unsureEffects(second)
+    expect(unsure).toMatchObject({ name: 'send', evidence: { result: 'sent by first, 1' } })
+    await second.resolve(unsure?.key ?? '', { happened: true, result: 'decided' })
+    expect(await run.result()).toBe('decided')
+    expect(ran.of('send')).toBe(1)
+  })
+
+  it('shows whoever watches a run what happens instead of what was lost', async () => {
+    const { remember, forget } = forgetting(scene)
+    const release = gate()
+    const inC = gate()
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => remember())
+      for (const name of ['b', 'c', 'd'])
+        await ctx.step(name, async () => {
+          if (name !== 'c') return
+          inC.open()
+          await release.promise
+        })
+      return 'done'
+    })
+    const hf = await open({ workflows: [work] })
+    const run = await hf.start(work)
+    const watched: RunEvent[] = []
+    const watching = (async () => {
+      for await (const event of run.watch()) watched.push(event)
+    })()
+    await inC.promise
+    await vi.waitUntil(() => watched.some(({ type, step }) => type === 'step_started' && step === 'c'))
+    forget()
+    release.open()
+    expect(await run.result()).toBe('done')
+    await watching
+    const afterFirst = (await run.events()).filter(({ seq }) => seq >= (watched[0]?.seq ?? 0))
+    const named = (events: readonly RunEvent[]) => events.map(({ seq, at, type, step }) => `${seq} ${at} ${type} ${step ?? ''}`)
+    expect(named(watched)).toEqual(expect.arrayContaining(named(afterFirst)))
+    expect(watched.at(-1)?.type).toBe('run_completed')
+    expect(watched.length).toBeGreaterThan(afterFirst.length)
   })
 
   it('fences nobody whose commits it has kept', async () => {
