@@ -4,9 +4,10 @@ import { at, clock, defineScript, foreignOf, gathering, laneIndex, lines, once, 
 
 /** How many lanes a claim looks at in each index by time at most, and how many runs it wakes at most unless it may take more. */
 const mostChecks = 1_000
-const mostWakes = 1_000
-/** How many entries of an index are read at once. */
+const mostWakes = 500
+/** How many entries of an index are read at once, and of those that are as early as the last one that is needed. */
 const pageSize = 100
+const mostTies = 10
 
 /**
  * Takes runs, in the order of model/turns.ts. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 worker, 6 lease ms, 7 limit, 8 a random word
@@ -231,7 +232,7 @@ local function due_lanes(index, group, most, is_wanted)
     if not is_corrected then
       for i = 1, #page, 2 do
         local lane, at = lanes[page[i]], tonumber(page[i + 1])
-        if #found >= most and (at > found[#found].at or #found >= most + ${pageSize}) then return found, true end
+        if #found >= most and (at > found[#found].at or #found >= most + ${mostTies}) then return found, true end
         if lane then found[#found + 1] = { lane = lane, at = at } end
       end
       offset = offset + #page / 2
@@ -354,7 +355,7 @@ local function find_open(groups, kind, owner, lines)
       is_more = #page == 2 * ${pageSize}
       for i = 1, #page, 2 do
         -- Those of the same instant as the last one may come before it, as in \`due_lanes\`.
-        if met >= wanted and (page[i + 1] ~= last_at or met >= wanted + ${pageSize}) then
+        if met >= wanted and (page[i + 1] ~= last_at or met >= wanted + ${mostTies}) then
           is_more = false
           break
         end
