@@ -203,6 +203,14 @@ const migrations: readonly string[] = [
   ALTER TABLE holdfast_threads ADD COLUMN written_seq INTEGER NOT NULL DEFAULT 0;    -- last position written under a lease
   ALTER TABLE holdfast_threads ADD COLUMN patch_seq INTEGER NOT NULL DEFAULT 0;      -- of the last record with a patch
   ALTER TABLE holdfast_threads ADD COLUMN patch_checksum INTEGER NOT NULL DEFAULT 0;
+
+  -- A process of an earlier version that still has the file open checks no version. Of what it writes, everything needs one of these:
+  -- its next write fails as a whole, and so does the renewal of its leases.
+  ALTER TABLE holdfast_runs RENAME COLUMN last_message TO unread_message;
+  ALTER TABLE holdfast_threads RENAME COLUMN head_id TO head_record;
+  ALTER TABLE holdfast_queues RENAME COLUMN name TO queue;
+  DROP INDEX holdfast_log_marks;
+  CREATE INDEX holdfast_log_marked ON holdfast_log (thread, seq) WHERE (seq & 31) = 0;
   `,
 ]
 
