@@ -93,7 +93,7 @@ function refuseForbidden(sql: string, { schemaName, tableNames }: OwnTables): vo
     )
   }
   // A table of the store by its whole name. The same word before a dot may also be an alias of the user's.
-  const schema = schemaName.replaceAll(/[.-]/g, '\\$&')
+  const schema = schemaName.replaceAll('.', '\\.')
   const named = new RegExp(
     `(?<![\\p{L}\\p{N}_$.])"?${schema}"?\\s*\\.\\s*"?(?:(?:${tableNames.join('|')})(?![\\p{L}\\p{N}_$])|fn_[0-9a-f]{8}_)`,
     'iu',
