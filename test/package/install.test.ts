@@ -73,49 +73,59 @@ describe('on the newest Node 22', () => {
     const program = `import { open } from 'holdfast'
       await (await open('sqlite::memory:', { worker: false })).close()
       process.emitWarning('of the application', 'ExperimentalWarning')`
-    const { stderr } = await runQuietly(node, ['--input-type=module', '-e', program], { cwd: app })
+    const { stderr } = await runCode(node, program)
     expect(stderr).toContain('ExperimentalWarning: of the application')
     expect(stderr).not.toContain('SQLite')
   })
 })
 
-describe('on Node 22.13, whose own SQLite is too old', () => {
+describe('on a Node whose own SQLite is too old', () => {
   let node: string
+  let oldest: string
   beforeAll(async () => {
-    node = await installNode('22.13.0')
+    node = await installNode('22.14.0')
+    oldest = await installNode('22.13.0')
   }, patience(180_000))
 
+  const opening = (url: string) => `import { open } from 'holdfast'
+    const hf = await open('${url}', { worker: false }).catch(({ code, message }) => console.log(code, message))
+    await hf?.close()`
+
   test('sqlite: says what to install or to use instead; other stores need neither', async () => {
-    const program = (url: string) => `import { open } from 'holdfast'
-      const hf = await open('${url}', { worker: false }).catch(({ code, message }) => console.log(code, message))
-      await hf?.close()`
-    const { stdout } = await runQuietly(node, ['--input-type=module', '-e', program('sqlite:old.db')], { cwd: app })
-    expect(stdout).toContain('missing_dependency')
-    expect(stdout).toContain('npm install better-sqlite3')
-    expect(stdout).toContain('Node 22.23 or 24.15 and newer')
-    expect(await runQuietly(node, ['--input-type=module', '-e', program('memory:')], { cwd: app })).toEqual({
-      stdout: '',
-      stderr: '',
-    })
+    for (const [old, wanted] of [
+      [node, 'npm install better-sqlite3,'],
+      [oldest, 'npm install better-sqlite3@12,'],
+    ] as const) {
+      const { stdout } = await runCode(old, opening('sqlite:old.db'))
+      expect(stdout).toContain('missing_dependency')
+      expect(stdout).toContain(wanted)
+      expect(stdout).toContain('Node 22.23 or 24.15 and newer')
+      expect(await runCode(old, opening('memory:'))).toEqual({ stdout: '', stderr: '' })
+    }
   })
 
   test('a handle of its own SQLite is refused', async () => {
     const program = `import { DatabaseSync } from 'node:sqlite'
       import { open } from 'holdfast'
       await open(new DatabaseSync('mine.db')).catch(({ code }) => console.log(code))`
-    const { stdout } = await runQuietly(node, ['--input-type=module', '-e', program], { cwd: app })
-    expect(stdout.trim()).toBe('durability_too_weak')
+    for (const old of [node, oldest]) expect((await runCode(old, program)).stdout.trim()).toBe('durability_too_weak')
   })
 
   test("README's program runs with better-sqlite3", { timeout: patience(120_000) }, async () => {
-    await run('npm', ['install', 'better-sqlite3', '--ignore-scripts', ...quiet], app)
+    await run('npm', ['install', 'better-sqlite3@13', '--ignore-scripts', ...quiet], app)
     expect(await runProgram(node)).toMatchObject({ stderr: '' })
+    // Its binary would end Node 22.13.
+    expect((await runCode(oldest, opening('sqlite:old.db'))).stdout).toContain('npm install better-sqlite3@12,')
   })
 })
 
 async function runProgram(node: string): Promise<Printed> {
   for (const suffix of ['', '-wal', '-shm']) await rm(join(app, `holdfast.db${suffix}`), { force: true })
   return runQuietly(node, ['program.js'], { cwd: app })
+}
+
+function runCode(node: string, code: string): Promise<Printed> {
+  return runQuietly(node, ['--input-type=module', '-e', code], { cwd: app })
 }
 
 /** A folder of its own with the package in it. */
