@@ -46,7 +46,7 @@ export class Floor {
     this.#insert = this.#db.prepare(
       `INSERT INTO holdfast_log (${this.#columns.join(', ')}) VALUES ${rows.map(() => row).join(', ')}`,
     )
-    this.#setHead = this.#db.prepare('UPDATE holdfast_threads SET head_seq = ?, head_id = ? WHERE id = ?')
+    this.#setHead = this.#db.prepare('UPDATE holdfast_threads SET head_seq = ?, head_record = ? WHERE id = ?')
     this.#begin = this.#db.prepare('BEGIN IMMEDIATE')
     this.#commit = this.#db.prepare('COMMIT')
     const addThread = this.#db.prepare(

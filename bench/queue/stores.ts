@@ -35,7 +35,7 @@ async function openSqlite(folder: string): Promise<QueueStore> {
   db.pragma('synchronous = FULL')
   const insert = db.prepare(
     `INSERT INTO holdfast_runs (id, owner, run_id, thread, workflow, version, status, queue, priority, fingerprint, epoch, due_at, claim_at, ready,
-       claims_without_progress, input_seq, input_id, created_at, last_message)
+       claims_without_progress, input_seq, input_id, created_at, unread_message)
      VALUES (?, '', ?, ?, 'noop', 1, 'pending', 'default', 0, 'f', 0, ?, ?, 2, 0, 1, 1, ?, 0)`,
   )
   const claim = db.prepare(

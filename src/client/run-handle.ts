@@ -77,7 +77,7 @@ export class RunHandle<Output = unknown> {
 
   /**
    * What happens from now on, until the run has ended or the signal is aborted. With `after` first what has happened since that position:
-   * who was cut off continues with the `seq` of the last event that he saw. Works from any process.
+   * a reader that was cut off continues with the `seq` of the last event it saw. Works from any process.
    */
   watch(options: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<RunEvent, void, void> {
     refuseUnknownOptions('run.watch', options, { after: true, signal: true })

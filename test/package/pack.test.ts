@@ -1,14 +1,12 @@
-import { execFile } from 'node:child_process'
-import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
-import { promisify } from 'node:util'
+import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { patience } from '../patience.ts'
+import { buildAndPack, firstSnippet, root, run } from './packed.ts'
 
-// The package as a user gets it: built and packed beside the repository, so that its own dist is left alone.
+// The package as a user gets it.
 
-const root = resolve(import.meta.dirname, '../..')
 const bin = join(root, 'node_modules/.bin')
 let folder: string
 let tarball: string
@@ -59,7 +57,7 @@ test(
     await mkdir(project)
     await writeFile(join(project, 'package.json'), JSON.stringify({ name: 'project', private: true, type: 'module' }))
     await writeFile(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['snippet.ts'] }))
-    await writeFile(join(project, 'snippet.ts'), firstSnippet(await readFile(join(root, 'README.md'), 'utf8')))
+    await writeFile(join(project, 'snippet.ts'), await firstSnippet())
 
     await run('npm', ['install', tarball, ...tools, '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'], project)
     await run(join(project, 'node_modules/.bin/tsc'), [], project)
@@ -67,36 +65,3 @@ test(
   },
   patience(180_000),
 )
-
-async function buildAndPack(target: string): Promise<string> {
-  await mkdir(target)
-  for (const name of ['package.json', 'README.md', 'LICENSE', 'CHANGELOG.md']) await cp(join(root, name), join(target, name))
-  await run(process.execPath, ['scripts/build.mjs', join(target, 'dist')])
-  const [packed] = JSON.parse(await run('npm', ['pack', '--json', '--loglevel=error'], target))
-  return join(target, packed.filename)
-}
-
-function firstSnippet(markdown: string): string {
-  const snippet = /^```ts\n(.*?)^```/ms.exec(markdown)?.[1]
-  if (snippet === undefined) throw new Error('README.md has no ```ts block to try.')
-  return snippet
-}
-
-/** What the command printed; if it fails, an error with all it said. */
-async function run(command: string, args: string[], cwd = root): Promise<string> {
-  // Not as a part of this repository: no condition that finds its sources, no settings of the npm that started the tests.
-  const inherited = Object.entries(process.env).filter(([name]) => !/^(npm_|NODE_OPTIONS$|NODE_ENV$|VITEST)/i.test(name))
-  try {
-    const { stdout } = await promisify(execFile)(command, args, {
-      cwd,
-      env: Object.fromEntries(inherited),
-      timeout: patience(50_000),
-    })
-    return stdout
-  } catch (error) {
-    const { stdout, stderr, signal } = error as { stdout?: string; stderr?: string; signal?: string }
-    throw new Error([`${command} ${args.join(' ')} failed${signal ? ` (${signal})` : ''}`, stdout, stderr].join('\n'), {
-      cause: error,
-    })
-  }
-}

@@ -15,6 +15,7 @@ import { makeCounting, readJournal } from './counting.ts'
 
 /** A new store that two versions open, one after the other. */
 const places: Readonly<Record<string, (folder: string) => Promise<string>>> = {
+  sqlite: async (folder) => `sqlite:${join(folder, 'store.db')}`,
   postgres: async () => `${(await sharedPostgres()).url}?schema=upgrade_${randomBytes(6).toString('hex')}`,
   redis: async () => `${(await sharedRedis()).url}?namespace=upgrade-${randomBytes(6).toString('hex')}`,
 }

@@ -236,7 +236,7 @@ export function prepareClaim(db: Database, commit: Commit) {
   const find = prepare(
     db,
     `SELECT r.owner, r.run_id, r.thread, r.workflow, r.version, r.status, r.reason, r.queue, r.priority, r.fingerprint, r.epoch, r.lease_until,
-       r.due_at, r.claims_without_progress, r.current_step, r.input_seq, r.tape_seq, r.created_at, r.started_at, r.last_message, h.holder,
+       r.due_at, r.claims_without_progress, r.current_step, r.input_seq, r.tape_seq, r.created_at, r.started_at, r.unread_message, h.holder,
        t.thread_id, t.head_seq, t.written_seq, t.patch_seq, t.patch_checksum, t.state_version, t.incarnation, t.base_seq, t.created_at AS began_at,
        l.seq, l.type, l.step, l.count, l.attempt, l.at, l.duration_ms, l.payload, l.patch, l.checkpoint_bytes, l.checksum
      FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
@@ -260,7 +260,7 @@ export function prepareClaim(db: Database, commit: Commit) {
     db,
     `UPDATE holdfast_runs SET lease_until = ?, claim_at = CASE WHEN claim_at IS NULL THEN NULL ELSE ? END
      WHERE owner = ? AND run_id = ? AND epoch = ? AND lease_id = ?
-       AND (SELECT t.written_seq FROM holdfast_threads t WHERE t.id = holdfast_runs.thread) >= ? RETURNING last_message`,
+       AND (SELECT t.written_seq FROM holdfast_threads t WHERE t.id = holdfast_runs.thread) >= ? RETURNING unread_message`,
   )
 
   function claim(request: ClaimRequest, search: Search): Claim[] {
@@ -325,9 +325,9 @@ export function prepareClaim(db: Database, commit: Commit) {
     const leaseUntil = now + leaseMs
     return leases.map(({ owner, runId, epoch, leaseId, writtenSeq = 0 }) => {
       const held = extend.get(leaseUntil, leaseUntil, owner, runId, epoch, leaseId, writtenSeq) as
-        | { last_message: number }
+        | { unread_message: number }
         | undefined
-      return { owner, runId, isHeld: held !== undefined, hasMail: held !== undefined && held.last_message > 0 }
+      return { owner, runId, isHeld: held !== undefined, hasMail: held !== undefined && held.unread_message > 0 }
     })
   }
 
@@ -492,7 +492,7 @@ function toClaim(before: ClaimableRow, taking: Taking): Claim {
       deletedAt: null,
     },
     takenFrom: isAbandoned ? { holder: workerOf(before.holder) ?? '', why, leaseUntil: before.lease_until ?? now } : null,
-    hasMail: before.last_message > 0,
+    hasMail: before.unread_message > 0,
     isQueueLimited,
     now,
   }

@@ -318,7 +318,7 @@ function prepareStep(db: Database, append: Append) {
   ).pluck()
   const findHeld = prepare(
     db,
-    `SELECT r.id AS run, r.lease_until, r.current_step, r.claims_without_progress, r.last_message, t.id, t.head_seq, t.head_id, t.written_seq
+    `SELECT r.id AS run, r.lease_until, r.current_step, r.claims_without_progress, r.unread_message, t.id, t.head_seq, t.head_record, t.written_seq
      FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
      WHERE r.id = ? AND r.epoch = ? AND r.lease_id = ?`,
   )
@@ -367,7 +367,7 @@ function prepareStep(db: Database, append: Append) {
       owner,
       thread_id: threadId,
       head_seq: held.head_seq,
-      head_id: held.head_id,
+      head_record: held.head_record,
     }
     const { isCheckpoint } = change
     const { head_seq: lastSeq } = append(thread, { run: held.run, runId, events, isCheckpoint, isLeased: true })
@@ -384,7 +384,7 @@ function prepareStep(db: Database, append: Append) {
       }
     }
     hints.push(runId === null ? { owner, threadId } : { owner, threadId, runId })
-    return { ok: true, firstSeq, lastSeq, now, created: [], hasMail: isMail(held.last_message, change) }
+    return { ok: true, firstSeq, lastSeq, now, created: [], hasMail: isMail(held.unread_message, change) }
   }
 
   return { apply, remember, numberOf, forget: (run: number) => known.delete(run) }
@@ -402,7 +402,7 @@ interface HeldRow extends Head {
   readonly lease_until: number
   readonly current_step: string | null
   readonly claims_without_progress: number
-  readonly last_message: number
+  readonly unread_message: number
   readonly id: number
   readonly written_seq: number
 }
@@ -537,16 +537,16 @@ function prepareThreads(db: Database) {
 function prepareUnread(db: Database) {
   const remove = prepare(db, 'DELETE FROM holdfast_inbox WHERE id = ? AND run = ?')
   const last = prepare(db, 'SELECT coalesce(max(id), 0) FROM holdfast_inbox WHERE run = ?').pluck()
-  const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET last_message = ? WHERE id = ?')
+  const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET unread_message = ? WHERE id = ?')
   const lastOf = (run: RunRow) => last.get(run.id) as number
 
   return {
     lastOf,
     settle(run: RunRow, read: readonly number[] = []): number {
-      if (read.length === 0) return run.last_message
+      if (read.length === 0) return run.unread_message
       for (const id of read) remove.run(id, run.id)
       const lastMessage = lastOf(run)
-      if (lastMessage !== run.last_message) setLastMessage.run(lastMessage, run.id)
+      if (lastMessage !== run.unread_message) setLastMessage.run(lastMessage, run.id)
       return lastMessage
     },
   }
@@ -602,7 +602,7 @@ function newRunRow(
     created_at: now,
     started_at: null,
     finished_at: null,
-    last_message: 0,
+    unread_message: 0,
   }
 }
 

@@ -29,7 +29,7 @@ export function prepareDeleteThread(db: Database, operations: Operations) {
   )
   const bury = prepare(
     db,
-    `UPDATE holdfast_threads SET head_id = NULL, state_version = 0, patch_seq = 0, patch_checksum = 0,
+    `UPDATE holdfast_threads SET head_record = NULL, state_version = 0, patch_seq = 0, patch_checksum = 0,
        epoch_floor = max(epoch_floor, ?), deleted_at = ? WHERE id = ?`,
   )
 
@@ -37,7 +37,7 @@ export function prepareDeleteThread(db: Database, operations: Operations) {
     const thread = find.get(owner, threadId) as ThreadRow | undefined
     if (thread === undefined) return false
     bury.run((highestEpoch.get(thread.id) as number | null) ?? 0, at, thread.id)
-    deleteLog.run(thread.head_id, thread.id)
+    deleteLog.run(thread.head_record, thread.id)
     deleteInbox.run(thread.id)
     deleteDelivered.run(thread.id)
     deleteChunks.run(thread.id)

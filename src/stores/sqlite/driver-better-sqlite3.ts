@@ -1,9 +1,11 @@
+import { createRequire } from 'node:module'
 import type { Database as BetterSqlite3 } from 'better-sqlite3'
 import type { Database, Driver } from './driver.ts'
 
 /** better-sqlite3, which is installed only by those who need it. Else the reason why it can't be loaded. */
 export async function loadBetterSqlite3(): Promise<{ readonly driver: Driver } | { readonly reason: unknown }> {
   try {
+    refuseCrash()
     const { default: Native } = await import('better-sqlite3')
     // The binary is loaded by the first database.
     new Native(':memory:').close()
@@ -16,6 +18,15 @@ export async function loadBetterSqlite3(): Promise<{ readonly driver: Driver } |
   } catch (reason) {
     return { reason }
   }
+}
+
+/** Node before 22.14 has no version 10 of the native API: better-sqlite3 13, which is built for it, would end the process there. */
+export const needsVersion12 = Number(process.versions['napi']) < 10
+
+function refuseCrash(): void {
+  if (!needsVersion12) return
+  const { version } = createRequire(import.meta.url)('better-sqlite3/package.json') as { version: string }
+  if (Number(version.split('.')[0]) >= 13) throw new Error(`better-sqlite3 ${version} needs Node 22.14 or newer.`)
 }
 
 export function isBetterSqlite3(handle: object): handle is BetterSqlite3 {

@@ -1,5 +1,5 @@
 import { HoldfastError } from '../../model/errors.ts'
-import { isBetterSqlite3, loadBetterSqlite3, overBetterSqlite3 } from './driver-better-sqlite3.ts'
+import { isBetterSqlite3, loadBetterSqlite3, needsVersion12, overBetterSqlite3 } from './driver-better-sqlite3.ts'
 import { isNodeSqlite, loadNodeSqlite, overNodeSqlite } from './driver-node.ts'
 
 /** A library that brings SQLite: Node's own `node:sqlite`, or better-sqlite3. All in which they differ is in the two files beside this one. */
@@ -52,9 +52,10 @@ export async function loadDriver(): Promise<Driver> {
     return installed.driver
   }
   const found = builtInVersion === null ? 'has no node:sqlite' : `has SQLite ${builtInVersion}`
+  const wanted = needsVersion12 ? 'better-sqlite3@12' : 'better-sqlite3'
   throw new HoldfastError(
     'missing_dependency',
-    `A sqlite: store needs SQLite ${oldestVersion} or newer; ${runtime()} ${found}. Run npm install better-sqlite3, or use Node ${enough}, which needs no package.`,
+    `A sqlite: store needs SQLite ${oldestVersion} or newer; ${runtime()} ${found}. Run npm install ${wanted}, or use Node ${enough}, which needs no package.`,
     { cause: installed.reason, details: { dependency: 'better-sqlite3', found: builtInVersion, needed: oldestVersion } },
   )
 }

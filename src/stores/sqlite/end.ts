@@ -36,7 +36,7 @@ export function prepareEnd(
   const { numberOf, forget, append, line, operations } = acts
   const findHeld = prepare(
     db,
-    `SELECT r.last_message, t.id, t.head_seq, t.head_id, t.written_seq,
+    `SELECT r.unread_message, t.id, t.head_seq, t.head_record, t.written_seq,
        EXISTS (SELECT 1 FROM holdfast_runs n INDEXED BY holdfast_runs_in_line
          WHERE n.thread = r.thread AND n.finished_at IS NULL AND n.id <> r.id) AS has_others,
        EXISTS (SELECT 1 FROM holdfast_operations o INDEXED BY holdfast_operations_intended
@@ -61,8 +61,8 @@ export function prepareEnd(
     if (run === undefined || held === undefined || held.written_seq < (guard.writtenSeq ?? 0))
       return { ok: false, refusal: 'lease_lost' }
 
-    const { id, head_seq, head_id } = held
-    const place = { id, owner, thread_id: threadId, head_seq, head_id }
+    const { id, head_seq, head_record } = held
+    const place = { id, owner, thread_id: threadId, head_seq, head_record }
     const { head_seq: lastSeq } = append(place, { run, runId, events, isCheckpoint: change.isCheckpoint, isLeased: true })
     const firstSeq = head_seq + 1
     const startsTape = to.startsTape === true
@@ -71,14 +71,14 @@ export function prepareEnd(
     if (held.has_left_open === 1) operations.settleWhatIsOpen(owner, runId, now)
     if (held.has_others === 1) line.letNextGo(id)
     hints.push({ owner, threadId, runId, isClaimable: true })
-    return { ok: true, firstSeq, lastSeq, now, created: [], hasMail: held.last_message > (change.mailSeen ?? 0) }
+    return { ok: true, firstSeq, lastSeq, now, created: [], hasMail: held.unread_message > (change.mailSeen ?? 0) }
   }
 }
 
 interface HeldRow extends Head {
   readonly id: number
   readonly written_seq: number
-  readonly last_message: number
+  readonly unread_message: number
   readonly has_others: number
   readonly has_left_open: number
 }

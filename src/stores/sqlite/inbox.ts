@@ -14,7 +14,7 @@ export function prepareDeliver(db: Database, line: Line) {
   const insert = prepareInsertMessage(db)
   const isDelivered = prepare(db, 'SELECT 1 FROM holdfast_delivered WHERE run = ? AND id = ?')
   const noteDelivered = prepareNoteDelivered(db)
-  const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET last_message = ? WHERE id = ?')
+  const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET unread_message = ? WHERE id = ?')
   const makeDue = prepare(db, 'UPDATE holdfast_runs SET due_at = ?, claim_at = ? WHERE id = ?')
 
   return function deliver(message: Delivery, now: number, hints: Hint[]) {

@@ -8,7 +8,7 @@ import { type BareLogRow, type LogRow, placeOf, type ThreadRow } from './rows.ts
 /** Where a thread's log ends. */
 export interface Head {
   readonly head_seq: number
-  readonly head_id: number | null
+  readonly head_record: number | null
 }
 
 export interface Appending {
@@ -40,11 +40,11 @@ export function prepareAppend(db: Database) {
   const lastId = prepare(db, 'SELECT max(id) FROM holdfast_log').pluck()
   const setHead = prepare(
     db,
-    'UPDATE holdfast_threads SET head_seq = ?, head_id = ?, written_seq = coalesce(?, written_seq) WHERE id = ?',
+    'UPDATE holdfast_threads SET head_seq = ?, head_record = ?, written_seq = coalesce(?, written_seq) WHERE id = ?',
   )
   const setHeadAndPatch = prepare(
     db,
-    `UPDATE holdfast_threads SET head_seq = ?, head_id = ?, written_seq = coalesce(?, written_seq), patch_seq = ?, patch_checksum = ?
+    `UPDATE holdfast_threads SET head_seq = ?, head_record = ?, written_seq = coalesce(?, written_seq), patch_seq = ?, patch_checksum = ?
      WHERE id = ?`,
   )
   const setPatch = prepare(db, 'UPDATE holdfast_threads SET patch_seq = ?, patch_checksum = ? WHERE id = ?')
@@ -89,16 +89,16 @@ export function prepareAppend(db: Database) {
   function append(thread: Pick<ThreadRow, 'id' | 'owner' | 'thread_id'> & Head, appending: Appending): Head {
     if (appending.events.length === 0) return thread
     const { lastPatch, ...head } = insertRecords(thread, appending)
-    const { head_seq, head_id } = head
+    const { head_seq, head_record } = head
     const writtenSeq = appending.isLeased ? head_seq : null
-    if (lastPatch === null) setHead.run(head_seq, head_id, writtenSeq, thread.id)
-    else setHeadAndPatch.run(head_seq, head_id, writtenSeq, lastPatch.seq, lastPatch.checksum, thread.id)
+    if (lastPatch === null) setHead.run(head_seq, head_record, writtenSeq, thread.id)
+    else setHeadAndPatch.run(head_seq, head_record, writtenSeq, lastPatch.seq, lastPatch.checksum, thread.id)
     return head
   }
 
   /** Appends to a new thread, whose row has its head already. */
   function begin(thread: Pick<ThreadRow, 'id' | 'owner' | 'thread_id'>, appending: Appending): void {
-    const { lastPatch } = insertRecords({ ...thread, head_seq: 0, head_id: null }, appending)
+    const { lastPatch } = insertRecords({ ...thread, head_seq: 0, head_record: null }, appending)
     if (lastPatch !== null) setPatch.run(lastPatch.seq, lastPatch.checksum, thread.id)
   }
 
@@ -110,7 +110,7 @@ export function prepareAppend(db: Database) {
     let newId = nextId()
     const place = placeOf(thread)
     const bytes = appending.isCheckpoint ? bytesOf(events) : 0
-    let { head_seq: seq, head_id: id } = thread
+    let { head_seq: seq, head_record: id } = thread
     let lastPatch: LastPatch | null = null
     for (let i = 0; i < events.length; i++) {
       const { type, step, count, attempt, at, durationMs, payload, patch } = events[i] as NewEvent
@@ -123,7 +123,7 @@ export function prepareAppend(db: Database) {
       id = newId++
     }
     next = newId
-    return { head_seq: seq, head_id: id, lastPatch }
+    return { head_seq: seq, head_record: id, lastPatch }
   }
 
   /** Writes the whole log of a thread as it was elsewhere. Returns the id of the last record. */
@@ -181,7 +181,7 @@ export type Append = ReturnType<typeof prepareAppend>['append']
 export function prepareStretches(db: Database) {
   const nextMark = prepare(
     db,
-    'SELECT id, seq FROM holdfast_log INDEXED BY holdfast_log_marks WHERE thread = ? AND seq >= ? AND (seq & 31) = 0 ORDER BY seq LIMIT 1',
+    'SELECT id, seq FROM holdfast_log INDEXED BY holdfast_log_marked WHERE thread = ? AND seq >= ? AND (seq & 31) = 0 ORDER BY seq LIMIT 1',
   )
   const idIs = prepare(db, 'SELECT 1 FROM holdfast_log WHERE id = ? AND thread = ? AND seq = ?').pluck()
   const countIn = prepare(db, 'SELECT count(*) FROM holdfast_log WHERE id BETWEEN ? AND ? AND thread = ?').pluck()
@@ -193,7 +193,7 @@ export function prepareStretches(db: Database) {
 
   /** A record from which a stretch can be reached: its last or one soon after it. */
   function startOf(thread: ThreadRow, lastSeq: number): { id: number | null; seq: number } {
-    const head = { id: thread.head_id, seq: thread.head_seq }
+    const head = { id: thread.head_record, seq: thread.head_seq }
     if (lastSeq === thread.head_seq) return head
     return (nextMark.get(thread.id, lastSeq) as { id: number; seq: number } | undefined) ?? head
   }

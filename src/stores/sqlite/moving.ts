@@ -54,8 +54,8 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
   const saveLabel = prepareSaveLabel(db)
   const insertMessage = prepareInsertMessage(db)
   const noteDelivered = prepareNoteDelivered(db)
-  const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET last_message = ? WHERE id = ?')
-  const setHead = prepare(db, 'UPDATE holdfast_threads SET head_id = ? WHERE id = ?')
+  const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET unread_message = ? WHERE id = ?')
+  const setHead = prepare(db, 'UPDATE holdfast_threads SET head_record = ? WHERE id = ?')
 
   function isTaken({ thread, runs: images, operations: restored }: WholeThread): boolean {
     const { owner, threadId } = thread
@@ -83,7 +83,7 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
         ...{ ready: 0 },
         ...{ claims_without_progress: run.claimsWithoutProgress, current_step: run.currentStep, input_seq: run.inputSeq },
         ...{ input_id: idOf(run.inputSeq), tape_seq: run.tapeSeq, end_seq: run.endSeq, created_at: run.createdAt },
-        ...{ started_at: run.startedAt, finished_at: run.finishedAt, last_message: 0 },
+        ...{ started_at: run.startedAt, finished_at: run.finishedAt, unread_message: 0 },
       })
       numbers.set(run.id, number)
       for (const id of deliveredIds) noteDelivered(number, id)

@@ -13,7 +13,7 @@ import type { ClaimRequest, Hint } from '../../store/store.ts'
 import { type Database, prepare } from './connection.ts'
 
 interface QueueRow {
-  readonly name: string
+  readonly queue: string
   readonly concurrency: number | null
   readonly rate_count: number | null
   readonly rate_per_ms: number | null
@@ -23,13 +23,13 @@ interface QueueRow {
 
 /** Changes settings, inside an open write transaction. */
 export function prepareSetQueue(db: Database) {
-  const find = prepare(db, 'SELECT * FROM holdfast_queues WHERE name = ?')
+  const find = prepare(db, 'SELECT * FROM holdfast_queues WHERE queue = ?')
   const save = prepare(
     db,
-    `INSERT OR REPLACE INTO holdfast_queues (name, concurrency, rate_count, rate_per_ms, max_queued, is_paused)
+    `INSERT OR REPLACE INTO holdfast_queues (queue, concurrency, rate_count, rate_per_ms, max_queued, is_paused)
      VALUES (?, ?, ?, ?, ?, ?)`,
   )
-  const remove = prepare(db, 'DELETE FROM holdfast_queues WHERE name = ?')
+  const remove = prepare(db, 'DELETE FROM holdfast_queues WHERE queue = ?')
   const forgetStarts = prepare(db, 'DELETE FROM holdfast_queue_starts WHERE queue = ?')
 
   return function setQueue(change: QueueChange, hints: Hint[]): void {
@@ -63,7 +63,7 @@ export function prepareListQueues(db: Database) {
   )
 
   return function listQueues({ name }: { readonly name?: string }, now: number): Queue[] {
-    const rows = new Map((all.all() as QueueRow[]).map((row) => [row.name, row]))
+    const rows = new Map((all.all() as QueueRow[]).map((row) => [row.queue, row]))
     const names = new Set(name === undefined ? rows.keys() : [name])
     if (name === undefined)
       for (let queue = nextQueue.get(''); queue !== undefined; queue = nextQueue.get(queue)) names.add(queue as string)
@@ -83,7 +83,7 @@ export function prepareRooms(db: Database) {
   const countStarts = prepare(db, 'SELECT coalesce(sum(count), 0) FROM holdfast_queue_starts WHERE queue = ? AND at > ?').pluck()
 
   return function readRooms({ queueLimits }: ClaimRequest, now: number) {
-    const rows = new Map((all.all() as QueueRow[]).map((row) => [row.name, row]))
+    const rows = new Map((all.all() as QueueRow[]).map((row) => [row.queue, row]))
     const limits = new Map((queueLimits ?? []).map(({ queue, limit }) => [queue, limit]))
     const isPaused = (queue: string) => rows.get(queue)?.is_paused === 1
     const hasRate = (queue: string) => (rows.get(queue)?.rate_count ?? null) !== null
@@ -124,7 +124,7 @@ export function prepareNoteStarts(db: Database) {
 
 /** For starts: how many more runs a queue takes. `startTransaction` before the first question of each transaction. */
 export function prepareQueueSpace(db: Database) {
-  const find = prepare(db, 'SELECT max_queued FROM holdfast_queues WHERE name = ? AND max_queued IS NOT NULL').pluck()
+  const find = prepare(db, 'SELECT max_queued FROM holdfast_queues WHERE queue = ? AND max_queued IS NOT NULL').pluck()
   const countPending = prepareCount(db, 'pending')
   /** Queues that take any number, as far as this transaction has asked. */
   const endless = new Set<string>()

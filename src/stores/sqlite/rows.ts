@@ -13,7 +13,7 @@ export interface ThreadRow {
   readonly owner: string
   readonly thread_id: string
   readonly head_seq: number
-  readonly head_id: number | null
+  readonly head_record: number | null
   readonly written_seq: number
   readonly patch_seq: number
   readonly patch_checksum: number
@@ -54,7 +54,7 @@ export interface RunRow {
   readonly created_at: number
   readonly started_at: number | null
   readonly finished_at: number | null
-  readonly last_message: number
+  readonly unread_message: number
 }
 
 export interface LogRow {
@@ -125,7 +125,7 @@ export const runColumns = [
     'claims_without_progress',
     'current_step',
   ],
-  ...['input_seq', 'input_id', 'tape_seq', 'end_seq', 'created_at', 'started_at', 'finished_at', 'last_message'],
+  ...['input_seq', 'input_id', 'tape_seq', 'end_seq', 'created_at', 'started_at', 'finished_at', 'unread_message'],
 ] as const
 
 /** Selects a run as `toRun` needs it: its row, its thread's id and its holder's name. */

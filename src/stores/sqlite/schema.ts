@@ -215,6 +215,14 @@ const migrations: readonly string[] = [
       WHERE EXISTS (SELECT 1 FROM holdfast_labels)) f
     WHERE holdfast_labels.thread = f.thread AND holdfast_labels.seq = f.seq;
   CREATE INDEX holdfast_labels_by_run ON holdfast_labels (owner, label, created_at, run) WHERE run IS NOT NULL;
+
+  -- A process of an earlier version that still has the file open checks no version. Of what it writes, everything needs one of these:
+  -- its next write fails as a whole, and so does the renewal of its leases.
+  ALTER TABLE holdfast_runs RENAME COLUMN last_message TO unread_message;
+  ALTER TABLE holdfast_threads RENAME COLUMN head_id TO head_record;
+  ALTER TABLE holdfast_queues RENAME COLUMN name TO queue;
+  DROP INDEX holdfast_log_marks;
+  CREATE INDEX holdfast_log_marked ON holdfast_log (thread, seq) WHERE (seq & 31) = 0;
   `,
 ]
 

@@ -9,7 +9,7 @@ export function prepareStarts(db: Database) {
   const one = { threads: prepare(db, threadsSql(1)), runs: prepare(db, runsSql(1)) }
   const many = { threads: prepare(db, threadsSql(startsAtOnce)), runs: prepare(db, runsSql(startsAtOnce)) }
   // Ids rise with those of records: in that range only what was just inserted has a record that is not written yet.
-  const removeThreads = prepare(db, 'DELETE FROM holdfast_threads WHERE id BETWEEN ? AND ? AND head_id >= ?')
+  const removeThreads = prepare(db, 'DELETE FROM holdfast_threads WHERE id BETWEEN ? AND ? AND head_record >= ?')
   const removeRuns = prepare(db, 'DELETE FROM holdfast_runs WHERE id BETWEEN ? AND ? AND input_id >= ?')
 
   /**
@@ -52,13 +52,13 @@ export function prepareStarts(db: Database) {
 export type StartingRow = RunRow & { readonly threadId: string }
 
 function threadsSql(count: number): string {
-  return `INSERT INTO holdfast_threads (owner, thread_id, head_seq, head_id, state_version, incarnation, base_seq, epoch_floor, created_at)
+  return `INSERT INTO holdfast_threads (owner, thread_id, head_seq, head_record, state_version, incarnation, base_seq, epoch_floor, created_at)
     VALUES ${Array(count).fill('(?, ?, 1, ?, 0, 1, 0, 0, ?)').join(', ')} ON CONFLICT DO NOTHING`
 }
 
 /** What is the same for all of them is not bound: that takes as long as writing it. */
 function runsSql(count: number): string {
   return `INSERT INTO holdfast_runs (owner, run_id, thread, workflow, version, status, queue, priority, fingerprint, epoch, due_at, claim_at, ready,
-      claims_without_progress, input_seq, input_id, created_at, last_message)
+      claims_without_progress, input_seq, input_id, created_at, unread_message)
     VALUES ${Array(count).fill(`(?, ?, ?, ?, ?, 'pending', ?, ?, ?, 0, ?, ?, ?, 0, 1, ?, ?, 0)`).join(', ')} ON CONFLICT DO NOTHING`
 }

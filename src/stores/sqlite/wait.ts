@@ -33,7 +33,7 @@ export function prepareWait(
   const { numberOf, forget, append, claimsAfter, dueAtOf } = acts
   const findHeld = prepare(
     db,
-    `SELECT r.last_message, r.claims_without_progress, t.id, t.head_seq, t.head_id, t.written_seq,
+    `SELECT r.unread_message, r.claims_without_progress, t.id, t.head_seq, t.head_record, t.written_seq,
        EXISTS (SELECT 1 FROM holdfast_runs n INDEXED BY holdfast_runs_in_line
          WHERE n.thread = r.thread AND n.finished_at IS NULL AND n.id < r.id) AS is_behind
      FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
@@ -53,11 +53,11 @@ export function prepareWait(
     if (run === undefined || held === undefined || held.written_seq < (guard.writtenSeq ?? 0))
       return { ok: false, refusal: 'lease_lost' }
 
-    const { id, head_seq, head_id } = held
-    const place = { id, owner, thread_id: threadId, head_seq, head_id }
+    const { id, head_seq, head_record } = held
+    const place = { id, owner, thread_id: threadId, head_seq, head_record }
     const { head_seq: lastSeq } = append(place, { run, runId, events, isCheckpoint: change.isCheckpoint, isLeased: true })
     const firstSeq = events.length > 0 ? head_seq + 1 : lastSeq
-    const hasMail = held.last_message > (change.mailSeen ?? 0)
+    const hasMail = held.unread_message > (change.mailSeen ?? 0)
     const dueAt = hasMail ? dueBy(dueAtOf(to.due, now), now) : dueAtOf(to.due, now)
     const claimAt = held.is_behind === 1 ? null : dueAt
     const claims = claimsAfter(held.claims_without_progress, to)
@@ -72,7 +72,7 @@ export function prepareWait(
 interface HeldRow extends Head {
   readonly id: number
   readonly written_seq: number
-  readonly last_message: number
+  readonly unread_message: number
   readonly claims_without_progress: number
   readonly is_behind: number
 }
