@@ -105,7 +105,7 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
 
     async listRuns(query: RunQuery): Promise<{ items: Run[]; cursor?: string }> {
       const limit = atLeastZero(query.limit)
-      const asked = runsQuery(query, limit + 1)
+      const asked = runsQuery({ ...query, limit })
       if (asked === null || limit === 0) return { items: [] }
       const rows = await read(asked.sql, asked.values)
       const shown = rows.slice(0, limit)
