@@ -41,9 +41,9 @@ function filtersFor(count: number): Record<string, RunFilter> {
     'queue, of 20': { queue: 'rare' },
     'queue and status, none': { queue: 'default', status: 'cancelled' },
     'thread of 1,000 runs': { threadId: 'long' },
-    'thread and status': { threadId: 'long', status: 'pending' },
+    'thread and status': { threadId: 'long', status: 'completed' },
     'time, the oldest': { createdBefore: began + 200 },
-    'time and status': { createdBefore: began + 5_000, status: 'pending' },
+    'time and status': { createdBefore: began + 5_000, status: 'completed' },
     'time, a stretch': { createdAfter: began + count / 2, createdBefore: began + count / 2 + 50 },
     'label, of 20': { label: 'rare' },
     'label, common': { label: 'often' },
@@ -139,7 +139,7 @@ async function fillPostgres(client: pg.Client): Promise<void> {
       SELECT CASE WHEN n > ${finished} THEN 2 ELSE 3 END, 0, 1, 0, 0, ${began} + n, '', 'thread-' || n FROM generate_series(1, ${runCount}) n`)
   await client.query(`
     INSERT INTO holdfast.threads (head_seq, base_seq, incarnation, state_version, epoch_floor, created_at, owner, thread_id)
-      VALUES (${2 * long}, 0, 1, 0, 0, ${began}, '', 'long')`)
+      VALUES (${3 * long}, 0, 1, 0, 0, ${began}, '', 'long')`)
   const runColumns = `thread, epoch, wake_at, due_at, claims_without_progress, input_seq, tape_seq, end_seq, created_at, started_at, finished_at, version,
     priority, is_next, last_message, status, owner, run_id, workflow, queue, fingerprint`
   await client.query(`
@@ -150,7 +150,7 @@ async function fillPostgres(client: pg.Client): Promise<void> {
         FROM generate_series(1, ${runCount}) n`)
   await client.query(`
     INSERT INTO holdfast.runs (${runColumns})
-      SELECT ${runCount + 1}, 0, NULL, ${began}, 0, 2 * n - 1, 2 * n, NULL, ${began} + n, ${began}, NULL, 1, 0, false, 0, 'pending', '', 'long-' || n, 'chat', 'default', 'f'
+      SELECT ${runCount + 1}, 0, NULL, ${began}, 0, 3 * n - 2, 3 * n - 1, 3 * n, ${began} + n, ${began}, ${began}, 1, 0, false, 0, 'completed', '', 'long-' || n, 'chat', 'default', 'f'
         FROM generate_series(1, ${long}) n`)
   const sized = (text: string) => `'s' || length(${text}) || ':' || ${text}`
   // As recordChecksum in model/checksum.ts.
@@ -163,9 +163,9 @@ async function fillPostgres(client: pg.Client): Promise<void> {
         FROM generate_series(1, ${runCount}) n, ${types} WHERE e.seq < 3 OR n <= ${finished}`)
   await client.query(`
     INSERT INTO holdfast.log (thread, seq, run, at, checksum, checkpoint_bytes, count, attempt, type, payload)
-      SELECT ${runCount + 1}, 2 * n - 2 + e.seq, ${runCount} + n, ${began},
-          ${checksum("('long')", "('long-' || n)", { type: 'e.type', seq: '2 * n - 2 + e.seq', payload: 'e.payload' })}, 0, 0, 0, e.type, e.payload
-        FROM generate_series(1, ${long}) n, ${types} WHERE e.seq < 3`)
+      SELECT ${runCount + 1}, 3 * n - 3 + e.seq, ${runCount} + n, ${began},
+          ${checksum("('long')", "('long-' || n)", { type: 'e.type', seq: '3 * n - 3 + e.seq', payload: 'e.payload' })}, 0, 0, 0, e.type, e.payload
+        FROM generate_series(1, ${long}) n, ${types}`)
   await client.query(`
     INSERT INTO holdfast.labels (thread, seq, label, run, created_at, owner)
       SELECT n, 1, CASE WHEN n <= 20 THEN 'rare' ELSE 'often' END, n, ${began} + n, '' FROM generate_series(1, ${runCount}) n WHERE n <= 20 OR n % 4 = 0`)
@@ -321,7 +321,7 @@ async function fillLocal(name: string, store: Store): Promise<void> {
   await fillStore(store, { count: 20, finished: 0, name: 'first', workflow: 'rare', queue: 'rare', label: 'rare' })
   fillTimes.rare = (await store.now()) + 1
   await new Promise((resolve) => setTimeout(resolve, 5))
-  await fillStore(store, { count: 1_000, finished: 0, name: 'long', threadId: 'long' })
+  await fillStore(store, { count: 1_000, finished: 1_000, name: 'long', threadId: 'long' })
   await fillStore(store, { count: localRunCount / 4, finished: localRunCount / 4, name: 'done', label: 'often' })
   await fillStore(store, { count: (localRunCount * 3) / 4, finished: 0, name: 'pending' })
   console.log(

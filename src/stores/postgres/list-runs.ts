@@ -27,7 +27,10 @@ function hashOf(values: readonly string[], seed: number): string {
  * The planner must see that the order of the index serves: so the limit is a number in the text, of few different ones, and what is
  * compared besides is one condition that no index has, instead of several that would let it expect hardly a row.
  */
-export function runsQuery(query: RunQuery): { readonly sql: string; readonly values: unknown[] } | null {
+export function runsQuery(
+  query: RunQuery,
+  way: 'label' | 'others' = 'label',
+): { readonly sql: string; readonly values: unknown[] } | null {
   const { owner, threadId, workflow, queue, label, withoutPrefix } = query
   const statuses = [...new Set(query.statuses ?? runStatuses)]
   const { before, after } = boundsOf(query)
@@ -46,18 +49,22 @@ export function runsQuery(query: RunQuery): { readonly sql: string; readonly val
       : [`NOT starts_with(r.workflow, ${bound(withoutPrefix)})`]),
   ]
   const holds = (...conditions: readonly string[]) => `coalesce(${[...conditions, ...others].join(' AND ')}, false)`
+  const isLabelled = () =>
+    label === undefined
+      ? []
+      : [`r.id = (SELECT b.run FROM holdfast.labels b WHERE b.thread = r.thread AND b.label = ${bound(label)})`]
   const hasStatus = 'r.status = ANY ($5::text[])'
   let runs: string
   if (threadId !== undefined) {
-    const labelled =
-      label === undefined
-        ? []
-        : [`r.id = (SELECT b.run FROM holdfast.labels b WHERE b.thread = r.thread AND b.label = ${bound(label)})`]
     runs = `(SELECT * FROM holdfast.runs r WHERE r.thread = (SELECT t.id FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = ${bound(threadId)})
-        AND ${place('r.created_at', 'r.id')} AND ${holds(hasStatus, ...labelled)} ${newestFirst('r.created_at', 'r.id')}) r`
-  } else if (label !== undefined) {
-    runs = `(SELECT r.* FROM holdfast.labels b CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE r.id = b.run AND ${holds(hasStatus)} LIMIT 1) r
-        WHERE b.label = ${bound(label)} AND b.owner = $1 AND b.run IS NOT NULL AND ${place('b.created_at', 'b.run')} ${newestFirst('b.created_at', 'b.run')}) r`
+        AND ${place('r.created_at', 'r.id')} AND ${holds(hasStatus, ...isLabelled())} ${newestFirst('r.created_at', 'r.id')}) r`
+  } else if (label !== undefined && way === 'label') {
+    // Without other filters each run of the label is one of the page.
+    const most = query.statuses === undefined && others.length === 0 ? limit : `LIMIT ${labelledAtFirst}`
+    runs = `(SELECT r.* FROM (SELECT b.run, b.created_at FROM holdfast.labels b
+          WHERE b.label = ${bound(label)} AND b.owner = $1 AND b.run IS NOT NULL AND ${place('b.created_at', 'b.run')}
+          ORDER BY b.created_at DESC, b.run DESC ${most}) b
+        CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE r.id = b.run AND ${holds(hasStatus)} LIMIT 1) r) r`
   } else {
     const by = workflow !== undefined ? 'workflow' : queue !== undefined ? 'queue' : 'status'
     // Runs of Holdfast's own, which lists leave out, may be most of an owner's.
@@ -74,7 +81,7 @@ export function runsQuery(query: RunQuery): { readonly sql: string; readonly val
     }[by]()
     const ofKind = by === 'status' ? [`${isInternal('r.workflow')} = k.internal`] : []
     runs = `${from} CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE ${listHash[by]('r.')} = ${hash} AND ${place('r.created_at', 'r.id')}
-        AND ${holds('r.owner = $1', 'r.status = s.status', ...ofKind)} ${newestFirst('r.created_at', 'r.id')}) r`
+        AND ${holds('r.owner = $1', 'r.status = s.status', ...ofKind, ...isLabelled())} ${newestFirst('r.created_at', 'r.id')}) r`
   }
   const sql = `SELECT ${selectRunColumns} FROM ${runs} JOIN holdfast.threads t ON t.id = r.thread ${newestFirst('r.created_at', 'r.id')}`
   return { sql, values }
@@ -82,6 +89,17 @@ export function runsQuery(query: RunQuery): { readonly sql: string; readonly val
 
 /** Rows that are read, one more than are shown, so that few different statements are prepared. */
 const pageSizes = [2, 11, 21, 51, 101, 201, 501, 1_001]
+
+/** So many runs of a label are looked at before those are that pass the other filters: one of the two may be far fewer. */
+export const labelledAtFirst = 1_000
+
+/** Whether a label has more runs than are looked at first. */
+export function moreLabelledQuery(query: RunQuery): { readonly sql: string; readonly values: unknown[] } {
+  const { before, after } = boundsOf(query)
+  const sql = `SELECT 1 FROM holdfast.labels b WHERE b.label = $1 AND b.owner = $2 AND b.run IS NOT NULL
+    AND (b.created_at, b.run) < ($3::bigint, $4::bigint) AND b.created_at > $5::bigint ORDER BY b.created_at DESC, b.run DESC OFFSET ${labelledAtFirst} LIMIT 1`
+  return { sql, values: [query.label, query.owner, before.createdAt, before.number, after] }
+}
 
 interface Bounds {
   readonly before: RunPlace
