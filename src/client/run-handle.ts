@@ -14,6 +14,7 @@ import type { Core } from './core.ts'
 import { type RunEvent, readEnd, readEvents } from './read-events.ts'
 import { readStream, type StreamItem, type StreamOptions } from './read-stream.ts'
 import { isStillThere, type RunDetails, runDetails } from './run-info.ts'
+import { SeenEvents } from './seen-events.ts'
 import { sooner } from './sooner.ts'
 import { cancelRun, rollbackRun } from './undo-run.ts'
 import { whereRunStands } from './where-run-stands.ts'
@@ -95,14 +96,14 @@ export class RunHandle<Output = unknown> {
     const begun = await position.catch((error: unknown) => {
       if (!this.#core.waiters.isClosed) throw error
     })
-    let after = begun ?? 0
+    const seen = new SeenEvents(begun ?? 0)
     while (signal?.aborted !== true) {
       const next = this.#core.waiters.nextEvent(this.#key)
       let run: Run
       let events: RunEvent[]
       try {
         run = await this.#read()
-        events = await readEvents(this.#core, run, { after, limit: 1_000 })
+        events = await seen.next((range) => readEvents(this.#core, run, range))
       } catch (error) {
         if (this.#core.waiters.isClosed) return
         if (!isOutage(error)) throw error
@@ -111,7 +112,7 @@ export class RunHandle<Output = unknown> {
       }
       for (const event of events) {
         if (signal?.aborted) return
-        after = event.seq
+        seen.note(event)
         yield event
       }
       if (events.length > 0) continue

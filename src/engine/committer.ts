@@ -2,6 +2,7 @@ import { codeOf, HoldfastError } from '../model/errors.ts'
 import { type Logger, silentLogger } from '../model/logger.ts'
 import type { Change, Committed } from '../store/change.ts'
 import type { Store } from '../store/store.ts'
+import type { LeaseHistory } from './lease-history.ts'
 
 /** With a batch under way, so many changes of other threads are worth a batch of their own. */
 const worthASecond = 64
@@ -51,16 +52,16 @@ export class Committer {
 
   /**
    * Hands a change in. With `isPatient` an unavailable or full store is waited for (a run's own progress);
-   * without, it is an error to the caller.
+   * without, it is an error to the caller. With a history it is sent as that says (H1), or refused by it (H2).
    */
-  commit(change: Change, isPatient = false): Promise<Committed> {
+  commit(change: Change, isPatient = false, history?: LeaseHistory): Promise<Committed> {
     if (this.#isClosed) return Promise.reject(closedError())
     if (this.#broken.size > 0 && change.guard.kind === 'lease' && this.#broken.has(change.guard.leaseId)) {
       return Promise.reject(this.#broken.get(change.guard.leaseId))
     }
     return new Promise((resolve, reject) => {
       const threads = this.#store.canPipeline === true ? threadsOf(change) : []
-      this.#queue.push({ change, threads, isPatient, resolve, reject })
+      this.#queue.push({ change, history, threads, isPatient, resolve, reject })
       this.#schedule()
     })
   }
@@ -149,11 +150,10 @@ export class Committer {
   }
 
   /** Writes a batch; what has to wait for the store goes back to the front of the queue. */
-  async #write(entries: Entry[], isAlone: boolean): Promise<boolean> {
+  async #write(batch: Entry[], isAlone: boolean): Promise<boolean> {
+    const entries = batch.some(({ history }) => history?.isOver === true) ? this.#refuseLost(batch) : batch
     try {
-      const answers = await this.#ask(entries)
-      this.#countTurn()
-      for (let i = 0; i < entries.length; i++) entries[i]?.resolve(answers[i] as Committed)
+      if (entries.length > 0) this.#settle(entries, await this.#ask(entries))
     } catch (error) {
       if (isOutage(error)) return this.#putBack(entries, error)
       if (entries.length > 1 && codeOf(error) !== 'outcome_unknown') {
@@ -165,6 +165,22 @@ export class Committer {
     }
     if (isAlone) this.#oneByOne--
     return true
+  }
+
+  #settle(entries: readonly Entry[], answers: readonly Committed[]): void {
+    this.#countTurn()
+    // Before anybody hears of his own: what he hands in next may be sent at once.
+    for (let i = 0; i < entries.length; i++) entries[i]?.history?.note(entries[i]?.change as Change, answers[i] as Committed)
+    for (let i = 0; i < entries.length; i++) entries[i]?.resolve(answers[i] as Committed)
+  }
+
+  /** Answers those whose leases are known to be lost (H2). Returns the others. */
+  #refuseLost(batch: readonly Entry[]): Entry[] {
+    return batch.filter(({ history, resolve }) => {
+      if (history?.isOver !== true) return true
+      resolve({ ok: false, refusal: 'lease_lost' })
+      return false
+    })
   }
 
   /** Two batches can be answered in one turn. */
@@ -181,12 +197,15 @@ export class Committer {
     const { promise, resolve, reject } = Promise.withResolvers<readonly Committed[]>()
     const batch: Batch = { entries, giveUp: reject }
     this.#underWay.add(batch)
+    for (const { history } of entries) history?.sent.begin()
     try {
-      this.#store.commit(entries.map((entry) => entry.change)).then(resolve, reject)
+      const changes = entries.map(({ change, history }) => (history === undefined ? change : history.stamp(change)))
+      this.#store.commit(changes).then(resolve, reject)
       if (this.#queue.length > 0) this.#schedule()
       return await promise
     } finally {
       this.#underWay.delete(batch)
+      for (const { history } of entries) history?.sent.end()
     }
   }
 
@@ -210,6 +229,7 @@ export class Committer {
 
 interface Entry {
   readonly change: Change
+  readonly history: LeaseHistory | undefined
   /** The threads that it concerns; empty where nobody asks. */
   readonly threads: readonly string[]
   readonly isPatient: boolean

@@ -182,7 +182,7 @@ class Effect<T> {
   async #decidedMeanwhile(error: unknown): Promise<Next<T>> {
     if (codeOf(error) !== 'conflict' || this.#hasFailed || this.#execution.hasEnded) throw error
     const operation = await readPatiently(this.#execution, this.#call, this.#key)
-    if (operation === null || isOpen(operation.status)) throw error
+    if (operation === null || isOpen(operation.status)) return this.#execution.startOver(error)
     return { stage: toDecided(this.#execution, operation) }
   }
 
@@ -228,10 +228,14 @@ class Effect<T> {
     const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name })
     if (taken === null) return { stage: { kind: 'intended' } }
     if (taken.name !== name) return this.#failForGood(this.#otherName(taken), 'nothing')
-    // Left behind by an earlier holder, and forgotten by a rollback since: nobody else will close it.
+    // Left behind by an earlier holder, and forgotten by a rollback or by the store since: nobody else will close it.
     const isLeftBehind =
       taken.status === 'intended' && taken.runId === this.#execution.runId && hold(this.#execution, this.#call, this.#key)
-    if (isLeftBehind) return { stage: { kind: 'hidden', error: undefined, byCrash: true } }
+    if (isLeftBehind) {
+      // On this tape it has begun here.
+      this.#execution.ride(event)
+      return { stage: { kind: 'hidden', error: undefined, byCrash: true } }
+    }
     if (!isOpen(taken.status))
       return (await this.#isDecided(taken)) ? { stage: toDecided(this.#execution, taken) } : this.#skip(taken)
     const hangsAt = taken.status === 'intended' ? taken.intendedAt + hangsMs : Number.POSITIVE_INFINITY
@@ -359,7 +363,8 @@ class Effect<T> {
   async #notSent(message: string): Promise<void> {
     const failure = { error: new Error(message), final: false, next: 'retry', counts: false } as const
     const event = failureEvent(this.#execution, this.#call, failure, this.#attempt, null)
-    await this.#execution.commit([event], { operation: { kind: 'fail', key: this.#key } })
+    await this.#execution.commit([event], { operation: { kind: 'fail', key: this.#key }, canBeOverruled: true })
+    this.#execution.history.effects.closed(this.#key)
   }
 
   async #complete(result: T, how: { via?: 'check' | 'resolve'; durationMs?: number }): Promise<Next<T>> {
@@ -385,11 +390,14 @@ class Effect<T> {
       this.#execution.noteEvidence(this.#key, { result, at: event.at })
       return never()
     }
+    const { effects } = this.#execution.history
+    effects.answered(this.#key, { result: payload, at: event.at })
     try {
       await this.#execution.commitResult([event], {
-        ...(via !== 'resolve' && { operation: { kind: 'complete', key: this.#key, result: payload } }),
+        ...(via !== 'resolve' && { operation: { kind: 'complete', key: this.#key, result: payload }, canBeOverruled: true }),
         ...(undo && { undoable: { key: this.#call.key, undo, operationKey: this.#key } }),
       })
+      effects.completed(this.#key)
     } catch (error) {
       if (codeOf(error) === 'lease_lost' || codeOf(error) === 'run_cancelled')
         this.#execution.noteEvidence(this.#key, { result, at: event.at })
@@ -432,7 +440,8 @@ class Effect<T> {
     if (how.isOpen) await recordFailure(execution, this.#call, failure, attempt, null)
     else {
       const event = failureEvent(execution, this.#call, failure, attempt, null)
-      await execution.commit([event], { hasProgress: true, operation: { kind: 'fail', key: this.#key } })
+      await execution.commit([event], { hasProgress: true, operation: { kind: 'fail', key: this.#key }, canBeOverruled: true })
+      execution.history.effects.closed(this.#key)
     }
     await this.#rest(() => waitForRetry(execution, this.#call, retryAt))
     return { stage: { kind: how.isOpen ? 'intended' : 'nothing' } }
@@ -447,8 +456,12 @@ class Effect<T> {
         : operation === 'complete'
           ? ({ kind: 'complete', key: this.#key, result: null } as const)
           : undefined
-    await this.#execution.commitResult([event], { failureOf: this.#call.key, ...(change !== undefined && { operation: change }) })
+    await this.#execution.commitResult([event], {
+      ...{ failureOf: this.#call.key, canBeOverruled: true },
+      ...(change !== undefined && { operation: change }),
+    })
     this.#hasFailed = true
+    if (operation === 'fail') this.#execution.history.effects.closed(this.#key)
     const stored = (this.#execution.codec.decode(event.payload as Payload) as { error: Error }).error
     throw blame(reviveError(stored), [this.#call.key])
   }
@@ -458,7 +471,7 @@ class Effect<T> {
     const execution = this.#execution
     const message = error === undefined ? 'the worker died while the effect was under way' : toStorableError(error).message
     const event = execution.event('effect_unsure', this.#call, { attempt: this.#attempt, data: { key: this.#key, message } })
-    await execution.commit([event], { hasProgress: true, operation: { kind: 'doubt', key: this.#key } })
+    await execution.commit([event], { hasProgress: true, operation: { kind: 'doubt', key: this.#key }, canBeOverruled: true })
     reportUnsureEffect(execution, { step: this.#call.path, key: this.#key, message })
     return { stage: { kind: 'unsure' } }
   }

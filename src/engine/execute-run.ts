@@ -10,6 +10,7 @@ import { type Committer, isOutage } from './committer.ts'
 import type { Steering } from './dependants.ts'
 import { Execution, type ExecutionEnd } from './execution.ts'
 import { explainInPlaceChange } from './in-place-change.ts'
+import { LeaseHistory } from './lease-history.ts'
 import type { OpenQuestions } from './open-questions.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
 import type { Outbox } from './outbox.ts'
@@ -20,7 +21,7 @@ import { RunContext } from './run-context.ts'
 import { reportTakeover } from './run-reports.ts'
 import type { Sendings } from './sendings.ts'
 import { countDeath, emptyTape, hasRunningScope, parseCallKey, readTape, runningCalls, type Tape } from './tape.ts'
-import { catchUp, emptyState, type HeadStateCache, loadState, type StateAt } from './thread-state.ts'
+import { continueFrom, emptyState, type HeadStateCache, loadState, type StateAt } from './thread-state.ts'
 import type { AnyWorkflow, Registry } from './workflow.ts'
 
 /** When a run that could not be loaded is tried again. */
@@ -51,12 +52,13 @@ export async function executeRun(
   claimed: Claim,
   onExecution: (execution: Execution) => void,
 ): Promise<ExecutionEnd> {
+  const history = new LeaseHistory(claimed.thread)
   for (let held = claimed; ; ) {
-    const end = await executeClaim(engine, workflow, held, onExecution)
+    const end = await executeClaim(engine, workflow, { claim: held, history }, onExecution)
     if (end.kind !== 'reload') return end
     const again = await readAgain(engine, held).catch((error: unknown) => error)
     if (again === null) return { kind: 'lost' }
-    if (!isClaim(again)) return quarantine(engine, workflow, held, again, onExecution)
+    if (!isClaim(again)) return quarantine(engine, workflow, { claim: held, history, error: again }, onExecution)
     held = again
   }
 }
@@ -84,12 +86,13 @@ function isClaim(value: unknown): value is Claim {
 async function executeClaim(
   engine: Engine,
   workflow: AnyWorkflow,
-  claimed: Claim,
+  { claim: claimed, history }: Held,
   onExecution: (execution: Execution) => void,
 ): Promise<ExecutionEnd> {
   let claim = claimed
   const loaded = await load(engine, workflow, claim).catch((error: unknown) => error)
-  if (loaded instanceof Error || !isLoaded(loaded)) return quarantine(engine, workflow, claim, loaded, onExecution)
+  if (loaded instanceof Error || !isLoaded(loaded))
+    return quarantine(engine, workflow, { claim, history, error: loaded }, onExecution)
   let { tape, base, written, rebuilt } = loaded
   const isChecked = loaded.origin.unchecked !== true
   const entry = isChecked
@@ -102,6 +105,7 @@ async function executeClaim(
   for (;;) {
     const execution = new Execution(engine, {
       claim,
+      history,
       workflow,
       tape,
       base,
@@ -116,7 +120,8 @@ async function executeClaim(
     onExecution(execution)
     const begun = isFirst ? { rebuilt, misfit: loaded.misfit, silentMs: loaded.silentMs ?? 0, entry } : undefined
     const end = await executeTape(execution, claim, input, begun)
-    if (end.kind !== 'lost') engine.cache.set(claim.thread, end.kind === 'continued' ? end.base : execution.headState())
+    if (end.kind !== 'lost')
+      engine.cache.set(claim.thread, { state: end.kind === 'continued' ? end.base : execution.headState(), ...history.patch })
     if (end.kind !== 'continued') return end
     tape = { ...emptyTape, number: end.tapeNumber, usage: execution.account.used, raised: execution.account.limits }
     base = end.base
@@ -133,6 +138,12 @@ async function executeClaim(
       run: { ...claim.run, startedAt: claim.run.startedAt ?? claimed.now },
     }
   }
+}
+
+/** A claimed run, and what was acknowledged under its lease. */
+interface Held {
+  readonly claim: Claim
+  readonly history: LeaseHistory
 }
 
 interface Loaded {
@@ -166,16 +177,8 @@ async function load(engine: Engine, workflow: AnyWorkflow, claim: Claim): Promis
     const begun = (base: StateAt) => ({ tape: emptyTape, base, input, origin, silentMs, written: nothingWritten })
     if (isNew) return begun({ ...emptyState, seq: thread.headSeq })
     const cached = cache.get(thread)
-    // The run's own run_queued changes no state; when nothing else came since, there is nothing to read.
-    const isFresh =
-      cached !== undefined &&
-      (cached.seq === thread.headSeq || (cached.seq === thread.headSeq - 1 && run.inputSeq === thread.headSeq))
-    const base = isFresh
-      ? cached
-      : cached !== undefined
-        ? await catchUp(store, codec, thread, cached, thread.headSeq)
-        : await loadState(store, codec, thread, thread.headSeq)
-    return begun(base)
+    const base = cached === undefined ? null : await continueFrom(store, codec, thread, cached)
+    return begun(base ?? (await loadState(store, codec, thread, thread.headSeq)))
   }
   const records = await store.readLog({
     owner: run.owner,
@@ -374,12 +377,12 @@ function watchTimeout(execution: Execution): void {
 async function quarantine(
   engine: Engine,
   workflow: AnyWorkflow,
-  claim: Claim,
-  error: unknown,
+  { claim, history, error }: Held & { readonly error: unknown },
   onExecution: (execution: Execution) => void,
 ): Promise<ExecutionEnd> {
   const execution = new Execution(engine, {
     claim,
+    history,
     workflow,
     tape: emptyTape,
     base: emptyState,

@@ -28,6 +28,7 @@ import { Failures } from './failures.ts'
 import { giveLeaseUp } from './give-lease-up.ts'
 import { HandOut } from './hand-out.ts'
 import { takeUpLateRequest } from './late-request.ts'
+import type { LeaseHistory } from './lease-history.ts'
 import { MailCheck } from './mail-check.ts'
 import { budgetKey, type Letter, Mailbox, nudgeKey } from './mailbox.ts'
 import type { OpenQuestions } from './open-questions.ts'
@@ -40,7 +41,7 @@ import type { RebuiltLine } from './rebuild-line.ts'
 import { reportOutlived } from './report-outlived.ts'
 import { reportWork } from './report-work.ts'
 import { openOn } from './run-past.ts'
-import { reportEnd, reportLoss } from './run-reports.ts'
+import { reportEnd, reportForgotten, reportLoss } from './run-reports.ts'
 import { RunStreams } from './run-streams.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from './run-writer.ts'
 import { RunningCalls } from './running-calls.ts'
@@ -75,7 +76,8 @@ const clockSlackMs = 1_000
  * It owns the run's pending events, the state line and the playback. It does not own retries and effects (step-runner,
  * effect-runner) nor the lease's renewal (worker/lease-keeper).
  *
- *   E1  Every write carries (epoch, lease id). The first refusal ends the execution; nothing after it is written.
+ *   E1  Every write carries (epoch, lease id) and what was last acknowledged under the lease. The first refusal ends the execution; nothing
+ *       after it is written, apart from what gives the lease up.
  *   E2  Events reach the log in the order in which they were made.
  *   E3  Results are handed to the function one a turn of the event loop, in log order, as a replay will.
  *   E4  Stopping to wait never throws into user code: the calls just do not return. Cancelling and a lost lease do throw.
@@ -84,6 +86,8 @@ const clockSlackMs = 1_000
  */
 export class Execution {
   readonly claim: Claim
+  /** What was acknowledged under the lease, here and in earlier executions. */
+  readonly history: LeaseHistory
   readonly workflow: AnyWorkflow
   readonly codec: Codec
   readonly store: Store
@@ -173,6 +177,7 @@ export class Execution {
 
   constructor(engine: Engine, options: ExecutionOptions) {
     this.claim = options.claim
+    this.history = options.history
     this.workflow = options.workflow
     this.codec = engine.codec
     this.store = engine.store
@@ -183,7 +188,7 @@ export class Execution {
     this.sendings = engine.sendings
     this.#earliest = options.earliestSeq
     this.#committer = engine.committer
-    this.#writes = new WriteOrder(engine.committer)
+    this.#writes = new WriteOrder(engine.committer, options.history)
     const outcomes = readScopes(options.tape)
     this.#lastSeq = options.headSeq
     this.#clockBase = { now: options.claim.now, at: performance.now() }
@@ -622,8 +627,7 @@ export class Execution {
   async commit(events: readonly NewEvent[], options: ChangeOptions): Promise<Extract<Committed, { ok: true }>> {
     if (options.operation !== undefined) this.#writeRidingFirst()
     const answer = await this.#write(this.#writer.change(events, options), options.undoable)
-    if (!answer.ok) throw this.#refused(answer.refusal)
-    return answer
+    return answer.ok ? answer : this.#refused(answer.refusal, options)
   }
 
   /**
@@ -656,7 +660,7 @@ export class Execution {
       if (options.operation !== undefined) this.#writeRidingFirst()
       const change = this.#writer.change(events, options, true)
       const answer = await this.#write(change, options.undoable)
-      if (!answer.ok) throw this.#refused(answer.refusal)
+      if (!answer.ok) return await this.#refused(answer.refusal, options)
       seq = answer.lastSeq
       if (answer.hasMail || this.#mailCheck?.holdsResults === true) await this.#mail.beforeResult(answer.hasMail)
       if (this.playback.isAwaited) await this.playback.idle()
@@ -696,21 +700,25 @@ export class Execution {
    * Makes an effect's intent durable, after what was riding. It may be refused because the key is taken: answers with the operation in that
    * case.
    */
-  async intend(event: NewEvent, operation: OperationChange): Promise<Operation | null> {
+  async intend(event: NewEvent, operation: Extract<OperationChange, { kind: 'intend' }>): Promise<Operation | null> {
     const before = this.#writeRiding()
     const intent = this.#write(this.#writer.change([event], { isCheckpoint: false, operation, mustSync: true }))
     const [first, answer] = await Promise.all([before, intent])
-    if (first !== null && !first.ok) throw this.#refused(first.refusal)
-    if (answer.ok) return null
+    if (first !== null && !first.ok) return this.#refused(first.refusal)
+    if (answer.ok) {
+      const { key, name } = operation
+      this.history.effects.intended(key, { name, event, at: answer.now })
+      return null
+    }
     if (answer.refusal === 'operation_taken' && answer.operation !== undefined) return answer.operation
-    throw this.#refused(answer.refusal)
+    return this.#refused(answer.refusal)
   }
 
   /** Changes an operation that somebody else may have changed first; says whether it was done. What was riding goes before. */
   async tryOperation(operation: OperationChange): Promise<boolean> {
     const before = this.#writeRiding()
     const answers = await Promise.all([before, this.#write(this.#writer.change([], { operation }))])
-    for (const answer of answers) if (answer !== null && !answer.ok && this.#hasEnded) throw this.#refused(answer.refusal)
+    for (const answer of answers) if (answer !== null && !answer.ok && this.#hasEnded) return this.#refused(answer.refusal)
     return answers[1]?.ok === true
   }
 
@@ -736,7 +744,7 @@ export class Execution {
           })
         },
       )
-      if (!this.#heed(answer).ok) throw this.#refused((answer as Extract<Committed, { ok: false }>).refusal)
+      if (!this.#heed(answer).ok) return await this.#refused((answer as Extract<Committed, { ok: false }>).refusal)
       this.#hasProgress = true
       await this.#turn()
     } finally {
@@ -747,11 +755,22 @@ export class Execution {
   /** An unavailable or full store is waited for, as by the committer; an unknown outcome is read anew. */
   async #transactPatiently(guarded: TransactRequest, body: (tx: SqlTransaction) => Promise<Change>): Promise<Committed> {
     for (let tries = 0; ; tries++) {
+      if (this.history.isOver) return { ok: false, refusal: 'lease_lost' }
+      this.history.sent.begin()
       try {
-        return await this.store.transact!(guarded, body)
+        let change: Change | undefined
+        const { writtenSeq } = this.history
+        const answer = await this.store.transact!({ ...guarded, writtenSeq }, async (tx) => {
+          change = await body(tx)
+          return this.history.stamp(change)
+        })
+        if (change !== undefined) this.history.note(change, answer)
+        return answer
       } catch (error) {
-        if (codeOf(error) === 'outcome_unknown') return this.#startOver(error)
+        if (codeOf(error) === 'outcome_unknown') return this.startOver(error)
         if (!isOutage(error)) throw error
+      } finally {
+        this.history.sent.end()
       }
       await backOff(tries)
       if (this.isDetached) return never()
@@ -1079,14 +1098,28 @@ export class Execution {
     setTimeout(() => void this.#carryOut(this.#order ?? order), cancelGraceMs).unref()
   }
 
-  /** The lease is gone: nothing of this execution counts any more. */
+  /** The lease is gone, or the store has lost what was written under it: nothing of this execution counts any more. */
   lose(): void {
     if (this.#hasEnded) return
     this.#stop = { kind: 'lost' }
-    reportLoss(this)
-    this.#reportOutlived()
     this.#throwEverywhere()
-    this.#finish({ kind: 'lost' })
+    this.#close('lost')
+    void this.#surrender()
+  }
+
+  /** Ends an execution that was told that it has lost its lease. Where the lease is still there, the store has lost commits: the run is given up, to be read anew. */
+  async #surrender(): Promise<void> {
+    this.history.end()
+    // What is on its way could pass behind what gives the lease up (H2).
+    await this.history.sent.idle()
+    if (await this.#giveLeaseUp({ isCounted: false })) {
+      reportForgotten(this)
+      this.wakeWorker()
+    } else {
+      reportLoss(this)
+      this.#reportOutlived()
+    }
+    this.#settle({ kind: 'lost' })
   }
 
   #reportOutlived(): void {
@@ -1108,7 +1141,10 @@ export class Execution {
     this.leaseMs = leaseMs
     const { owner, runId, claim, store, log } = this
     await store
-      .renew({ leaseMs, leases: [{ owner, runId, epoch: claim.run.epoch, leaseId: claim.leaseId }] })
+      .renew({
+        leaseMs,
+        leases: [{ owner, runId, epoch: claim.run.epoch, leaseId: claim.leaseId, writtenSeq: this.history.writtenSeq }],
+      })
       .catch((error: unknown) => log.debug('a lease could not be made longer', { runId, error }))
   }
 
@@ -1164,7 +1200,7 @@ export class Execution {
       // From here on nothing of the old tape may be written: it would land on the new one.
       this.#hasEnded = true
       const base = this.line.whole(0)
-      const commits = [...(before === null ? [] : [before]), change].map((one) => this.#committer.commit(one, true))
+      const commits = [...(before === null ? [] : [before]), change].map((one) => this.#committer.commit(one, true, this.history))
       const answers = await Promise.all(commits).catch((error: unknown) => this.#unwritten(error))
       return { event, base, answer: answers?.at(-1) }
     })
@@ -1175,7 +1211,7 @@ export class Execution {
     }
     const { event, base, answer } = written
     const tapeNumber = this.tape.number + 1
-    if (!answer?.ok) return this.#finish({ kind: 'lost' })
+    if (!answer?.ok) return this.#endUnwritten(answer)
     const { input: recorded } = this.codec.decode(event.payload as Payload) as { input?: unknown }
     const hasMail = answer.hasMail || !this.mailbox.isEmpty
     this.#finish({ kind: 'continued', base: { ...base, seq: answer.lastSeq }, tapeNumber, input: recorded, hasMail })
@@ -1277,7 +1313,7 @@ export class Execution {
         this.undos.add({ ...undoable, seq: answer.lastSeq, payload: change.events.at(-1)?.payload ?? null })
       return this.#heed(answer)
     } catch (error) {
-      return await this.#startOver(error)
+      return await this.startOver(error)
     } finally {
       this.writes.end()
       if (change.chunks !== undefined) this.streams.written()
@@ -1286,24 +1322,31 @@ export class Execution {
   }
 
   /**
-   * A write failed, and whether it is there is not known. What comes next must start from what is: the lease is given up, and
-   * a new claim reads the run anew, under a new epoch. To the function it is as if the process had died here.
+   * A write failed, and whether it is there is not known; or it was refused, and what is there is something else. What comes next must start
+   * from what is: the lease is given up, and a new claim reads the run anew, under a new epoch. To the function it is as if the process had
+   * died here.
    */
-  async #startOver(error: unknown): Promise<never> {
+  async startOver(error: unknown): Promise<never> {
     if (codeOf(error) === 'closed') throw error
     if (!this.#hasEnded) {
       this.#hasEnded = true
       this.log.warn('a write of a run failed; the run is read anew', { runId: this.runId, error })
-      await this.sendings.settle(this.runId, this.leaseMs)
-      await this.#giveLeaseUp(error)
+      await this.#giveLeaseUpAfter(error)
       this.#finish({ kind: 'lost' })
     }
     return never()
   }
 
-  #giveLeaseUp(error: unknown): Promise<void> {
-    const { claim, store, log } = this
-    return giveLeaseUp(claim, { store, log, error, chunks: this.streams.abandon(), isForced: () => this.#isForced })
+  /** An unknown outcome is the store's doing. A write that can't be made at all must count, or it would be tried for ever. */
+  #giveLeaseUpAfter(error: unknown): Promise<boolean> {
+    return this.#giveLeaseUp({ isCounted: codeOf(error) !== 'outcome_unknown' })
+  }
+
+  #giveLeaseUp({ isCounted }: { isCounted: boolean }): Promise<boolean> {
+    const { claim, store, codec, log, history } = this
+    const settle = () => this.sendings.settle(this.runId, this.leaseMs)
+    const chunks = this.streams.abandon()
+    return giveLeaseUp(claim, { store, codec, log, history, isCounted, chunks, settle, isForced: () => this.#isForced })
   }
 
   /** Takes from an answer what concerns the execution as a whole. */
@@ -1323,11 +1366,17 @@ export class Execution {
     return answer
   }
 
-  #refused(refusal: string): HoldfastError {
-    if (this.#hasEnded) return this.#endError()
-    return new HoldfastError('conflict', `A write of run "${this.runId}" was refused: ${refusal}.`, {
+  /**
+   * A change was refused that nobody else had a right to stand in the way of: what the store has is not what this execution was told. The run is
+   * read anew; its function does not hear of it.
+   */
+  async #refused(refusal: string, { canBeOverruled }: ChangeOptions = {}): Promise<never> {
+    if (this.#hasEnded) throw this.#endError()
+    const error = new HoldfastError('conflict', `A write of run "${this.runId}" was refused: ${refusal}.`, {
       details: { runId: this.runId, refusal },
     })
+    if (canBeOverruled === true) throw error
+    return this.startOver(error)
   }
 
   /** One result a turn of the event loop, in order (E3). */
@@ -1503,7 +1552,7 @@ export class Execution {
       this.calls.hasEnded = true
       // What the function does to its state from here on is never written.
       const state = this.line.whole(this.#lastSeq)
-      const answer = await this.#committer.commit(change, true).catch((error: unknown) => this.#unwritten(error))
+      const answer = await this.#committer.commit(change, true, this.history).catch((error: unknown) => this.#unwritten(error))
       return { events, change, state, answer }
     })
     // Another end came first.
@@ -1515,7 +1564,16 @@ export class Execution {
     if (answer?.ok && answer.hasMail && end.kind === 'paused') await takeUpLateRequest(this, change)
     // Somebody has written to the log since it was read: the run is read anew, as after a crash, under the same lease.
     const isBehind = more.headSeq !== undefined && answer?.ok === false && answer.refusal === 'conflict'
-    this.#finish(answer?.ok ? end : { kind: isBehind ? 'reload' : 'lost' })
+    if (answer?.ok) this.#finish(end)
+    else if (isBehind) this.#finish({ kind: 'reload' })
+    else await this.#endUnwritten(answer)
+  }
+
+  /** The commit that was to end the execution was refused, or could not be made: then the lease was given up already. */
+  async #endUnwritten(answer: Committed | null | undefined): Promise<void> {
+    this.#close('lost')
+    if (answer === null || answer === undefined) this.#settle({ kind: 'lost' })
+    else await this.#surrender()
   }
 
   /** A run that somebody waits for says that it has ended, or has used up what it was given, in the same commit. */
@@ -1528,13 +1586,19 @@ export class Execution {
 
   async #unwritten(error: unknown): Promise<null> {
     this.log.error('the end of a run could not be written; it will be taken up again', { runId: this.runId, error })
-    if (codeOf(error) !== 'closed') await this.#giveLeaseUp(error)
+    if (codeOf(error) !== 'closed') await this.#giveLeaseUpAfter(error)
     return null
   }
 
   #finish(end: ExecutionEnd): void {
+    this.#close(end.kind)
+    this.#settle(end)
+  }
+
+  /** Nothing is done here any more. */
+  #close(endedAs: ExecutionEnd['kind']): void {
     this.#hasEnded = true
-    this.#endedAs = end.kind
+    this.#endedAs = endedAs
     this.calls.hasEnded = true
     this.playback.stop()
     this.#streams?.end()
@@ -1542,7 +1606,6 @@ export class Execution {
     this.quiet.end()
     // To be persisted as waiting never throws into user code, through the signal neither (E4).
     if (!this.#isSuspended) this.#abort?.abort(this.#endError())
-    this.#settle(end)
   }
 
   /** The state at the end of a run that ended well: the next run of the thread starts from it. */
@@ -1622,6 +1685,7 @@ const none = (): readonly NewEvent[] => []
 
 export interface ExecutionOptions {
   readonly claim: Claim
+  readonly history: LeaseHistory
   readonly workflow: AnyWorkflow
   readonly tape: Tape
   /** The state where the tape begins. */

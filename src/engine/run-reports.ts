@@ -88,6 +88,14 @@ export function reportLoss({ claim: { run }, log }: Reported): void {
   )
 }
 
+/** Tells the logger that the store no longer has what it acknowledged to this process. */
+export function reportForgotten({ claim: { run }, log }: Reported): void {
+  log.warn(
+    `${nameOf(run)} is read anew: the store has lost commits that it had acknowledged, as after a failover or a restore. Steps whose results are missing run again.`,
+    { ...aboutRun(run, undefined), reason: 'commits_lost' },
+  )
+}
+
 interface EndData {
   readonly reason?: PauseReason
   readonly error?: Error

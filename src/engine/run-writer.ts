@@ -176,6 +176,8 @@ export interface EventFields {
 
 export interface ChangeOptions {
   readonly operation?: OperationChange
+  /** Somebody else may have changed the operation: a refusal is thrown, and whoever wrote this reads what is there. */
+  readonly canBeOverruled?: true
   readonly label?: string
   readonly hasProgress?: boolean
   /** Default: when there is more than starts of steps in it. */

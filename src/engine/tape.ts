@@ -616,8 +616,10 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         settle('step', record)
         break
       case 'effect_intended': {
+        const { key, hasUndo, undo, wasForgotten } = data<IntentData>(record)
+        // Its operation says so to the call that gives its key. What came before it is done again, perhaps with other results, and so other keys.
+        if (wasForgotten === true) break
         const history = call('effect', record)
-        const { key, hasUndo, undo } = data<{ key: string; hasUndo?: boolean; undo?: string }>(record)
         history.effect = 'intended'
         history.key = key
         delete history.isDueAnew
@@ -731,6 +733,15 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
 
 /** What a rollback does not make undone: what was paid, and which tape it is. */
 const kept: ReadonlySet<EventType> = new Set(['usage_recorded', 'budget_raised', 'run_started'])
+
+/** What effect_intended says. */
+interface IntentData {
+  readonly key: string
+  readonly hasUndo?: boolean
+  readonly undo?: string
+  /** Written once more by a holder whose own the store had lost. */
+  readonly wasForgotten?: true
+}
 
 /** What step_started says. */
 interface StartData {

@@ -1,9 +1,11 @@
+import { recordChecksum, sealChecksum } from '../model/checksum.ts'
 import type { Codec } from '../model/codec.ts'
 import { deepFreeze } from '../model/container.ts'
 import { applyPatches, type Patch } from '../model/patch.ts'
 import type { Payload } from '../model/payload.ts'
 import { migrateState, type StateDefinition } from '../model/state.ts'
 import type { Store, Thread, ThreadKey } from '../store/store.ts'
+import { isSamePatch, type PatchName } from './lease-history.ts'
 
 /** A thread's state at one position of its log. */
 export interface StateAt {
@@ -74,6 +76,24 @@ export async function catchUp(store: Store, codec: Codec, key: ThreadKey, from: 
   return { seq: atSeq, value, version, loadCost, measureAt: from.measureAt }
 }
 
+/**
+ * The state at the head of a thread, from one that this process had there before. Null where the store no longer has what led to that: positions
+ * that were lost are given out again, so the record of its last patch has to be the same.
+ */
+export async function continueFrom(
+  store: Store,
+  codec: Codec,
+  thread: Thread,
+  { state, ...name }: NamedState,
+): Promise<StateAt | null> {
+  const { owner, threadId, headSeq } = thread
+  if (isSamePatch(thread, name)) return { ...state, seq: headSeq }
+  if (thread.patchSeq <= name.patchSeq || name.patchSeq === 0) return null
+  const [last] = await store.readLog({ owner, threadId, afterSeq: name.patchSeq - 1, toSeq: name.patchSeq })
+  if (last === undefined || sealChecksum(recordChecksum(thread, last), last.seq) !== name.patchChecksum) return null
+  return catchUp(store, codec, thread, { ...state, seq: name.patchSeq }, headSeq)
+}
+
 export function patchCost(patch: Payload): number {
   return patch.length + rowCost
 }
@@ -95,31 +115,36 @@ export function isSnapshotDue(loadCost: number, stateBytes: number): boolean {
   return loadCost > 2 * stateBytes
 }
 
+/** The state at the head of a thread, and which record brought it there. */
+export interface NamedState extends PatchName {
+  readonly state: StateAt
+}
+
 /** Head states of threads that this process has worked on lately, bounded in bytes. */
 export class HeadStateCache {
   readonly #maxBytes: number
-  readonly #entries = new Map<string, { incarnation: number; state: StateAt; bytes: number }>()
+  readonly #entries = new Map<string, { incarnation: number; named: NamedState; bytes: number }>()
   #bytes = 0
 
   constructor(maxBytes = 64 * 1024 * 1024) {
     this.#maxBytes = maxBytes
   }
 
-  get(thread: Thread): StateAt | undefined {
+  get(thread: Thread): NamedState | undefined {
     const key = cacheKey(thread)
     const entry = this.#entries.get(key)
     if (entry === undefined) return undefined
-    if (entry.incarnation === thread.incarnation && entry.state.seq <= thread.headSeq) return entry.state
+    if (entry.incarnation === thread.incarnation && entry.named.patchSeq <= thread.patchSeq) return entry.named
     this.#remove(key)
     return undefined
   }
 
-  set(thread: ThreadKey & { incarnation: number }, state: StateAt): void {
+  set(thread: ThreadKey & { incarnation: number }, named: NamedState): void {
     const key = cacheKey(thread)
     this.#remove(key)
-    const bytes = 500 + state.loadCost
+    const bytes = 500 + named.state.loadCost
     if (bytes > this.#maxBytes) return
-    this.#entries.set(key, { incarnation: thread.incarnation, state, bytes })
+    this.#entries.set(key, { incarnation: thread.incarnation, named, bytes })
     this.#bytes += bytes
     for (const oldest of this.#entries.keys()) {
       if (this.#bytes <= this.#maxBytes) break

@@ -160,6 +160,7 @@ export class Undos {
         hasProgress: true,
         ...(effectKey !== undefined && { operation: { kind: 'undo', key: effectKey } }),
       })
+      if (effectKey !== undefined) execution.history.effects.closed(effectKey)
       this.#done ??= new Set()
       this.#done.add(seq)
       return null

@@ -1,5 +1,6 @@
 import type { Change, Committed } from '../store/change.ts'
 import type { Committer } from './committer.ts'
+import type { LeaseHistory } from './lease-history.ts'
 
 /**
  * The order of one execution's writes. Commits are handed in as they come, and the committer keeps their order. A transaction
@@ -8,6 +9,7 @@ import type { Committer } from './committer.ts'
  */
 export class WriteOrder {
   readonly #committer: Committer
+  readonly #history: LeaseHistory
   #last: Promise<unknown> | undefined
   #isTaken = false
   /** Commits that wait for the transaction under way; undefined where there is none. */
@@ -18,8 +20,9 @@ export class WriteOrder {
   /** What comes before the next transaction. */
   #ends: (() => void)[] | undefined
 
-  constructor(committer: Committer) {
+  constructor(committer: Committer, history: LeaseHistory) {
     this.#committer = committer
+    this.#history = history
   }
 
   /** Hands a commit in, now or when the transaction under way has ended. */
@@ -31,7 +34,7 @@ export class WriteOrder {
   }
 
   #handIn(change: Change): Promise<Committed> {
-    const written = this.#committer.commit(change, true)
+    const written = this.#committer.commit(change, true, this.#history)
     this.#last = written
     return written
   }

@@ -132,7 +132,10 @@ export class LeaseKeeper {
     const claims = [...held.map(({ claim }) => claim), ...this.#loading]
     if (claims.length === 0) return this.#noteRenewal(sentAt)
     try {
-      const leases = claims.map(({ run, leaseId }) => ({ owner: run.owner, runId: run.id, epoch: run.epoch, leaseId }))
+      const leases = claims.map(({ run, leaseId, thread }, index) => ({
+        ...{ owner: run.owner, runId: run.id, epoch: run.epoch, leaseId },
+        writtenSeq: held[index]?.history.writtenSeq ?? thread.writtenSeq,
+      }))
       const answers = await this.#renewAll(leases, held)
       this.#noteRenewal(sentAt)
       for (const [index, answer] of answers.entries()) {

@@ -5,12 +5,14 @@ import pg from 'pg'
 import { createClient } from 'redis'
 import { afterAll } from 'vitest'
 import type { Store } from '../../src/store/store.ts'
-import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
+import { createStoreOver } from '../../src/stores/memory/memory-store.ts'
+import { createTables } from '../../src/stores/memory/tables.ts'
 import { openPostgresStore } from '../../src/stores/postgres/postgres-store.ts'
 import { openRedisStore } from '../../src/stores/redis/redis-store.ts'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 import { sharedPostgres } from '../servers/postgres.ts'
 import { sharedRedis } from '../servers/redis.ts'
+import { imageOfFile, imageOfTables } from './images.ts'
 
 /** Where the store of one test lives: as good as new, and left alone by other tests. */
 export interface Place {
@@ -26,6 +28,8 @@ export interface Place {
   sql?(text: string): Promise<Record<string, unknown>[]>
   /** Takes away what an earlier test left set up, for tests of setting up. */
   clear?(): Promise<void>
+  /** An image of all that the store has now. What is returned puts it back, under whoever is at work: the store has forgotten what came since. */
+  takeImage?(): () => void
   /** After the test. */
   leave?(): Promise<void>
 }
@@ -49,8 +53,9 @@ export const allKinds: readonly StoreKind[] = [
     isLocal: true,
     isShared: false,
     create: async (_folder, clockOffsetMs) => {
-      const store = createMemoryStore({ clockOffsetMs })
-      return { target: store, openStore: async () => store }
+      const tables = createTables()
+      const store = createStoreOver(tables, { clockOffsetMs })
+      return { target: store, openStore: async () => store, takeImage: () => imageOfTables(tables) }
     },
   },
   {
@@ -63,7 +68,7 @@ export const allKinds: readonly StoreKind[] = [
       const file = join(folder, 'holdfast.db')
       const url = `sqlite:${file}`
       const openStore = () => openSqliteStore({ file, durability: 'full', clockOffsetMs })
-      return { target: url, url, openStore, sql: async (text) => sqlOn(file, text) }
+      return { target: url, url, openStore, sql: async (text) => sqlOn(file, text), takeImage: () => imageOfFile(file) }
     },
   },
   {

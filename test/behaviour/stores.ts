@@ -36,6 +36,8 @@ export interface Scene {
   parameter(n: number): string
   /** Takes away what an earlier test left set up in the place, for tests of setting up. */
   clear(): Promise<void>
+  /** An image of all that the store has now. What is returned puts it back, under whoever is at work: the store has forgotten what came since. */
+  takeImage(): () => void
   /** A folder of the test's own. */
   readonly folder: string
 }
@@ -177,6 +179,7 @@ function createScene(kind: StoreKind): Scene {
     sql: (text) => has(place.sql, 'SQL')(text),
     parameter: (n) => has(kind.parameter, 'SQL')(n),
     clear: async () => place.clear?.(),
+    takeImage: () => has(place.takeImage, 'images')(),
     get folder() {
       return folder
     },

@@ -9,7 +9,7 @@ import { readThreadImage, restoreThread } from './moving.ts'
 import { copyOperation, listUnsure } from './operations.ts'
 import { listQueues, setQueue } from './queues.ts'
 import { listCheckpoints, listRuns, listThreads, readLog, readSnapshot, scanThreads } from './reads.ts'
-import { createTables, findRun, findThread, keyOf } from './tables.ts'
+import { createTables, findRun, findThread, keyOf, type Tables } from './tables.ts'
 import { deleteThread, tag } from './threads.ts'
 
 export interface MemoryStoreOptions {
@@ -22,7 +22,11 @@ export interface MemoryStoreOptions {
  * Each act is one synchronous function over the tables, which is all that makes it atomic.
  */
 export function createMemoryStore(options: MemoryStoreOptions = {}): Store {
-  const tables = createTables()
+  return createStoreOver(createTables(), options)
+}
+
+/** A memory store over tables that are somebody else's as well. */
+export function createStoreOver(tables: Tables, options: MemoryStoreOptions = {}): Store {
   const offsetMs = options.clockOffsetMs ?? (() => 0)
   const watch = new ClockWatch()
   const now = () => {

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { ClockWatch } from '../../model/clock-set-back.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Hint, Store } from '../../store/store.ts'
 import { readChunks } from './chunks.ts'
@@ -6,7 +7,7 @@ import { claim, renew } from './claim.ts'
 import { addHints, commit, expectedHintsOf } from './commit.ts'
 import { Connection, type Patience } from './connection.ts'
 import { deleteThread } from './delete-thread.ts'
-import { goneError } from './errors.ts'
+import { goneError, tooNewError } from './errors.ts'
 import { GatheredReads } from './gathered-reads.ts'
 import { deliver, readInbox } from './inbox.ts'
 import { checkNamespace, lifeKey, schemaVersion } from './keys.ts'
@@ -30,7 +31,7 @@ import {
   tag,
 } from './reads.ts'
 import { nowScript, readRecordsScript, readRunsScript } from './scripts/reads.ts'
-import { beginLifeScript } from './scripts/schema.ts'
+import { beginLifeScript, hasOldRunsScript, listOldRunsScript } from './scripts/schema.ts'
 import { Watch } from './watch.ts'
 
 export { isRedisClient, type RedisClientLike } from './link.ts'
@@ -63,6 +64,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
   const connection = await Connection.open(source, { namespace, durability: options.durability, patience })
   const offsetMs = () => Math.round(options.clockOffsetMs?.() ?? 0)
   const watch = new Watch(connection)
+  const clockWatch = new ClockWatch()
   const runRows = new GatheredReads(connection, readRunsScript)
   const entries = new GatheredReads(connection, readRecordsScript)
 
@@ -78,6 +80,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
       const life = await connection.begin(beginLifeScript, `${schemaVersion}:${randomBytes(12).toString('base64url')}`)
       refuseLaterSchema(life, namespace)
       connection.life = life
+      while ((await connection.repeat(hasOldRunsScript)) === 1) await connection.repeat(listOldRunsScript)
     },
 
     now: async () => Number(await connection.repeat(nowScript, String(offsetMs()))),
@@ -96,7 +99,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
     async claim(request) {
       connection.refuseClosed()
       if (request.limit <= 0 || request.workflows.length === 0) return []
-      const { claims, setAside } = await claim(connection, request, offsetMs())
+      const { claims, setAside } = await claim(connection, request, { offsetMs: offsetMs(), watch: clockWatch })
       // Left claimed they come again when their leases are over; the others are not lost with them.
       if (setAside.length > 0) await commit(connection, setAside, { offsetMs: offsetMs(), publication: '' }).catch(() => {})
       return claims
@@ -188,10 +191,5 @@ function readAddress({ url, client, namespace }: RedisStoreOptions): { url: stri
 function refuseLaterSchema(life: string, namespace: string): void {
   const found = Number.parseInt(life, 10)
   if (Number.isNaN(found)) throw goneError(namespace, life)
-  if (found <= schemaVersion) return
-  throw new HoldfastError(
-    'schema_too_new',
-    `The namespace "${namespace}" was written by a later version of Holdfast (data version ${found}, this one knows ${schemaVersion}). Upgrade Holdfast here.`,
-    { details: { found, known: schemaVersion } },
-  )
+  if (found > schemaVersion) throw tooNewError(namespace, life)
 }

@@ -237,7 +237,7 @@ export function prepareClaim(db: Database, commit: Commit) {
     db,
     `SELECT r.owner, r.run_id, r.thread, r.workflow, r.version, r.status, r.reason, r.queue, r.priority, r.fingerprint, r.epoch, r.lease_until,
        r.due_at, r.claims_without_progress, r.current_step, r.input_seq, r.tape_seq, r.created_at, r.started_at, r.last_message, h.holder,
-       t.thread_id, t.head_seq, t.state_version, t.incarnation, t.base_seq, t.created_at AS began_at,
+       t.thread_id, t.head_seq, t.written_seq, t.patch_seq, t.patch_checksum, t.state_version, t.incarnation, t.base_seq, t.created_at AS began_at,
        l.seq, l.type, l.step, l.count, l.attempt, l.at, l.duration_ms, l.payload, l.patch, l.checkpoint_bytes, l.checksum
      FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
        LEFT JOIN holdfast_log l ON l.id = r.input_id AND l.thread = r.thread AND l.seq = r.input_seq
@@ -259,7 +259,8 @@ export function prepareClaim(db: Database, commit: Commit) {
   const extend = prepare(
     db,
     `UPDATE holdfast_runs SET lease_until = ?, claim_at = CASE WHEN claim_at IS NULL THEN NULL ELSE ? END
-     WHERE owner = ? AND run_id = ? AND epoch = ? AND lease_id = ? RETURNING last_message`,
+     WHERE owner = ? AND run_id = ? AND epoch = ? AND lease_id = ?
+       AND (SELECT t.written_seq FROM holdfast_threads t WHERE t.id = holdfast_runs.thread) >= ? RETURNING last_message`,
   )
 
   function claim(request: ClaimRequest, search: Search): Claim[] {
@@ -310,14 +311,22 @@ export function prepareClaim(db: Database, commit: Commit) {
 
   function setAside(run: number, { run_id: runId, thread }: ClaimableRow, now: number): void {
     const place = findThread.get(thread) as ThreadRow
-    const { head_seq: seq } = commit.log.append(place, { run, runId, events: [pausedEvent(now)], isCheckpoint: false })
+    const { head_seq: seq } = commit.log.append(place, {
+      run,
+      runId,
+      events: [pausedEvent(now)],
+      isCheckpoint: false,
+      isLeased: false,
+    })
     quarantine.run(seq, run)
   }
 
   function renew({ leaseMs, leases }: RenewRequest, now: number): Renewed[] {
     const leaseUntil = now + leaseMs
-    return leases.map(({ owner, runId, epoch, leaseId }) => {
-      const held = extend.get(leaseUntil, leaseUntil, owner, runId, epoch, leaseId) as { last_message: number } | undefined
+    return leases.map(({ owner, runId, epoch, leaseId, writtenSeq = 0 }) => {
+      const held = extend.get(leaseUntil, leaseUntil, owner, runId, epoch, leaseId, writtenSeq) as
+        | { last_message: number }
+        | undefined
       return { owner, runId, isHeld: held !== undefined, hasMail: held !== undefined && held.last_message > 0 }
     })
   }
@@ -404,6 +413,9 @@ interface ReadySearch extends Omit<LaneSearch, 'suspectLimit'> {
 /** An unfinished run, its thread, and the record that brings its input, as far as a claim tells of them; the record's columns are null where it is missing. */
 interface ClaimableRow extends Omit<NamedRunRow, UnreadColumn> {
   readonly head_seq: number
+  readonly written_seq: number
+  readonly patch_seq: number
+  readonly patch_checksum: number
   readonly state_version: number
   readonly incarnation: number
   readonly base_seq: number
@@ -470,6 +482,9 @@ function toClaim(before: ClaimableRow, taking: Taking): Claim {
       owner,
       threadId,
       headSeq: before.head_seq,
+      writtenSeq: before.written_seq,
+      patchSeq: before.patch_seq,
+      patchChecksum: before.patch_checksum,
       stateVersion: before.state_version,
       incarnation: before.incarnation,
       baseSeq: before.base_seq,

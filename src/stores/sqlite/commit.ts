@@ -90,8 +90,8 @@ export function prepareCommit(db: Database) {
     const numbers = insertStarts(rows)
     if (numbers === null) return null
     return creates.map(({ owner, id: runId, threadId, queued }, index) => {
-      const place = { id: numbers.thread + index, owner, thread_id: threadId, head_seq: 0, head_id: null }
-      log.insertRecords(place, { run: numbers.run + index, runId, events: [queued], isCheckpoint: true })
+      const place = { id: numbers.thread + index, owner, thread_id: threadId }
+      log.begin(place, { run: numbers.run + index, runId, events: [queued], isCheckpoint: true, isLeased: false })
       hints.push({ owner, threadId, runId, isClaimable: true })
       const created = [{ run: runOf(rows[index] as StartingRow, threadId, null), isNew: true }]
       return { ok: true, firstSeq: 1, lastSeq: 1, now, created, hasMail: false }
@@ -104,6 +104,7 @@ export function prepareCommit(db: Database) {
     switch (guard.kind) {
       case 'lease':
         if (run === undefined || run.epoch !== guard.epoch || run.lease_id !== guard.leaseId) return 'lease_lost'
+        if (thread === undefined || hasForgotten(thread, guard)) return 'lease_lost'
         return hasOtherHead(thread, guard) ? 'conflict' : null
       case 'run':
         if (run === undefined) return 'run_not_found'
@@ -162,7 +163,8 @@ export function prepareCommit(db: Database) {
     const positions = { firstSeq: events.length > 0 ? head + 1 : head, lastSeq: head + events.length }
     const firstId = log.nextId()
     if (thread !== undefined) {
-      log.append(thread, { run: run?.id ?? null, runId: change.runId, events, isCheckpoint: change.isCheckpoint })
+      const isLeased = change.guard.kind === 'lease'
+      log.append(thread, { run: run?.id ?? null, runId: change.runId, events, isCheckpoint: change.isCheckpoint, isLeased })
       writeState(change, thread, { seq: positions.lastSeq, run: run?.id ?? null })
     }
     const hasWoken = operations.apply(change, now)
@@ -256,7 +258,7 @@ export function prepareCommit(db: Database) {
     const row = newRunRow(create, { thread, seq, logId: log.nextId(), now })
     const isFirst = line.firstOf(thread.id) === undefined
     const id = runs.insert({ ...row, claim_at: isFirst ? row.due_at : null, ready: isFirst ? readyOf(row, now) : 0 })
-    log.append(thread, { run: id, runId: create.id, events: [create.queued], isCheckpoint: true })
+    log.append(thread, { run: id, runId: create.id, events: [create.queued], isCheckpoint: true, isLeased: false })
     hints.push({ owner, threadId, runId: create.id, isClaimable: true })
     return { run: runOf(row, threadId, null), isNew: true }
   }
@@ -316,7 +318,7 @@ function prepareStep(db: Database, append: Append) {
   ).pluck()
   const findHeld = prepare(
     db,
-    `SELECT r.id AS run, r.lease_until, r.current_step, r.claims_without_progress, r.last_message, t.id, t.head_seq, t.head_id
+    `SELECT r.id AS run, r.lease_until, r.current_step, r.claims_without_progress, r.last_message, t.id, t.head_seq, t.head_id, t.written_seq
      FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
      WHERE r.id = ? AND r.epoch = ? AND r.lease_id = ?`,
   )
@@ -358,7 +360,7 @@ function prepareStep(db: Database, append: Append) {
     const { owner, threadId, runId, guard, events, run: to } = change
     if (guard.kind !== 'lease') return { ok: false, refusal: 'lease_lost' }
     const held = findHeld.get(numberOf(change, guard.leaseId), guard.epoch, guard.leaseId) as HeldRow | undefined
-    if (held === undefined) return { ok: false, refusal: 'lease_lost' }
+    if (held === undefined || hasForgotten(held, guard)) return { ok: false, refusal: 'lease_lost' }
 
     const thread = {
       id: held.id,
@@ -367,7 +369,8 @@ function prepareStep(db: Database, append: Append) {
       head_seq: held.head_seq,
       head_id: held.head_id,
     }
-    const { head_seq: lastSeq } = append(thread, { run: held.run, runId, events, isCheckpoint: change.isCheckpoint })
+    const { isCheckpoint } = change
+    const { head_seq: lastSeq } = append(thread, { run: held.run, runId, events, isCheckpoint, isLeased: true })
     const firstSeq = events.length > 0 ? held.head_seq + 1 : lastSeq
     if (to !== undefined) {
       const currentStep = to.currentStep === undefined ? held.current_step : to.currentStep
@@ -401,6 +404,7 @@ interface HeldRow extends Head {
   readonly claims_without_progress: number
   readonly last_message: number
   readonly id: number
+  readonly written_seq: number
 }
 
 /** The runs of the next changes, where these are as many plain starts as are written together. */
@@ -413,6 +417,11 @@ function startsFrom(changes: readonly Change[], index: number): NewRun[] | null 
     starts.push(change.creates[0])
   }
   return starts
+}
+
+/** Whether a holder has seen commits that are no longer there. */
+function hasForgotten(thread: { readonly written_seq: number }, { writtenSeq = 0 }: { readonly writtenSeq?: number }): boolean {
+  return thread.written_seq < writtenSeq
 }
 
 function hasOtherHead(thread: ThreadRow | undefined, { headSeq }: { readonly headSeq?: number }): boolean {

@@ -29,7 +29,8 @@ export function prepareDeleteThread(db: Database, operations: Operations) {
   )
   const bury = prepare(
     db,
-    'UPDATE holdfast_threads SET head_id = NULL, state_version = 0, epoch_floor = max(epoch_floor, ?), deleted_at = ? WHERE id = ?',
+    `UPDATE holdfast_threads SET head_id = NULL, state_version = 0, patch_seq = 0, patch_checksum = 0,
+       epoch_floor = max(epoch_floor, ?), deleted_at = ? WHERE id = ?`,
   )
 
   return function deleteThread({ owner, threadId, at }: ThreadKey & { readonly at: number }, hints: Hint[]): boolean {

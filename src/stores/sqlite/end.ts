@@ -36,7 +36,7 @@ export function prepareEnd(
   const { numberOf, forget, append, line, operations } = acts
   const findHeld = prepare(
     db,
-    `SELECT r.last_message, t.id, t.head_seq, t.head_id,
+    `SELECT r.last_message, t.id, t.head_seq, t.head_id, t.written_seq,
        EXISTS (SELECT 1 FROM holdfast_runs n INDEXED BY holdfast_runs_in_line
          WHERE n.thread = r.thread AND n.finished_at IS NULL AND n.id <> r.id) AS has_others,
        EXISTS (SELECT 1 FROM holdfast_operations o INDEXED BY holdfast_operations_intended
@@ -58,11 +58,12 @@ export function prepareEnd(
     const { owner, threadId, runId, guard, events, run: to } = change
     const run = numberOf(change, guard.leaseId)
     const held = run === undefined ? undefined : (findHeld.get(run, guard.epoch, guard.leaseId) as HeldRow | undefined)
-    if (run === undefined || held === undefined) return { ok: false, refusal: 'lease_lost' }
+    if (run === undefined || held === undefined || held.written_seq < (guard.writtenSeq ?? 0))
+      return { ok: false, refusal: 'lease_lost' }
 
     const { id, head_seq, head_id } = held
     const place = { id, owner, thread_id: threadId, head_seq, head_id }
-    const { head_seq: lastSeq } = append(place, { run, runId, events, isCheckpoint: change.isCheckpoint })
+    const { head_seq: lastSeq } = append(place, { run, runId, events, isCheckpoint: change.isCheckpoint, isLeased: true })
     const firstSeq = head_seq + 1
     const startsTape = to.startsTape === true
     end.run(to.status, to.hasProgress === true ? 1 : 0, startsTape ? firstSeq : null, startsTape ? now : null, lastSeq, now, run)
@@ -76,6 +77,7 @@ export function prepareEnd(
 
 interface HeldRow extends Head {
   readonly id: number
+  readonly written_seq: number
   readonly last_message: number
   readonly has_others: number
   readonly has_left_open: number

@@ -17,6 +17,14 @@ export interface Appending {
   readonly events: readonly NewEvent[]
   /** The last of the events is a checkpoint. */
   readonly isCheckpoint: boolean
+  /** Written under a lease. */
+  readonly isLeased: boolean
+}
+
+/** The last record with a patch. */
+interface LastPatch {
+  readonly seq: number
+  readonly checksum: number
 }
 
 /** Records of a transaction that are inserted by one statement; a record alone takes twice as long. */
@@ -30,7 +38,16 @@ const gatheredLength = 256 * 1024
  */
 export function prepareAppend(db: Database) {
   const lastId = prepare(db, 'SELECT max(id) FROM holdfast_log').pluck()
-  const setHead = prepare(db, 'UPDATE holdfast_threads SET head_seq = ?, head_id = ? WHERE id = ?')
+  const setHead = prepare(
+    db,
+    'UPDATE holdfast_threads SET head_seq = ?, head_id = ?, written_seq = coalesce(?, written_seq) WHERE id = ?',
+  )
+  const setHeadAndPatch = prepare(
+    db,
+    `UPDATE holdfast_threads SET head_seq = ?, head_id = ?, written_seq = coalesce(?, written_seq), patch_seq = ?, patch_checksum = ?
+     WHERE id = ?`,
+  )
+  const setPatch = prepare(db, 'UPDATE holdfast_threads SET patch_seq = ?, patch_checksum = ? WHERE id = ?')
   const insertSome = [1, 2, 3, 4].map((rows) => prepare(db, insertSql(rows)))
   const insertMany = prepare(db, insertSql(recordsAtOnce))
   let next: number | null = null
@@ -38,10 +55,13 @@ export function prepareAppend(db: Database) {
   let gathered: unknown[] = []
   let gatheredChars = 0
 
-  function gather(place: Place, record: LogRecord, row: RowNumbers): void {
-    pushRow(gathered, place, record, row)
+  /** Returns the record's checksum. */
+  function gather(place: Place, record: LogRecord, row: RowNumbers): number {
+    const checksum = sealChecksum(recordChecksum(place, record), record.seq)
+    pushRow(gathered, record, row, checksum)
     gatheredChars += (record.payload?.length ?? 0) + (record.patch?.length ?? 0)
     if (gathered.length === recordsAtOnce * logColumns.length || gatheredChars > gatheredLength) flush()
+    return checksum
   }
 
   function flush(): void {
@@ -68,28 +88,42 @@ export function prepareAppend(db: Database) {
 
   function append(thread: Pick<ThreadRow, 'id' | 'owner' | 'thread_id'> & Head, appending: Appending): Head {
     if (appending.events.length === 0) return thread
-    const head = insertRecords(thread, appending)
-    setHead.run(head.head_seq, head.head_id, thread.id)
+    const { lastPatch, ...head } = insertRecords(thread, appending)
+    const { head_seq, head_id } = head
+    const writtenSeq = appending.isLeased ? head_seq : null
+    if (lastPatch === null) setHead.run(head_seq, head_id, writtenSeq, thread.id)
+    else setHeadAndPatch.run(head_seq, head_id, writtenSeq, lastPatch.seq, lastPatch.checksum, thread.id)
     return head
   }
 
-  /** For whoever writes the head of the thread himself. */
-  function insertRecords(thread: Pick<ThreadRow, 'id' | 'owner' | 'thread_id'> & Head, appending: Appending): Head {
+  /** Appends to a new thread, whose row has its head already. */
+  function begin(thread: Pick<ThreadRow, 'id' | 'owner' | 'thread_id'>, appending: Appending): void {
+    const { lastPatch } = insertRecords({ ...thread, head_seq: 0, head_id: null }, appending)
+    if (lastPatch !== null) setPatch.run(lastPatch.seq, lastPatch.checksum, thread.id)
+  }
+
+  function insertRecords(
+    thread: Pick<ThreadRow, 'id' | 'owner' | 'thread_id'> & Head,
+    appending: Appending,
+  ): Head & { readonly lastPatch: LastPatch | null } {
     const { events, run, runId } = appending
     let newId = nextId()
     const place = placeOf(thread)
     const bytes = appending.isCheckpoint ? bytesOf(events) : 0
     let { head_seq: seq, head_id: id } = thread
+    let lastPatch: LastPatch | null = null
     for (let i = 0; i < events.length; i++) {
       const { type, step, count, attempt, at, durationMs, payload, patch } = events[i] as NewEvent
       const isCheckpoint = appending.isCheckpoint && i === events.length - 1
       seq += 1
       const record: LogRecord = { seq, runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint }
-      gather(place, record, { id: newId, thread: thread.id, prev: id, run, checkpointBytes: isCheckpoint ? bytes : null })
+      const row = { id: newId, thread: thread.id, prev: id, run, checkpointBytes: isCheckpoint ? bytes : null }
+      const checksum = gather(place, record, row)
+      if (patch !== null) lastPatch = { seq, checksum }
       id = newId++
     }
     next = newId
-    return { head_seq: seq, head_id: id }
+    return { head_seq: seq, head_id: id, lastPatch }
   }
 
   /** Writes the whole log of a thread as it was elsewhere. Returns the id of the last record. */
@@ -112,7 +146,7 @@ export function prepareAppend(db: Database) {
 
   return {
     append,
-    insertRecords,
+    begin,
     restore,
     nextId,
     startTransaction: () => {
@@ -135,10 +169,10 @@ interface RowNumbers {
 }
 
 /** Adds the values of `logColumns`. */
-function pushRow(values: unknown[], place: Place, record: LogRecord, row: RowNumbers): void {
+function pushRow(values: unknown[], record: LogRecord, row: RowNumbers, checksum: number): void {
   const { seq, count, attempt, type, step, at, durationMs, payload, patch } = record
   values.push(row.id, row.thread, seq, row.prev, row.run, type, step, count === 0 ? null : count, attempt === 0 ? null : attempt)
-  values.push(at, durationMs, payload, patch, row.checkpointBytes, sealChecksum(recordChecksum(place, record), seq))
+  values.push(at, durationMs, payload, patch, row.checkpointBytes, checksum)
 }
 
 export type Append = ReturnType<typeof prepareAppend>['append']

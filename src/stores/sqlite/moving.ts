@@ -47,8 +47,9 @@ export function prepareImages(db: Database) {
 export function prepareRestore(db: Database, { log, runs, threads, operations, line, chunks }: Commit) {
   const insertThread = prepare(
     db,
-    `INSERT INTO holdfast_threads (owner, thread_id, head_seq, state_version, incarnation, base_seq, epoch_floor, created_at, deleted_at)
-     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *`,
+    `INSERT INTO holdfast_threads (owner, thread_id, head_seq, written_seq, patch_seq, patch_checksum, state_version, incarnation, base_seq,
+       epoch_floor, created_at, deleted_at)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *`,
   )
   const saveLabel = prepareSaveLabel(db)
   const insertMessage = prepareInsertMessage(db)
@@ -65,9 +66,11 @@ export function prepareRestore(db: Database, { log, runs, threads, operations, l
 
   return function restore(whole: WholeThread, hints: Hint[]) {
     if (isTaken(whole)) return { ok: false, refusal: 'conflict' } as const
-    const { owner, threadId, headSeq, stateVersion, incarnation, baseSeq, createdAt, deletedAt } = whole.thread
+    const { owner, threadId, headSeq, writtenSeq, patchSeq, patchChecksum } = whole.thread
+    const { stateVersion, incarnation, baseSeq, createdAt, deletedAt } = whole.thread
     const thread = insertThread.get(
-      ...[owner, threadId, headSeq, stateVersion, incarnation, baseSeq, whole.epochFloor, createdAt, deletedAt],
+      ...[owner, threadId, headSeq, writtenSeq, patchSeq, patchChecksum, stateVersion, incarnation, baseSeq],
+      ...[whole.epochFloor, createdAt, deletedAt],
     ) as ThreadRow
     // Records get consecutive ids, so a position says which.
     const idOf = (seq: number, next = log.nextId()) => next + seq - baseSeq - 1

@@ -14,6 +14,9 @@ export interface ThreadRow {
   readonly thread_id: string
   readonly head_seq: number
   readonly head_id: number | null
+  readonly written_seq: number
+  readonly patch_seq: number
+  readonly patch_checksum: number
   readonly state_version: number
   readonly incarnation: number
   readonly base_seq: number
@@ -169,6 +172,9 @@ export function toThread(row: ThreadRow): Thread {
     owner: row.owner,
     threadId: row.thread_id,
     headSeq: row.head_seq,
+    writtenSeq: row.written_seq,
+    patchSeq: row.patch_seq,
+    patchChecksum: row.patch_checksum,
     stateVersion: row.state_version,
     incarnation: row.incarnation,
     baseSeq: row.base_seq,

@@ -197,7 +197,13 @@ const migrations: readonly string[] = [
     PRIMARY KEY (run, id)
   ) WITHOUT ROWID;
   `,
+  // What a guard knows of its history, and which record brought the state. 0 fits every row: a claim says it, and holders of an earlier
+  // version write no more.
   `
+  ALTER TABLE holdfast_threads ADD COLUMN written_seq INTEGER NOT NULL DEFAULT 0;    -- last position written under a lease
+  ALTER TABLE holdfast_threads ADD COLUMN patch_seq INTEGER NOT NULL DEFAULT 0;      -- of the last record with a patch
+  ALTER TABLE holdfast_threads ADD COLUMN patch_checksum INTEGER NOT NULL DEFAULT 0;
+
   -- Lists of runs: by what runs are asked for, then by when they were created. A list passes from one workflow, queue and status to the next.
   DROP INDEX holdfast_runs_by_owner;
   CREATE INDEX holdfast_runs_listed ON holdfast_runs (owner, workflow, queue, status, created_at);

@@ -10,7 +10,7 @@ export function prepareTransact(connection: Connection, commit: Commit, now: () 
   const findHeld = prepare(
     connection.writer,
     `SELECT 1 FROM holdfast_runs r JOIN holdfast_threads t ON t.id = r.thread
-     WHERE r.owner = ? AND r.run_id = ? AND r.epoch = ? AND r.lease_id = ? AND t.thread_id = ?`,
+     WHERE r.owner = ? AND r.run_id = ? AND r.epoch = ? AND r.lease_id = ? AND t.thread_id = ? AND t.written_seq >= ?`,
   )
 
   return function transact(
@@ -19,9 +19,10 @@ export function prepareTransact(connection: Connection, commit: Commit, now: () 
     hints: Hint[],
   ): Promise<Committed> {
     return connection.hold(async (finish) => {
-      const { owner, runId, threadId, epoch, leaseId, timeoutMs } = guarded
+      const { owner, runId, threadId, epoch, leaseId, writtenSeq = 0, timeoutMs } = guarded
       commit.startTransaction()
-      if (findHeld.get(owner, runId, epoch, leaseId, threadId) === undefined) return { ok: false, refusal: 'lease_lost' }
+      if (findHeld.get(owner, runId, epoch, leaseId, threadId, writtenSeq) === undefined)
+        return { ok: false, refusal: 'lease_lost' }
 
       const tx = new UserTransaction(connection.writer)
       try {

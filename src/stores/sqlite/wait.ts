@@ -33,7 +33,7 @@ export function prepareWait(
   const { numberOf, forget, append, claimsAfter, dueAtOf } = acts
   const findHeld = prepare(
     db,
-    `SELECT r.last_message, r.claims_without_progress, t.id, t.head_seq, t.head_id,
+    `SELECT r.last_message, r.claims_without_progress, t.id, t.head_seq, t.head_id, t.written_seq,
        EXISTS (SELECT 1 FROM holdfast_runs n INDEXED BY holdfast_runs_in_line
          WHERE n.thread = r.thread AND n.finished_at IS NULL AND n.id < r.id) AS is_behind
      FROM holdfast_runs r CROSS JOIN holdfast_threads t ON t.id = r.thread
@@ -50,11 +50,12 @@ export function prepareWait(
     const { owner, threadId, runId, guard, events, run: to } = change
     const run = numberOf(change, guard.leaseId)
     const held = run === undefined ? undefined : (findHeld.get(run, guard.epoch, guard.leaseId) as HeldRow | undefined)
-    if (run === undefined || held === undefined) return { ok: false, refusal: 'lease_lost' }
+    if (run === undefined || held === undefined || held.written_seq < (guard.writtenSeq ?? 0))
+      return { ok: false, refusal: 'lease_lost' }
 
     const { id, head_seq, head_id } = held
     const place = { id, owner, thread_id: threadId, head_seq, head_id }
-    const { head_seq: lastSeq } = append(place, { run, runId, events, isCheckpoint: change.isCheckpoint })
+    const { head_seq: lastSeq } = append(place, { run, runId, events, isCheckpoint: change.isCheckpoint, isLeased: true })
     const firstSeq = events.length > 0 ? head_seq + 1 : lastSeq
     const hasMail = held.last_message > (change.mailSeen ?? 0)
     const dueAt = hasMail ? dueBy(dueAtOf(to.due, now), now) : dueAtOf(to.due, now)
@@ -70,6 +71,7 @@ export function prepareWait(
 
 interface HeldRow extends Head {
   readonly id: number
+  readonly written_seq: number
   readonly last_message: number
   readonly claims_without_progress: number
   readonly is_behind: number

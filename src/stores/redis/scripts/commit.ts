@@ -7,6 +7,7 @@ import {
   defineScript,
   foreignOf,
   gathering,
+  laneIndex,
   lines,
   once,
   places,
@@ -38,6 +39,7 @@ local changes = cmsgpack.unpack(ARGV[6])
 local now_text = string.format('%d', now)
 ${foreignOf}
 ${places}
+${laneIndex}
 ${gathering}
 ${listing}
 ${gatheredListing}
@@ -155,7 +157,7 @@ local function way_of(owner, lane)
   if way.owner == owner and way.lane == lane then return way end
   way = {
     owner = owner, lane = lane, queue = queue_of(lane), threads = P .. 'owner-threads:' .. owner,
-    turns = P .. 'turns:0:n:' .. lane, ready = ready_key('0:n:' .. lane, owner), sleeping = P .. 'lane:0:-:' .. lane,
+    due = '0:n:' .. lane, ready = ready_key('0:n:' .. lane, owner), sleeping = P .. 'lane:0:-:' .. lane,
   }
   return way
 end
@@ -197,13 +199,10 @@ local function start(c)
   list_later(owner, lane, number, run, now_text, nil, 'pending')
   count_later(queue, 'pending', 1)
   if is_ready then
-    if not gathered_adds[to.ready] then
-      add_later(to.turns, '0', owner)
-      gathered_lanes['0:n:' .. lane] = true
-    end
+    note_due_later(to.due, owner, due)
     add_later(to.ready, due_text, member_of(number, run))
   else
-    gathered_lanes['0:-:' .. lane] = true
+    note_time_later('0:-:' .. lane, due)
     add_later(to.sleeping, due_text, member_of(number, run))
     add_later(P .. 'delayed:' .. queue, due_text, run)
   end
@@ -561,6 +560,7 @@ ${rowOf}
       local head = head_of_line(c.thread)
       if head then hide_run(head, t.version) end
       call('HSET', P .. 'thread:' .. c.thread, 'version', c.version)
+      call('SADD', P .. 'state-versions', c.version)
       t.version = c.version
       if head then show_run(head, t.version) end
     end

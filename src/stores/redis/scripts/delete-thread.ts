@@ -1,6 +1,6 @@
 import { deleteStreams, streamKey } from './chunks.ts'
 import { listing, setLabel } from './listing.ts'
-import { clock, counts, defineScript, foreignOf, lines, once, places, publish, settleOpen } from './script.ts'
+import { clock, counts, defineScript, foreignOf, laneIndex, lines, once, places, publish, settleOpen } from './script.ts'
 
 /**
  * Deletes a thread, whole: what is left is its row, from which a new life would go on.
@@ -15,6 +15,7 @@ ${once}
 if kept then return kept end
 ${foreignOf}
 ${places}
+${laneIndex}
 ${lines}
 ${counts}
 ${settleOpen}

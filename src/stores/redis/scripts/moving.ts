@@ -1,7 +1,7 @@
 import { operationFields, threadFields } from '../rows.ts'
 import { streamKey } from './chunks.ts'
 import { listing, setLabel } from './listing.ts'
-import { counts, defineScript, lines, once, places, publish, quoted, rowOf } from './script.ts'
+import { counts, defineScript, laneIndex, lines, once, places, publish, quoted, rowOf } from './script.ts'
 
 /**
  * What belongs to a thread, its log, snapshots and chunks aside. ARGV: 1 life, 2 thread. Answers nothing where there never was such a thread, or
@@ -15,6 +15,7 @@ local row = call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)})
 if not row[1] then return {} end
 ${places}
 local now = 0
+${laneIndex}
 ${lines}
 ${rowOf}
 local runs, operations = {}, {}
@@ -57,6 +58,7 @@ if kept then return kept end
 -- Whatever is due gets ready when it is claimed.
 local now = 0
 ${places}
+${laneIndex}
 ${lines}
 ${streamKey}
 ${counts}
@@ -130,6 +132,7 @@ for _, o in ipairs(whole.operations) do
 end
 call('HSET', P .. 'thread:' .. thread, 'number', number, 'run', #whole.runs == 1 and whole.runs[1].run or '', unpack(whole.row))
 for label, at in pairs(whole.labels) do set_label(thread, label, at[1], at[2] ~= '' and at[2] or nil) end
+if whole.version ~= '0' then call('SADD', P .. 'state-versions', whole.version) end
 local head = head_of_line(thread)
 if head then show_run(head, whole.version) end
 ${publish}
