@@ -3,7 +3,7 @@ import { isIn, rolledBackStretches } from '../engine/tape.ts'
 import type { EventType, LogRecord } from '../model/event.ts'
 import { formatCheckpoint } from '../model/ids.ts'
 import type { Payload } from '../model/payload.ts'
-import type { PauseReason, Run, RunStatus, WaitReason } from '../model/run.ts'
+import { isTerminal, type PauseReason, type Run, type RunStatus, type WaitReason } from '../model/run.ts'
 import { refuseWrongEnd, refuseWrongInput } from '../model/run-end.ts'
 import { reviveError } from '../model/stored-error.ts'
 import { addUsage, noUsage, type UsageTotal } from '../model/usage.ts'
@@ -97,8 +97,11 @@ const typesOfInfo: readonly EventType[] = [
   ...(['run_rolled_back', 'run_paused', 'run_failed'] as const),
 ]
 
-function queryOf({ owner, threadId, id: runId, inputSeq }: Run, payloadsOf: readonly EventType[]): LogQuery {
-  return { owner, threadId, runId, afterSeq: inputSeq - 1, payloadsOf }
+/** Of a run that has ended up to its end: others may have written much to the thread since. */
+function queryOf(run: Run, payloadsOf: readonly EventType[]): LogQuery {
+  const { owner, threadId, id: runId, inputSeq, endSeq } = run
+  const toSeq = isTerminal(run.status) ? endSeq : null
+  return { owner, threadId, runId, afterSeq: inputSeq - 1, ...(toSeq !== null && { toSeq }), payloadsOf }
 }
 
 interface EndData {

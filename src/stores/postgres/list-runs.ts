@@ -4,7 +4,8 @@ import { compareAge, type RunPlace, readRunCursor } from '../../store/run-cursor
 import type { RunQuery } from '../../store/store.ts'
 import { selectRunColumns } from './rows.ts'
 
-const isInternal = (workflow: string) => `starts_with(${workflow}, '${internalPrefix}')`
+/** Its two halves keep the prefix from being taken for the name of the schema. */
+const isInternal = (workflow: string) => `starts_with(${workflow}, '${internalPrefix.slice(0, -1)}' || '.')`
 
 /**
  * What the indexes of lists begin with, over columns of `r`, an alias with its dot or nothing. Never to be changed: a migration has them. Two
@@ -21,56 +22,83 @@ function hashOf(values: readonly string[], seed: number): string {
 }
 
 /**
- * A page of runs, newest first. One look into an index for each status, along the thread, or along the label. Columns that are compared
- * besides are written as no index has them.
+ * A page of runs, newest first. One look into an index for each status, along the thread, or along the label.
+ *
+ * The planner must see that the order of the index serves: so the limit is a number in the text, of few different ones, and what is
+ * compared besides is one condition that no index has, instead of several that would let it expect hardly a row.
  */
-export function runsQuery(query: RunQuery, limit: number): { readonly sql: string; readonly values: unknown[] } | null {
+export function runsQuery(
+  query: RunQuery,
+  way: 'label' | 'others' = 'label',
+): { readonly sql: string; readonly values: unknown[] } | null {
   const { owner, threadId, workflow, queue, label, withoutPrefix } = query
   const statuses = [...new Set(query.statuses ?? runStatuses)]
   const { before, after } = boundsOf(query)
   // No name has a NUL in it, and the server takes none.
   if ([threadId, workflow, queue, label].some((name) => name?.includes('\0'))) return null
-  const values: unknown[] = [owner, before.createdAt, before.number, after, limit, statuses]
+  const values: unknown[] = [owner, before.createdAt, before.number, after, statuses]
   const bound = (value: string) => `$${values.push(value)}`
-  const equals = (column: string, value: string | undefined) =>
-    value === undefined ? '' : `AND ${column} || '' = ${bound(value)}`
-  const isLeftOut =
-    withoutPrefix === undefined || withoutPrefix.includes('\0') ? '' : `AND NOT starts_with(r.workflow, ${bound(withoutPrefix)})`
+  const limit = `LIMIT ${pageSizes.find((size) => size > query.limit) ?? Math.ceil(query.limit) + 1}`
   const place = (created: string, id: string) => `(${created}, ${id}) < ($2::bigint, $3::bigint) AND ${created} > $4::bigint`
-  const withStatus = `AND r.status || '' = ANY ($6::text[])`
+  const newestFirst = (created: string, id: string) => `ORDER BY ${created} DESC, ${id} DESC ${limit}`
+  const others = [
+    ...(workflow === undefined ? [] : [`r.workflow = ${bound(workflow)}`]),
+    ...(queue === undefined ? [] : [`r.queue = ${bound(queue)}`]),
+    ...(withoutPrefix === undefined || withoutPrefix.includes('\0')
+      ? []
+      : [`NOT starts_with(r.workflow, ${bound(withoutPrefix)})`]),
+  ]
+  const holds = (...conditions: readonly string[]) => `coalesce(${[...conditions, ...others].join(' AND ')}, false)`
+  const isLabelled = () =>
+    label === undefined
+      ? []
+      : [`r.id = (SELECT b.run FROM holdfast.labels b WHERE b.thread = r.thread AND b.label = ${bound(label)})`]
+  const hasStatus = 'r.status = ANY ($5::text[])'
   let runs: string
   if (threadId !== undefined) {
-    const isLabelled =
-      label === undefined
-        ? ''
-        : `AND r.id = (SELECT b.run FROM holdfast.labels b WHERE b.thread = r.thread AND b.label = ${bound(label)})`
     runs = `(SELECT * FROM holdfast.runs r WHERE r.thread = (SELECT t.id FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = ${bound(threadId)})
-        AND ${place('r.created_at', 'r.id')} ${withStatus} ${equals('r.workflow', workflow)} ${equals('r.queue', queue)} ${isLeftOut} ${isLabelled}
-        ORDER BY r.created_at DESC, r.id DESC LIMIT $5) r`
-  } else if (label !== undefined) {
-    runs = `(SELECT r.* FROM holdfast.labels b CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE r.id = b.run
-        ${withStatus} ${equals('r.workflow', workflow)} ${equals('r.queue', queue)} ${isLeftOut} LIMIT 1) r
-        WHERE b.label = ${bound(label)} AND b.owner = $1 AND b.run IS NOT NULL AND ${place('b.created_at', 'b.run')}
-        ORDER BY b.created_at DESC, b.run DESC LIMIT $5) r`
+        AND ${place('r.created_at', 'r.id')} AND ${holds(hasStatus, ...isLabelled())} ${newestFirst('r.created_at', 'r.id')}) r`
+  } else if (label !== undefined && way === 'label') {
+    // Without other filters each run of the label is one of the page.
+    const most = query.statuses === undefined && others.length === 0 ? limit : `LIMIT ${labelledAtFirst}`
+    runs = `(SELECT r.* FROM (SELECT b.run, b.created_at FROM holdfast.labels b
+          WHERE b.label = ${bound(label)} AND b.owner = $1 AND b.run IS NOT NULL AND ${place('b.created_at', 'b.run')}
+          ORDER BY b.created_at DESC, b.run DESC ${most}) b
+        CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE r.id = b.run AND ${holds(hasStatus)} LIMIT 1) r) r`
   } else {
     const by = workflow !== undefined ? 'workflow' : queue !== undefined ? 'queue' : 'status'
     // Runs of Holdfast's own, which lists leave out, may be most of an owner's.
     const kinds = withoutPrefix === internalPrefix ? 'false' : 'false, true'
-    const { from, hash } = {
-      workflow: { from: 'unnest($6::text[]) s(status)', hash: () => hashOf(['$1', 's.status', bound(workflow ?? '')], 2) },
-      queue: { from: 'unnest($6::text[]) s(status)', hash: () => hashOf(['$1', 's.status', bound(queue ?? '')], 3) },
-      status: {
-        from: `unnest($6::text[]) s(status) CROSS JOIN unnest(ARRAY[${kinds}]) k(internal)`,
-        hash: () => hashOf(['$1', 's.status', 'k.internal::text'], 1),
-      },
+    const from = {
+      workflow: 'unnest($5::text[]) s(status)',
+      queue: 'unnest($5::text[]) s(status)',
+      status: `unnest($5::text[]) s(status) CROSS JOIN unnest(ARRAY[${kinds}]) k(internal)`,
     }[by]
-    const isInternalToo = by === 'status' ? `AND ${isInternal('r.workflow')} = k.internal` : ''
-    runs = `${from} CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE ${listHash[by]('r.')} = ${hash()} AND ${place('r.created_at', 'r.id')}
-        AND r.owner || '' = $1 AND r.status || '' = s.status ${equals('r.workflow', workflow)} ${equals('r.queue', queue)} ${isLeftOut} ${isInternalToo}
-        ORDER BY r.created_at DESC, r.id DESC LIMIT $5) r`
+    const hash = {
+      workflow: () => hashOf(['$1', 's.status', bound(workflow ?? '')], 2),
+      queue: () => hashOf(['$1', 's.status', bound(queue ?? '')], 3),
+      status: () => hashOf(['$1', 's.status', 'k.internal::text'], 1),
+    }[by]()
+    const ofKind = by === 'status' ? [`${isInternal('r.workflow')} = k.internal`] : []
+    runs = `${from} CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE ${listHash[by]('r.')} = ${hash} AND ${place('r.created_at', 'r.id')}
+        AND ${holds('r.owner = $1', 'r.status = s.status', ...ofKind, ...isLabelled())} ${newestFirst('r.created_at', 'r.id')}) r`
   }
-  const sql = `SELECT ${selectRunColumns} FROM ${runs} JOIN holdfast.threads t ON t.id = r.thread ORDER BY r.created_at DESC, r.id DESC LIMIT $5`
+  const sql = `SELECT ${selectRunColumns} FROM ${runs} JOIN holdfast.threads t ON t.id = r.thread ${newestFirst('r.created_at', 'r.id')}`
   return { sql, values }
+}
+
+/** Rows that are read, one more than are shown, so that few different statements are prepared. */
+const pageSizes = [2, 11, 21, 51, 101, 201, 501, 1_001]
+
+/** So many runs of a label are looked at before those are that pass the other filters: one of the two may be far fewer. */
+export const labelledAtFirst = 1_000
+
+/** Whether a label has more runs than are looked at first. */
+export function moreLabelledQuery(query: RunQuery): { readonly sql: string; readonly values: unknown[] } {
+  const { before, after } = boundsOf(query)
+  const sql = `SELECT 1 FROM holdfast.labels b WHERE b.label = $1 AND b.owner = $2 AND b.run IS NOT NULL
+    AND (b.created_at, b.run) < ($3::bigint, $4::bigint) AND b.created_at > $5::bigint ORDER BY b.created_at DESC, b.run DESC OFFSET ${labelledAtFirst} LIMIT 1`
+  return { sql, values: [query.label, query.owner, before.createdAt, before.number, after] }
 }
 
 interface Bounds {

@@ -22,7 +22,7 @@ import { readUnsureCursor, unsurePage } from '../../store/unsure-page.ts'
 import { bigintArray, textArray } from './columns.ts'
 import type { Connections, Statement } from './connections.ts'
 import { Gathering } from './gathering.ts'
-import { runsQuery } from './list-runs.ts'
+import { moreLabelledQuery, runsQuery } from './list-runs.ts'
 import {
   bareRecordColumns,
   type Row,
@@ -105,9 +105,14 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
 
     async listRuns(query: RunQuery): Promise<{ items: Run[]; cursor?: string }> {
       const limit = atLeastZero(query.limit)
-      const asked = runsQuery(query, limit + 1)
+      const asked = runsQuery({ ...query, limit })
       if (asked === null || limit === 0) return { items: [] }
-      const rows = await read(asked.sql, asked.values)
+      let rows = await read(asked.sql, asked.values)
+      if (query.label !== undefined && query.threadId === undefined && rows.length <= limit) {
+        const more = moreLabelledQuery(query)
+        const rest = (await read(more.sql, more.values)).length === 0 ? null : runsQuery({ ...query, limit }, 'others')
+        if (rest !== null) rows = await read(rest.sql, rest.values)
+      }
       const shown = rows.slice(0, limit)
       const last = shown.at(-1)
       const items = shown.map((row) => toRun(row))

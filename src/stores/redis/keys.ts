@@ -54,8 +54,8 @@ import { HoldfastError } from '../../model/errors.ts'
  * somebody holds `h` and `t`, and of runs that are due `b` for those that were claimed before and `n` for those that never were. A run's row holds what never changes of it.
  * Lanes of one workflow, version and priority, of whichever queue, are a group: `<priority>:<version>:<bytes of workflow>:<workflow>`.
  *
- * Version 1 had the names of all lanes in the set `lanes` and no index of them, the runs of an owner by number in `owner-runs:<owner>`, and no
- * other index of runs.
+ * Version 1 had the names of all lanes in the set `lanes`, and no index of them; runs were listed in `owner-runs:<owner>` by number. While
+ * `unlisted` is there, runs of threads with a greater number than it says are still to be put where lists find them.
  */
 
 /** Later libraries that keep their data in another form raise it. A process of another version is refused by every script: see `life`. */

@@ -31,7 +31,7 @@ import {
   tag,
 } from './reads.ts'
 import { nowScript, readRecordsScript, readRunsScript } from './scripts/reads.ts'
-import { beginLifeScript } from './scripts/schema.ts'
+import { beginLifeScript, hasOldRunsScript, listOldRunsScript } from './scripts/schema.ts'
 import { Watch } from './watch.ts'
 
 export { isRedisClient, type RedisClientLike } from './link.ts'
@@ -80,6 +80,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
       const life = await connection.begin(beginLifeScript, `${schemaVersion}:${randomBytes(12).toString('base64url')}`)
       refuseLaterSchema(life, namespace)
       connection.life = life
+      while ((await connection.repeat(hasOldRunsScript)) === 1) await connection.repeat(listOldRunsScript)
     },
 
     now: async () => Number(await connection.repeat(nowScript, String(offsetMs()))),

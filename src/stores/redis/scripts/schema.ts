@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { listing, setLabel } from './listing.ts'
-import { laneIndex, lines, places, type Script } from './script.ts'
+import { defineScript, laneIndex, lines, places, type Script } from './script.ts'
 
 const text = `#!lua
 local P = string.sub(KEYS[1], 1, -5)
@@ -35,22 +35,8 @@ for _, name in ipairs(call('SMEMBERS', P .. 'lanes')) do
   end
 end
 call('UNLINK', P .. 'lanes')
-for _, thread in ipairs(call('ZRANGE', P .. 'threads', 0, -1)) do
-  local owner = ''
-  for _, run in ipairs(runs_of(thread)) do
-    local r = call('HMGET', P .. 'run:' .. run, 'owner', 'lane', 'number', 'created', 'status')
-    owner = r[1] or ''
-    list_run(owner, r[2], r[3], run, r[4], nil, r[5])
-    call('UNLINK', P .. 'owner-runs:' .. owner)
-  end
-  local labels = call('HGETALL', P .. 'labels:' .. thread)
-  local base = #labels > 0 and call('HGET', P .. 'thread:' .. thread, 'base') or 0
-  for i = 1, #labels, 2 do
-    local label = string.match(labels[i], '^L(.*)$')
-    local entry = label and call('LINDEX', P .. 'log:' .. thread, labels[i + 1] - base - 1)
-    if entry then set_label(thread, label, labels[i + 1], run_of_entry(entry, thread, owner)) end
-  end
-end
+-- Its runs are listed thread by thread: \`listOldRunsScript\`.
+call('SET', P .. 'unlisted', '0')
 call('SET', KEYS[1], ARGV[1])
 return ARGV[1]
 `
@@ -63,3 +49,48 @@ return ARGV[1]
  * removed part of it.
  */
 export const beginLifeScript: Script = { text, sha: createHash('sha1').update(text).digest('hex') }
+
+/** Whether runs of version 1 are still to be listed. ARGV: 1 life. */
+export const hasOldRunsScript = defineScript('read', `return call('EXISTS', P .. 'unlisted')`)
+
+/**
+ * Puts runs of version 1 where lists find them, those of some threads at a time; `unlisted` says how far it is. ARGV: 1 life. Answers 1 while there
+ * are more. May be called by several processes, and again after a failure.
+ */
+export const listOldRunsScript = defineScript(
+  'write',
+  `
+local unlisted = call('GET', P .. 'unlisted')
+if not unlisted then return 0 end
+local now = 0
+${places}
+${laneIndex}
+${lines}
+${listing}
+${setLabel}
+local threads = call('ZRANGEBYSCORE', P .. 'threads', '(' .. unlisted, '+inf', 'WITHSCORES', 'LIMIT', 0, 500)
+for i = 1, #threads, 2 do
+  local thread = threads[i]
+  local owner
+  for _, run in ipairs(runs_of(thread)) do
+    local r = call('HMGET', P .. 'run:' .. run, 'owner', 'lane', 'number', 'created', 'status')
+    owner = r[1] or ''
+    list_run(owner, r[2], r[3], run, r[4], nil, r[5])
+    call('ZREM', P .. 'owner-runs:' .. owner, run)
+  end
+  local labels = owner and call('HGETALL', P .. 'labels:' .. thread) or {}
+  for j = 1, #labels, 2 do
+    if string.sub(labels[j], 1, 1) == 'L' then
+      local entry = call('LINDEX', P .. 'log:' .. thread, labels[j + 1] - (call('HGET', P .. 'thread:' .. thread, 'base') or 0) - 1)
+      if entry then set_label(thread, string.sub(labels[j], 2), labels[j + 1], run_of_entry(entry, thread, owner)) end
+    end
+  end
+end
+if #threads == 1000 then
+  call('SET', P .. 'unlisted', threads[#threads])
+  return 1
+end
+call('DEL', P .. 'unlisted')
+return 0
+`,
+)
