@@ -349,5 +349,6 @@ async function closeAll(
 
 /** A URL as it may be shown: without a password. */
 function shown(url: string): string {
-  return url.replace(/\/\/[^@/]*@/, '//…@')
+  // Whatever may be a password, also where the rest of the URL is wrong.
+  return url.replace(/:.*@/s, (found) => `${/^:\/*/.exec(found)?.[0]}…@`).replaceAll(/\b(password=)[^&]*/gi, '$1…')
 }

@@ -1,4 +1,5 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { longestLeaseMs } from '../model/clock-set-back.ts'
 import type { Codec } from '../model/codec.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import type { EventType, NewEvent } from '../model/event.ts'
@@ -66,8 +67,6 @@ import { WriteOrder } from './write-order.ts'
 const stopAgainMs = 1_000
 /** How long a cancelled function may take to come to its end. */
 const cancelGraceMs = 5_000
-/** The longest lease that a run gets because its holders are silent for long. */
-const longestLeaseMs = 600_000
 /** How far the store's clock may be ahead before this execution follows it. */
 const clockSlackMs = 1_000
 

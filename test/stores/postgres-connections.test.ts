@@ -8,6 +8,34 @@ import { claimRequest, createAndClaim, creating, event, stepping } from './sqlit
 
 const scene = usePostgres()
 
+it('a heartbeat whose answer does not come is given up before its lease is over, and the next one is heard', async () => {
+  const { store, proxy } = await scene.openOnProxy({ patience: {} })
+  const claim = await createAndClaim(store, 'r')
+  const leases = [{ owner: '', runId: 'r', epoch: claim.run.epoch, leaseId: claim.leaseId }]
+  const leaseMs = patience(3_000)
+  await store.renew({ leaseMs, leases })
+  proxy.break({ side: 'server', at: 1, kind: 'swallow' })
+  const sentAt = performance.now()
+  expect(await codeOf(store.renew({ leaseMs, leases }))).toBe('store_unavailable')
+  expect(performance.now() - sentAt).toBeLessThan(leaseMs * 0.7)
+  expect(await store.renew({ leaseMs, leases })).toMatchObject([{ isHeld: true }])
+})
+
+it('a lost answer that can no longer be looked up is outcome_unknown: the write is not made again', async () => {
+  const { store, proxy } = await scene.openOnProxy({ patience: { answerMs: patience(2_000) }, poolSize: { min: 0, max: 1 } })
+  const claim = await createAndClaim(store, 'r')
+  await store.commit([stepping(claim)])
+  proxy.break({ side: 'server', at: 1, kind: 'swallow' })
+  const code = codeOf(store.commit([stepping(claim)]))
+  await vi.waitUntil(async () => (await scene.admin.query(`SELECT FROM "${scene.schema}".log`)).rows.length === 3)
+  // As if its process had been stopped for a day, and others had taken away what it left.
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 86_400_000 })
+  scene.afterwards(async () => void vi.useRealTimers())
+  await scene.admin.query(`DELETE FROM "${scene.schema}".writers`)
+  expect(await code).toBe('outcome_unknown')
+  expect(await store.readLog({ owner: '', threadId: 'r' })).toHaveLength(3)
+})
+
 describe('a connection that breaks at any message', () => {
   const twoSteps = (claim: Claim): Change[] => [stepping(claim), stepping(claim, { label: 'here' })]
   const intent = (claim: Claim): Change[] => [

@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { openPostgresStore } from '../../src/stores/postgres/postgres-store.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { codeOf, usePostgres } from './postgres-scene.ts'
-import { createAndClaim, creating, stepping } from './sqlite-scene.ts'
+import { claimRequest, createAndClaim, creating, stepping } from './sqlite-scene.ts'
 
 const scene = usePostgres()
 
@@ -82,6 +82,21 @@ describe('a server that goes away and comes back', () => {
     blocker.release()
     expect((await Promise.all(stuck)).filter(Boolean)).toHaveLength(1)
   })
+})
+
+it('thousands of runs that a clock which was set back holds up are claimed, in several claims', async () => {
+  let offsetMs = 3_600_000
+  const store = await scene.open({ clockOffsetMs: () => offsetMs })
+  await store.claim(claimRequest())
+  const ids = Array.from({ length: 2_500 }, (_, at) => `r-${at}`)
+  await store.commit(ids.map((id, at) => creating(id, { queue: `q-${at % 2}` })))
+  offsetMs = 0
+  const claimed: string[] = []
+  for (let tries = 0; tries < 5 && claimed.length < ids.length; tries++) {
+    const claims = await store.claim(claimRequest({ limit: 5_000 }))
+    claimed.push(...claims.map(({ run }) => run.id))
+  }
+  expect(claimed.sort()).toEqual(ids.sort())
 })
 
 describe('a server that promises less', () => {

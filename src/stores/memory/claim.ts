@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { claimableAfterSetBack } from '../../model/clock-set-back.ts'
 import { invariant } from '../../model/errors.ts'
 import { isLimited } from '../../model/queue.ts'
 import { suspicionLimit } from '../../model/run.ts'
@@ -52,6 +53,19 @@ export function renew(tables: Tables, request: RenewRequest, now: number): Renew
     if (isHeld) row.run.leaseUntil = now + request.leaseMs
     return { owner, runId, isHeld, hasMail: isHeld && row.inbox.length > 0 }
   })
+}
+
+/** Moves what a clock that was set back would hold up: model/clock-set-back.ts. */
+export function heedSetBack(tables: Tables, { leaseMs }: ClaimRequest, now: number): void {
+  for (const { line } of tables.busyThreads) {
+    for (const { run } of line) {
+      const at = claimableAfterSetBack(run, { now, leaseMs })
+      if (at === null) continue
+      if (run.status === 'running') run.leaseUntil = at
+      else run.dueAt = at
+    }
+  }
+  for (const queue of tables.queues.values()) queue.startedAt = queue.startedAt.filter((at) => at <= now)
 }
 
 function isDue({ run }: RunRow, now: number): boolean {

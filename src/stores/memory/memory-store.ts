@@ -1,7 +1,8 @@
+import { ClockWatch } from '../../model/clock-set-back.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Hint, Store } from '../../store/store.ts'
 import { readChunks } from './chunks.ts'
-import { claim, renew } from './claim.ts'
+import { claim, heedSetBack, renew } from './claim.ts'
 import { commit } from './commit.ts'
 import { deliver, readInbox } from './inbox.ts'
 import { readThreadImage, restoreThread } from './moving.ts'
@@ -27,7 +28,12 @@ export function createMemoryStore(options: MemoryStoreOptions = {}): Store {
 /** A memory store over tables that are somebody else's as well. */
 export function createStoreOver(tables: Tables, options: MemoryStoreOptions = {}): Store {
   const offsetMs = options.clockOffsetMs ?? (() => 0)
-  const now = () => Date.now() + offsetMs()
+  const watch = new ClockWatch()
+  const now = () => {
+    const now = Date.now() + offsetMs()
+    watch.see({ now, at: performance.now() })
+    return now
+  }
   let isClosed = false
 
   async function act<Answer>(body: () => Answer): Promise<Answer> {
@@ -45,7 +51,13 @@ export function createStoreOver(tables: Tables, options: MemoryStoreOptions = {}
         const at = now()
         return changes.map((change) => commit(tables, change, at))
       }),
-    claim: (request) => act(() => claim(tables, request, now())),
+    claim: (request) =>
+      act(() => {
+        const at = now()
+        if (watch.isSetBack) heedSetBack(tables, request, at)
+        watch.heeded()
+        return claim(tables, request, at)
+      }),
     setQueue: (change) => act(() => setQueue(tables, change)),
     listQueues: (query) => act(() => listQueues(tables, query, now())),
     renew: (request) => act(() => renew(tables, request, now())),

@@ -28,7 +28,7 @@ BEGIN
   places := '{}';
   SELECT * INTO c FROM jsonb_to_record(p_change) AS x(
     owner text, thread text, run text, count int, slot int, rank int, is_checkpoint boolean, label text, state_version bigint, snapshot int, read bigint[], mail_seen bigint, delivers jsonb,
-    guard text, epoch bigint, lease text, guard_status text, is_undisturbed boolean, guard_head bigint,
+    patch int, patch_crc bigint, guard text, epoch bigint, lease text, guard_written bigint, guard_status text, is_undisturbed boolean, guard_head bigint,
     has_run boolean, status text, sets_reason boolean, reason text, due_kind int, due bigint, wait_key text, sets_step boolean, step text,
     has_progress boolean, uncounts boolean, starts_tape boolean, has_new_input boolean, sets_end boolean, lease_ms bigint, operation jsonb, creates jsonb);
   SELECT * INTO t FROM holdfast.threads x WHERE x.owner = c.owner AND x.thread_id = c.thread FOR NO KEY UPDATE;
@@ -40,7 +40,8 @@ BEGIN
   v_is_own := r.id IS NOT NULL AND t.id IS NOT NULL AND r.thread = t.id;
   answer := CASE c.guard
     WHEN 'lease' THEN CASE
-      WHEN NOT v_is_own OR r.epoch IS DISTINCT FROM c.epoch OR r.lease_id IS DISTINCT FROM c.lease THEN '{"refusal":"lease_lost"}'
+      WHEN NOT v_is_own OR r.epoch IS DISTINCT FROM c.epoch OR r.lease_id IS DISTINCT FROM c.lease
+        OR t.written_seq < c.guard_written THEN '{"refusal":"lease_lost"}'
       WHEN c.guard_head <> t.head_seq THEN '{"refusal":"conflict"}' END
     WHEN 'run' THEN CASE
       WHEN NOT v_is_own THEN '{"refusal":"run_not_found"}'
@@ -128,7 +129,11 @@ BEGIN
   v_first := v_before + least(c.count, 1);
   IF t.id IS NOT NULL THEN
     IF c.count > 0 OR c.state_version IS NOT NULL THEN
-      UPDATE holdfast.threads x SET head_seq = x.head_seq + c.count, state_version = coalesce(c.state_version, x.state_version) WHERE x.id = t.id;
+      UPDATE holdfast.threads x SET head_seq = x.head_seq + c.count, state_version = coalesce(c.state_version, x.state_version),
+          written_seq = CASE WHEN c.guard = 'lease' AND c.count > 0 THEN x.head_seq + c.count ELSE x.written_seq END,
+          patch_seq = coalesce(x.head_seq + c.patch, x.patch_seq),
+          patch_checksum = coalesce(${sealSql('c.patch_crc', { seq: 'x.head_seq + c.patch' })}, x.patch_checksum)
+        WHERE x.id = t.id;
     END IF;
     IF c.count > 0 THEN places := places || ARRAY[c.slot, t.id, v_before, coalesce(r.id, 0)]; END IF;
     IF c.snapshot IS NOT NULL THEN
@@ -231,7 +236,7 @@ BEGIN
 
   -- New runs.
   FOR n IN SELECT * FROM jsonb_to_recordset(c.creates) AS x(slot int, rank int, owner text, thread text, run text, workflow text, version bigint, queue text,
-      priority bigint, fingerprint text, due_kind int, due bigint) LOOP
+      priority bigint, fingerprint text, due_kind int, due bigint, patch int, patch_crc bigint) LOOP
     SELECT x.id INTO v_id FROM holdfast.runs x WHERE x.owner = n.owner AND x.run_id = n.run;
     IF NOT FOUND THEN
       SELECT * INTO ct FROM holdfast.threads x WHERE x.owner = n.owner AND x.thread_id = n.thread FOR NO KEY UPDATE;
@@ -243,7 +248,9 @@ BEGIN
       END IF;
       UPDATE holdfast.threads x SET head_seq = x.head_seq + 1, deleted_at = NULL,
           incarnation = CASE WHEN x.deleted_at IS NULL THEN x.incarnation ELSE x.incarnation + 1 END,
-          base_seq = CASE WHEN x.deleted_at IS NULL THEN x.base_seq ELSE x.head_seq END
+          base_seq = CASE WHEN x.deleted_at IS NULL THEN x.base_seq ELSE x.head_seq END,
+          patch_seq = coalesce(x.head_seq + n.patch, x.patch_seq),
+          patch_checksum = coalesce(${sealSql('n.patch_crc', { seq: 'x.head_seq + n.patch' })}, x.patch_checksum)
         WHERE x.id = ct.id RETURNING * INTO ct;
       v_due := CASE n.due_kind WHEN 1 THEN v_now + n.due ELSE n.due END;
       INSERT INTO holdfast.runs (id, thread, owner, run_id, workflow, version, queue, priority, fingerprint, status, epoch, due_at, wake_at,

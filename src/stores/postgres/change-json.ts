@@ -3,7 +3,7 @@ import type { Change, NewRun, RunChange } from '../../store/change.ts'
 import type { NewMessage } from '../../store/store.ts'
 import { chunksJson } from './chunks.ts'
 import { BigintColumn } from './columns.ts'
-import type { EventColumns } from './event-columns.ts'
+import type { EventColumns, PatchPlace } from './event-columns.ts'
 import { operationJson } from './operations.ts'
 import { PayloadColumns } from './payload-columns.ts'
 import { newMessageChecksum, newSnapshotChecksum } from './rows.ts'
@@ -21,16 +21,20 @@ export function encodeOthers(
   const encoded = others.map(({ index, rank, createRanks }) => {
     const change = changes[index] as Change
     slot += 1
-    into.events.add(slot, change, 0)
-    const json = { index, slot, rank, ...changeJson(change, into.extras) }
+    const patch = into.events.add(slot, change, 0)
+    const json = { index, slot, rank, ...patchJson(patch), ...changeJson(change, into.extras) }
     const creates = (change.creates ?? []).map((create, at) => {
       slot += 1
-      into.events.addQueued(slot, create)
-      return { slot, rank: createRanks[at], ...createJson(create) }
+      const patch = into.events.addQueued(slot, create)
+      return { slot, rank: createRanks[at], ...patchJson(patch), ...createJson(create) }
     })
     return creates.length === 0 ? json : { ...json, creates }
   })
   return [JSON.stringify(encoded)]
+}
+
+function patchJson(patch: PatchPlace | null): object {
+  return patch === null ? {} : { patch: patch.ord, patch_crc: patch.checksum }
 }
 
 /** The names of fn_apply for what a change says; what is absent is null there. */
@@ -62,7 +66,11 @@ function changeJson(change: Change, extras: Extras): object {
 function guardJson(guard: Change['guard']): object {
   switch (guard.kind) {
     case 'lease':
-      return { guard: 'lease', epoch: countOrNull(guard.epoch), lease: guard.leaseId, ...headJson(guard) }
+      return {
+        ...{ guard: 'lease', epoch: countOrNull(guard.epoch), lease: guard.leaseId },
+        ...(guard.writtenSeq === undefined ? {} : { guard_written: countOrNull(guard.writtenSeq) }),
+        ...headJson(guard),
+      }
     case 'run':
       return {
         guard: 'run',

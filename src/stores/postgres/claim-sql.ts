@@ -1,5 +1,12 @@
-import { runColumns, selectRecordColumns, selectRunColumns, selectThreadColumns, textRunColumns } from './rows.ts'
-import { durableSql, nowSql, planSql } from './sql.ts'
+import {
+  runColumns,
+  selectRecordColumns,
+  selectRunColumns,
+  selectThreadColumns,
+  textRunColumns,
+  threadColumnCount,
+} from './rows.ts'
+import { durableSql, nowSql, planSql, readCommittedSql } from './sql.ts'
 
 /** What a claim returns of each run: the run, its thread, the record of its input, and from whom it was taken. */
 const claimedColumns = `${selectRunColumns}, ${selectThreadColumns}, ${selectRecordColumns}, r.last_message > 0, a.holder, a.until,
@@ -7,7 +14,7 @@ const claimedColumns = `${selectRunColumns}, ${selectThreadColumns}, ${selectRec
 
 const claimedTypes = [
   ...runColumns.map((column) => (textRunColumns.has(column) ? 'text' : 'bigint')),
-  ...['text', 'text', 'text', 'bigint', 'bigint', 'bigint', 'bigint', 'bigint', 'bigint'],
+  ...['text', 'text', 'text', ...Array(threadColumnCount - 2).fill('bigint')],
   ...['bigint', 'float8', 'float8', 'bigint', 'int', 'int', 'text', 'text', 'bigint', 'text', 'bytea', 'text', 'bytea'],
   ...['boolean', 'text', 'bigint', 'boolean'],
 ]
@@ -66,7 +73,7 @@ const claimFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_claim(
   p_writer bigint, p_batch bigint, p_offset bigint, p_sync boolean, p_worker text, p_lease_ms bigint, p_limit int,
   p_workflows text[], p_versions bigint[], p_state_versions bigint[], p_queues text[], p_suspects int,
-  p_limit_queues text[], p_limits bigint[], p_last_priorities bigint[], p_last_owners text[]
+  p_limit_queues text[], p_limits bigint[], p_last_priorities bigint[], p_last_owners text[], p_expected bigint
 ) RETURNS TABLE (c0 bigint, ${claimedTypes.map((type, index) => `c${index + 1} ${type}`).join(', ')}) LANGUAGE plpgsql VOLATILE ${planSql}
 AS $$
 #variable_conflict use_column
@@ -82,6 +89,13 @@ DECLARE
   -- The first runs of each lane of a priority.
   k_id bigint[]; k_owner text[]; k_queue text[]; k_new boolean[]; k_since bigint[]; v_owners text[]; v_last text COLLATE "C";
 BEGIN
+  IF v_now < p_expected THEN
+    -- The clock was set back. A row with nothing but the time says so.
+    c0 := v_now;
+    RETURN NEXT;
+    RETURN;
+  END IF;
+
   WITH RECURSIVE lane AS (
     SELECT w.n, x.queue, x.priority, x.is_suspect, x.is_held, x.wake_at FROM unnest(p_workflows, p_versions) WITH ORDINALITY AS w(name, version, n)
       CROSS JOIN LATERAL (SELECT r.queue, r.priority, r.is_suspect, r.is_held, r.wake_at FROM holdfast.runs r
@@ -247,7 +261,7 @@ END $$;
 
 const extendFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_extend(
-  p_offset bigint, p_lease_ms bigint, p_owners text[], p_runs text[], p_epochs bigint[], p_leases text[]
+  p_offset bigint, p_lease_ms bigint, p_owners text[], p_runs text[], p_epochs bigint[], p_leases text[], p_written bigint[]
 ) RETURNS TABLE (n bigint, has_mail boolean) LANGUAGE plpgsql VOLATILE ${planSql}
 AS $$
 #variable_conflict use_column
@@ -255,23 +269,30 @@ DECLARE
   v_now bigint := ${nowSql};
   v_ids bigint[];
 BEGIN
+  ${readCommittedSql}
   -- An extension that is lost with the machine only lets the lease run out earlier: heartbeats do not wait for the disk.
   PERFORM set_config('synchronous_commit', 'off', true);
   SELECT array_agg(r.id) INTO v_ids FROM unnest(p_owners, p_runs) AS a(owner, run)
     CROSS JOIN LATERAL (SELECT r.id FROM holdfast.runs r WHERE r.owner = a.owner AND r.run_id = a.run LIMIT 1) r;
   PERFORM FROM holdfast.runs r WHERE r.id = ANY (v_ids) ORDER BY r.thread, r.id FOR NO KEY UPDATE;
   RETURN QUERY
-    UPDATE holdfast.runs r SET wake_at = v_now + p_lease_ms
-      FROM unnest(p_owners, p_runs, p_epochs, p_leases) WITH ORDINALITY AS a(owner, run, epoch, lease, n)
-      WHERE r.owner = a.owner AND r.run_id = a.run AND r.epoch = a.epoch AND r.lease_id = a.lease
-      RETURNING a.n, r.last_message > 0;
+    WITH held AS (
+      SELECT a.n, r.id, r.last_message > 0 AS has_mail
+        FROM unnest(p_owners, p_runs, p_epochs, p_leases, p_written) WITH ORDINALITY AS a(owner, run, epoch, lease, written, n)
+        CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE r.owner = a.owner AND r.run_id = a.run LIMIT 1) r
+        WHERE r.epoch = a.epoch AND r.lease_id = a.lease
+          AND (SELECT t.written_seq FROM holdfast.threads t WHERE t.id = r.thread) >= coalesce(a.written, 0)
+    ), extended AS (
+      UPDATE holdfast.runs r SET wake_at = v_now + p_lease_ms FROM held h WHERE r.id = h.id
+    ) SELECT h.n, h.has_mail FROM held h;
 END $$;
 `
 
 export const claimFunctions = [claimFunction, extendFunction]
 
-export const claimSql = 'SELECT * FROM holdfast.fn_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)'
+export const claimSql =
+  'SELECT * FROM holdfast.fn_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)'
 /** After a lost connection: what the claim had taken, and what time it is by now. */
 export const readClaimedSql = `SELECT ${nowSql.replace('p_offset', '$5::bigint')}, x.*
   FROM (${readClaimed('$1::bigint[], $2::text[], $3::text[], $4::bigint[]')}) x`
-export const extendSql = 'SELECT n, has_mail FROM holdfast.fn_extend($1, $2, $3, $4, $5, $6)'
+export const extendSql = 'SELECT n, has_mail FROM holdfast.fn_extend($1, $2, $3, $4, $5, $6, $7)'

@@ -1,3 +1,4 @@
+import { latestLeaseEnd } from '../../model/clock-set-back.ts'
 import { codeOf, HoldfastError } from '../../model/errors.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { Change, Committed } from '../../store/change.ts'
@@ -8,7 +9,8 @@ import { bigintArray, textArray } from './columns.ts'
 import type { Connections, Statement } from './connections.ts'
 import { toHoldfastError } from './errors.ts'
 import type { Leases } from './leases.ts'
-import { type Row, runColumnCount, toRecord, toRun, toThread } from './rows.ts'
+import { type Row, runColumnCount, threadColumnCount, toRecord, toRun, toThread } from './rows.ts'
+import { setBackSql } from './set-back-sql.ts'
 import type { Writes } from './writes.ts'
 
 export interface ClaimOptions {
@@ -26,12 +28,14 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
   const take = prepare(claimSql)
   const readTaken = prepare(readClaimedSql)
   const extend = prepare(extendSql)
+  const setBack = prepare(setBackSql)
 
   async function claim(request: ClaimRequest): Promise<Claim[]> {
     const workflows = executables(request)
     connections.refuseClosed()
     if (request.limit <= 0 || workflows.length === 0 || request.queues?.length === 0) return []
     const limit = Math.min(Math.ceil(request.limit), 100_000)
+    if (clock.watch.isSetBack) await heedSetBack(request)
     const offset = clock.offset()
     const sentAt = performance.now()
     const written = await writes.write(take, [
@@ -45,8 +49,14 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
       bigintArray((request.queueLimits ?? []).map((one) => Math.min(limit, Math.max(0, Math.floor(one.limit))))),
       bigintArray((request.lastOwners ?? []).map(({ priority }) => priority)),
       textArray((request.lastOwners ?? []).map(({ owner }) => owner)),
+      clock.watch.expected(sentAt),
     ])
     const rows = 'rows' in written ? written.rows : await readAgain(written.recorded, offset, sentAt + request.leaseMs)
+    if (rows[0]?.[1] === null) {
+      // Nothing was claimed: the clock was set back.
+      clock.learn(Number(rows[0][0]), offset)
+      return claim(request)
+    }
     const claims: Claim[] = []
     for (const row of rows) {
       const taken = toClaim(row)
@@ -65,6 +75,19 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
     const now = claims[0]?.now
     if (now !== undefined) clock.learn(now, offset)
     return claims
+  }
+
+  /** Moves runs that the clock holds up; what one call leaves is for the next claim. */
+  async function heedSetBack({ leaseMs }: ClaimRequest): Promise<void> {
+    const offset = clock.offset()
+    const values = [offset, Math.round(leaseMs), latestLeaseEnd({ now: 0, leaseMs: Math.round(leaseMs) })]
+    try {
+      const [row] = await connections.send(setBack, values)
+      clock.learn(Number(row?.[0]), offset)
+      if (row?.[1] === 't') clock.watch.heeded()
+    } catch (error) {
+      throw toHoldfastError(error, 'write')
+    }
   }
 
   /**
@@ -114,10 +137,13 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
       textArray(leases.map(({ runId }) => runId)),
       bigintArray(leases.map(({ epoch }) => epoch)),
       textArray(leases.map(({ leaseId }) => leaseId)),
+      bigintArray(leases.map(({ writtenSeq }) => writtenSeq ?? 0)),
     ]
     try {
       const held = new Map(
-        (await connections.send(extend, values, { isApart: true })).map(([n, hasMail]) => [Number(n), hasMail === 't']),
+        (await connections.sendApart(extend, values, { withinMs: Math.max(1_000, leaseMs * patienceShare) })).map(
+          ([n, hasMail]) => [Number(n), hasMail === 't'],
+        ),
       )
       return leases.map(({ owner, runId }, index) => ({
         owner,
@@ -134,6 +160,9 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
   return { claim, renew }
 }
 
+/** Of a lease, how long the answer to a heartbeat is waited for, a second at least: there is time for another before the lease is over. */
+const patienceShare = 0.4
+
 interface Recorded {
   readonly runs: number[]
   readonly leases: string[]
@@ -142,7 +171,7 @@ interface Recorded {
 }
 
 const threadAt = 1 + runColumnCount
-const recordAt = threadAt + 8
+const recordAt = threadAt + threadColumnCount
 const restAt = recordAt + 13
 
 function toClaim(row: Row): Omit<Claim, 'input'> {

@@ -1,3 +1,5 @@
+import { ClockWatch } from '../../model/clock-set-back.ts'
+
 /** How long an estimate of the server's time is used before it is asked again. */
 const validMs = 1_000
 
@@ -9,6 +11,8 @@ export class Clock {
   readonly #offsetMs: () => number
   #lead = Number.NEGATIVE_INFINITY
   #learntAt = Number.NEGATIVE_INFINITY
+  /** Whether it was set back. */
+  readonly watch = new ClockWatch()
 
   constructor(offsetMs: () => number) {
     this.#offsetMs = offsetMs
@@ -22,6 +26,7 @@ export class Clock {
   /** An answer came in that was made at this time; `offset` is what had been added to it. */
   learn(now: number, offset = this.offset()): void {
     const at = performance.now()
+    this.watch.see({ now, at })
     const lead = now - offset - at
     if (lead < this.#lead && at - this.#learntAt < validMs) return
     this.#lead = lead

@@ -1,4 +1,4 @@
-import { dueSql, durableSql, endedSql, nowSql, planSql, rowChanges, sealSql, settleOpenSql } from './sql.ts'
+import { dueSql, durableSql, endedSql, nowSql, planSql, rowChanges, sealSql, settleOpenSql, takenSql } from './sql.ts'
 
 const dueAfter = dueSql({
   before: 'r.due_at',
@@ -18,8 +18,11 @@ const snapshotPlace = { seq: 'v_before[a.slot] + a.ord', stateVersion: 'coalesce
  *       ids: threads, then runs, then operations; those of runs that messages are delivered to, too. Each later statement of a function has a snapshot of its own and so sees what
  *       was committed before the lock was granted. (One statement has one snapshot: of what it waited for it would see half.)
  *   P2  A refused change leaves nothing: it is judged before it writes, or its writes are taken back by a savepoint.
- *   P3  A position is given out by raising threads.head_seq; the primary key of the log is the last line of defence.
- *   P4  The batch leaves its answer in the row of its writer (writes.ts), so that a lost connection hides nothing.
+ *   P3  A position is given out by raising threads.head_seq; the primary key of the log is the last line of defence. Whatever is
+ *       written under a lease raises threads.written_seq with it, and a holder that knows a greater one is refused.
+ *   P4  Row numbers that a client remembers are looked up together with epoch and lease id: after a failover they may have been
+ *       given out again, and then name rows of others.
+ *   P5  The batch leaves its answer in the row of its writer (writes.ts), so that a lost connection hides nothing.
  *
  * The client sorts the changes into three kinds:
  *
@@ -38,7 +41,7 @@ const snapshotPlace = { seq: 'v_before[a.slot] + a.ord', stateVersion: 'coalesce
 export const commitFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_commit(
   p_writer bigint, p_batch bigint, p_offset bigint, p_sync boolean, p_ranks int,
-  h_thread bigint[], h_run bigint[], h_epoch bigint[], h_lease text[], h_count int[], h_flags int[], h_step text[], h_lease_ms bigint[],
+  h_thread bigint[], h_run bigint[], h_epoch bigint[], h_lease text[], h_written bigint[], h_count int[], h_patch int[], h_patch_crc bigint[], h_flags int[], h_step text[], h_lease_ms bigint[],
   m_status text[], m_reason text[], m_due_kind int[], m_due bigint[], m_seen bigint[], m_tape int[], m_input int[], m_end int[], m_version bigint[],
   s_slot int[], s_ord int[], s_version bigint[], s_crc bigint[], s_text text[], s_bytes bytea[],
   c_index int[], c_rank int[], c_owner text[], c_thread text[], c_run text[], c_workflow text[], c_version bigint[], c_queue text[],
@@ -54,7 +57,7 @@ DECLARE
   v_held int := coalesce(cardinality(h_thread), 0);
   v_starts int := coalesce(cardinality(c_run), 0);
   v_thread bigint[] := '{}'; v_before bigint[] := '{}'; v_run bigint[] := '{}';
-  v_written int; v_new int; v_slots int[]; v_mail int[]; v_last bigint[];
+  v_written int; v_raised int; v_new int; v_slots int[]; v_mail int[]; v_last bigint[];
   v_thread_ids bigint[]; v_run_ids bigint[]; v_ids bigint[]; v_made int[];
   v_others jsonb := p_others; v_change jsonb; v_result record; v_results jsonb[] := '{}'; i int;
   v_answer text; v_queues text[]; v_tight text[];
@@ -111,12 +114,28 @@ BEGIN
   END IF;
 
   IF v_held > 0 THEN
-    -- Raising the heads is also what locks the threads; a refused change gives its positions back below.
+    -- Raising the heads is also what locks the threads. A thread whose lease is lost is neither raised nor locked (P4).
     WITH raised AS (
-      UPDATE holdfast.threads t SET head_seq = t.head_seq + a.count
-        FROM unnest(h_thread, h_count) WITH ORDINALITY AS a(thread, count, slot) WHERE t.id = a.thread
+      UPDATE holdfast.threads t SET head_seq = t.head_seq + a.count,
+          written_seq = CASE WHEN a.count > 0 THEN t.head_seq + a.count ELSE t.written_seq END,
+          patch_seq = coalesce(t.head_seq + a.patch, t.patch_seq),
+          patch_checksum = coalesce(${sealSql('a.patch_crc', { seq: 't.head_seq + a.patch' })}, t.patch_checksum)
+        FROM unnest(h_thread, h_run, h_epoch, h_lease, h_written, h_count, h_patch, h_patch_crc)
+          WITH ORDINALITY AS a(thread, run, epoch, lease, written, count, patch, patch_crc, slot)
+          JOIN holdfast.runs r ON r.id = a.run AND r.thread + 0 = a.thread AND r.epoch = a.epoch AND r.lease_id = a.lease
+        WHERE t.id = a.thread AND t.written_seq >= coalesce(a.written, 0)
         RETURNING a.slot, t.head_seq - a.count AS before
-    ) SELECT array_agg(before ORDER BY slot) INTO v_before FROM raised;
+    ) SELECT array_agg(before ORDER BY slot), array_agg(slot ORDER BY slot) INTO v_before, v_slots FROM raised;
+    v_raised := coalesce(cardinality(v_before), 0);
+    v_thread := h_thread;
+    v_run := h_run;
+    IF v_raised < v_held THEN
+      v_thread := array_fill(0::bigint, ARRAY[v_held]); v_run := v_thread;
+      v_last := v_before; v_before := array_fill(-1::bigint, ARRAY[v_held]);
+      FOR i IN 1..v_raised LOOP
+        v_before[v_slots[i]] := v_last[i]; v_thread[v_slots[i]] := h_thread[v_slots[i]]; v_run[v_slots[i]] := h_run[v_slots[i]];
+      END LOOP;
+    END IF;
 
     -- Under the threads' locks nobody else can claim or end these runs: one that a step leaves as it is need not be written.
     WITH held AS (
@@ -124,6 +143,7 @@ BEGIN
         FROM unnest(h_run, h_epoch, h_lease, h_flags, h_step, h_lease_ms, m_status, m_reason, m_due_kind, m_due, m_seen, m_tape, m_input, m_end, v_before)
           WITH ORDINALITY AS a(run, epoch, lease, flags, step, lease_ms, status, reason, due_kind, due, seen, tape, input, ending, before, slot)
         JOIN holdfast.runs r ON r.id = a.run AND r.epoch = a.epoch AND r.lease_id = a.lease
+        WHERE a.before >= 0
     ), written AS (
       UPDATE holdfast.runs r SET
           status = coalesce(a.status, r.status),
@@ -145,18 +165,9 @@ BEGIN
               CASE WHEN r.wake_at - v_now NOT BETWEEN a.lease_ms * 2 / 3 AND a.lease_ms THEN v_now + a.lease_ms ELSE r.wake_at END
             WHEN a.status IN ('pending', 'waiting') THEN ${dueAfter} END
         FROM held a WHERE r.id = a.run AND a.is_moved
-    ) SELECT count(*), array_agg(slot) FILTER (WHERE last_message > 0), array_agg(last_message) FILTER (WHERE last_message > 0),
-          CASE WHEN count(*) < v_held THEN array_agg(slot) END
-        INTO v_written, v_mail, v_last, v_slots FROM held;
-
-    v_thread := h_thread;
-    v_run := h_run;
-    IF v_written < v_held THEN
-      FOR i IN SELECT s FROM generate_series(1, v_held) s WHERE s <> ALL (coalesce(v_slots, '{}')) LOOP
-        UPDATE holdfast.threads t SET head_seq = t.head_seq - h_count[i] WHERE t.id = h_thread[i];
-        v_thread[i] := 0; v_run[i] := 0; v_before[i] := -1;
-      END LOOP;
-    END IF;
+    ) SELECT count(*), array_agg(slot) FILTER (WHERE last_message > 0), array_agg(last_message) FILTER (WHERE last_message > 0)
+        INTO v_written, v_mail, v_last FROM held;
+    ${takenSql('v_written < v_raised')}
 
     IF k_chunks IS NOT NULL THEN
       FOR v_change IN SELECT x FROM jsonb_array_elements(k_chunks) x LOOP

@@ -9,7 +9,7 @@ import { sortChanges } from './sort-changes.ts'
 import { encodeStarts } from './start-columns.ts'
 
 /** The writer's two parameters come first, then those of a batch: commit-sql.ts. */
-export const commitSql = `SELECT holdfast.fn_commit(${Array.from({ length: 60 }, (_, index) => `$${index + 1}`).join(', ')})`
+export const commitSql = `SELECT holdfast.fn_commit(${Array.from({ length: 63 }, (_, index) => `$${index + 1}`).join(', ')})`
 
 export interface CommitOptions {
   /** Whole ms added to the server's time. */

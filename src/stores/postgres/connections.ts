@@ -24,6 +24,8 @@ export type { PgClientLike, PgPoolLike } from './driver.ts'
 /** How long the server may work on one statement. */
 const statementMs = 20_000
 const connectMs = 10_000
+/** A heartbeat that can't connect is to be tried again before its leases are over. */
+const heartbeatConnectMs = 4_000
 
 /** SQL with a name under which the server keeps it prepared. */
 export interface Statement {
@@ -78,7 +80,8 @@ export class Connections {
   static async open({ url, pool, poolSize, answerMs = statementMs + 5_000 }: ConnectionsOptions): Promise<Connections> {
     if (pool !== undefined) return Connections.#over(pool, answerMs)
     const driver = await loadDriver()
-    const base = { connectionString: url, ...clientSettings, min: poolSize?.min ?? 5, max: Math.max(1, poolSize?.max ?? 20) }
+    const size = { min: poolSize?.min ?? 5, max: Math.max(1, poolSize?.max ?? 20) }
+    const base = { connectionString: url, ...clientSettings, ...size }
     const attempt = async (config: object): Promise<Connections> => {
       const [pool, apart] = [openPool(driver, config), openApart(driver, config)]
       const connections = new Connections({ driver, config, pool, apart, isOwn: true, answerMs })
@@ -92,7 +95,7 @@ export class Connections {
       }
     }
     try {
-      return await attempt({ ...base, ...sessionSettings })
+      return await attempt({ ...base, ...withReadCommitted(url ?? ''), ...sessionSettings })
     } catch (error) {
       if (!refusesSettings((error as Error).cause)) throw toHoldfastError(error, 'open')
     }
@@ -148,9 +151,39 @@ export class Connections {
   }
 
   /** One statement and its rows in text form. Errors are as the driver has them; `NotSent` when nothing reached the server. */
-  async send(statement: Statement, values: readonly unknown[], { isApart = false } = {}): Promise<readonly Row[]> {
-    const client = await this.#connect(isApart ? (this.#apart ?? this.#pool) : this.#pool)
+  async send(statement: Statement, values: readonly unknown[]): Promise<readonly Row[]> {
+    const client = await this.#connect(this.#pool)
     return this.#sendOn(client, statement, values)
+  }
+
+  /** A heartbeat, on the connection apart. It is given up after `withinMs`, so that another can be sent before it is too late. */
+  async sendApart(
+    statement: Statement,
+    values: readonly unknown[],
+    { withinMs }: { readonly withinMs: number },
+  ): Promise<readonly Row[]> {
+    let client: PgPooledClientLike | undefined
+    let isLate = false
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => {
+        isLate = true
+        reject(new NotSent(new Error(`connection timeout: no answer within ${Math.round(withinMs)} ms`)))
+        void client?.end().catch(ignore)
+      }, withinMs)
+    })
+    const answer = this.#connect(this.#apart ?? this.#pool).then((connected) => {
+      client = connected
+      if (!isLate) return this.#sendOn(connected, statement, values)
+      connected.release()
+      throw new NotSent(new Error('connection timeout'))
+    })
+    answer.catch(ignore)
+    try {
+      return await Promise.race([answer, late])
+    } finally {
+      clearTimeout(timer)
+    }
   }
 
   /**
@@ -279,6 +312,14 @@ const sessionSettings = {
   idle_in_transaction_session_timeout: 10_000,
 }
 
+/** The functions need READ COMMITTED, whatever the database or the user has as default. The URL's own options are kept. */
+function withReadCommitted(url: string): object {
+  const parsed = new URL(url)
+  const given = parsed.searchParams.get('options') ?? process.env['PGOPTIONS'] ?? ''
+  parsed.searchParams.delete('options')
+  return { connectionString: parsed.href, options: `${given} -c default_transaction_isolation=read\\ committed`.trim() }
+}
+
 /** Values stay text: what they are is known to whoever asked. */
 const rawTypes = { getTypeParser: () => (value: string) => value }
 
@@ -294,6 +335,7 @@ function openApart(driver: Pick<PgDriver, 'Pool'>, config: object): PgPoolLike {
   return openPool(driver as PgDriver, {
     ...withPassword(config),
     ...{ min: 1, max: 1, application_name: 'holdfast heartbeat', allowExitOnIdle: true },
+    connectionTimeoutMillis: heartbeatConnectMs,
   })
 }
 

@@ -12,7 +12,7 @@ BEGIN
   ${durableSql}
   PERFORM FROM holdfast.runs r WHERE r.thread = v_thread ORDER BY r.thread, r.id FOR UPDATE;
   SELECT array_agg(r.id), max(r.epoch) INTO v_runs, v_epoch FROM holdfast.runs r WHERE r.thread = v_thread;
-  UPDATE holdfast.threads t SET state_version = 0, epoch_floor = greatest(t.epoch_floor, v_epoch), deleted_at = p_at WHERE t.id = v_thread;
+  UPDATE holdfast.threads t SET state_version = 0, patch_seq = 0, patch_checksum = 0, epoch_floor = greatest(t.epoch_floor, v_epoch), deleted_at = p_at WHERE t.id = v_thread;
   ${settleOpenSql({ left: 'x.run = ANY (v_runs)', now: 'p_at' })};
   DELETE FROM holdfast.inbox m WHERE m.run = ANY (v_runs);
   DELETE FROM holdfast.delivered d WHERE d.run = ANY (v_runs);

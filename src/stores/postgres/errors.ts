@@ -48,6 +48,18 @@ export function toHoldfastError(error: unknown, doing: Doing): unknown {
     const message = `The user of the Postgres store lacks a right${nothing}. Grant it, or set the tables up with another user. ${because}`
     return new HoldfastError('store_unavailable', message, options)
   }
+  if (code === '22021' || code === '22P05') {
+    const message = `A text has a NUL character, which Postgres can't hold${nothing}. Leave it out. ${because}`
+    return new HoldfastError('invalid_input', message, options)
+  }
+  if (code === tooIsolated) {
+    const message = `A session of the Postgres store has another isolation level than read committed${nothing}. Set default_transaction_isolation = 'read committed' for the user of the store. ${because}`
+    return new HoldfastError('store_unavailable', message, options)
+  }
+  if (missingCodes.has(code) && /\bfn_[0-9a-f]{8}_|\bused_at\b/.test((error as Error).message)) {
+    const message = `The tables were upgraded by a later version of Holdfast, and this process can't use them any more${nothing}. Start it again with the later version. ${because}`
+    return new HoldfastError('schema_too_new', message, options)
+  }
   if (code === '54000') {
     return new HoldfastError(
       'value_too_large',
@@ -85,8 +97,17 @@ export function isConnectionLost(error: unknown): boolean {
 /** Two writers stood in each other's way; the same statement goes through when it is sent again. */
 export function isWorthRepeating(error: unknown): boolean {
   const code = serverCodeOf(error)
-  return code === '40P01' || code === '40001'
+  return code === '40P01' || code === '40001' || code === leaseTaken
 }
+
+/** A lease was lost to another worker while the writer waited for a lock: sql.ts. */
+export const leaseTaken = 'HF004'
+
+/** Under this isolation level the functions can't work: sql.ts. */
+export const tooIsolated = 'HF005'
+
+/** A function or a column that is not there. */
+const missingCodes = new Set(['42883', '42703'])
 
 /** A pooler has handed us a session that does not know our prepared statement, or knows another of that name. */
 export function isStatementUnknown(error: unknown): boolean {
@@ -125,7 +146,7 @@ export function serverCodeOf(error: unknown): string {
 }
 
 /** Deadlock, serialization, lock and statement time-outs, out of memory or of locks. */
-const busyCodes = new Set(['40P01', '40001', '55P03', '57014', '25P03', '25P04', '53000', '53200', 'HF003'])
+const busyCodes = new Set(['40P01', '40001', '55P03', '57014', '25P03', '25P04', '53000', '53200', 'HF003', leaseTaken])
 
 /** Read-only, no space, no memory. */
 const outageCodes = new Set(['25006', '53100', '53200', '53000', '25P03'])

@@ -36,28 +36,32 @@ export class EventColumns {
     this.#patches = new PayloadColumns(count)
   }
 
-  /** The events of a change, after `before` others of the same slot. */
-  add(slot: number, change: Change, before: number): void {
+  /** The events of a change, after `before` others of the same slot. Returns the last of them that has a patch. */
+  add(slot: number, change: Change, before: number): PatchPlace | null {
     const { events } = change
     let bytes = 0
+    let last: PatchPlace | null = null
     for (let i = 0; i < events.length; i++) {
       const event = events[i] as NewEvent
       const isCheckpoint = change.isCheckpoint && i === events.length - 1
       bytes += byteLengthOf(event.payload) + byteLengthOf(event.patch)
-      this.#push(event, {
+      const checksum = this.#push(event, {
         slot,
         ord: before + i + 1,
         place: change,
         runId: change.runId,
         checkpointBytes: isCheckpoint ? bytes : null,
       })
+      if (event.patch !== null) last = { ord: before + i + 1, checksum }
     }
+    return last
   }
 
-  addQueued(slot: number, create: NewRun): void {
+  addQueued(slot: number, create: NewRun): PatchPlace | null {
     const { queued, id: runId } = create
     const checkpointBytes = byteLengthOf(queued.payload) + byteLengthOf(queued.patch)
-    this.#push(queued, { slot, ord: 1, place: create, runId, checkpointBytes })
+    const checksum = this.#push(queued, { slot, ord: 1, place: create, runId, checkpointBytes })
+    return queued.patch === null ? null : { ord: 1, checksum }
   }
 
   encode(): unknown[] {
@@ -69,7 +73,7 @@ export class EventColumns {
     ]
   }
 
-  #push(event: NewEvent, { slot, ord, place, runId, checkpointBytes }: EventPlace): void {
+  #push(event: NewEvent, { slot, ord, place, runId, checkpointBytes }: EventPlace): number {
     const { type, step, count, attempt, at, durationMs, payload, patch } = event
     const record = { runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint: checkpointBytes !== null }
     this.#slots.push(slot)
@@ -81,10 +85,18 @@ export class EventColumns {
     this.#ats.push(at)
     this.#durations.push(durationMs)
     this.#checkpointBytes.push(checkpointBytes)
-    this.#checksums.push(recordChecksum(place, record))
+    const checksum = recordChecksum(place, record)
+    this.#checksums.push(checksum)
     this.#payloads.push(payload)
     this.#patches.push(patch)
+    return checksum
   }
+}
+
+/** An event with a patch: its position, counted from the head before the slot, and its checksum before it is sealed. */
+export interface PatchPlace {
+  readonly ord: number
+  readonly checksum: number
 }
 
 interface EventPlace {

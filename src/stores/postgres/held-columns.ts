@@ -1,7 +1,7 @@
 import type { Payload } from '../../model/payload.ts'
 import type { Change, RunChange } from '../../store/change.ts'
 import { BigintColumn, IntegerColumn, TextColumn } from './columns.ts'
-import type { EventColumns } from './event-columns.ts'
+import type { EventColumns, PatchPlace } from './event-columns.ts'
 import { PayloadColumns } from './payload-columns.ts'
 import { newSnapshotChecksum } from './rows.ts'
 import type { HeldGroup } from './sort-changes.ts'
@@ -26,6 +26,7 @@ export function encodeHeld(changes: readonly Change[], groups: readonly HeldGrou
   const [statuses, reasons, dueKinds, dues] = [new TextColumn(), new TextColumn(), new IntegerColumn(), new BigintColumn()]
   const seen = new BigintColumn()
   const [tapes, inputs, ends, versions] = [new IntegerColumn(), new IntegerColumn(), new IntegerColumn(), new BigintColumn()]
+  const [writtenSeqs, patches, patchChecksums] = [new BigintColumn(count), new IntegerColumn(), new BigintColumn()]
   const snapshots = new Snapshots()
   for (let at = 0; at < count; at++) {
     const group = groups[at] as HeldGroup
@@ -47,15 +48,20 @@ export function encodeHeld(changes: readonly Change[], groups: readonly HeldGrou
     inputs.push(row.input)
     ends.push(row.end)
     versions.push(row.stateVersion)
+    writtenSeqs.push(group.writtenSeq ?? null)
+    patches.push(row.patch?.ord ?? null)
+    patchChecksums.push(row.patch?.checksum ?? null)
   }
   return [
-    ...[threads, runs, epochs, leases, counts, flags, steps, leaseMs].map((column) => column.encode()),
+    ...[threads, runs, epochs, leases, writtenSeqs, counts, patches, patchChecksums, flags, steps, leaseMs].map((column) =>
+      column.encode(),
+    ),
     ...[statuses, reasons, dueKinds, dues, seen, tapes, inputs, ends, versions].map((column) => column.encode()),
     ...snapshots.encode(),
   ]
 }
 
-const noHeld: readonly null[] = Array(23).fill(null)
+const noHeld: readonly null[] = Array(26).fill(null)
 
 interface HeldRow {
   count: number
@@ -71,6 +77,8 @@ interface HeldRow {
   input: number | null
   end: number | null
   stateVersion: number | null
+  /** The last event with a patch. */
+  patch: PatchPlace | null
 }
 
 /** The changes of one lease, one after the other, as one: what a later one sets wins. */
@@ -78,11 +86,12 @@ function heldRow(changes: readonly Change[], { indexes }: HeldGroup, { slot, eve
   const row: HeldRow = {
     ...{ count: 0, flags: 0, step: null, leaseMs: null, status: null, reason: null },
     ...{ dueKind: null, due: null, mailSeen: null, tape: null, input: null, end: null, stateVersion: null },
+    patch: null,
   }
   for (const index of indexes) {
     const change = changes[index] as Change
     const before = row.count
-    events.add(slot, change, before)
+    row.patch = events.add(slot, change, before) ?? row.patch
     row.count += change.events.length
     if (change.run !== undefined) setRun(row, change.run, before + Math.min(1, change.events.length))
     // Only a run that goes to wait is asked about its mail, and that ends the group.

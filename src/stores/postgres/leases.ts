@@ -10,8 +10,9 @@ export interface LeasePlace {
 const maxPlaces = 50_000
 
 /**
- * Row numbers of the runs that this store has claimed, by lease id, so that a step is written without looking them up. Neither
- * lease ids nor numbers are used again, so an old entry finds nothing; whether a lease is held is never remembered here.
+ * Row numbers of the runs that this store has claimed, by lease id, so that a step is written without looking them up. Whether a
+ * lease is held is never remembered here. Lease ids are never used again; numbers are, when a server takes over that had not heard of
+ * them, so they are only believed together with epoch and lease id (P4 in commit-sql.ts).
  */
 export class Leases {
   readonly #places = new Map<string, LeasePlace>()

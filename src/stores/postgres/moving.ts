@@ -16,6 +16,7 @@ import {
   sealSnapshot,
   selectThreadColumns,
   textOf,
+  threadColumnCount,
   toMessage,
   toOperation,
   toThread,
@@ -39,7 +40,7 @@ export function prepareImages(connections: Connections, prepare: (sql: string) =
     async readThreadImage({ owner, threadId }: ThreadKey): Promise<ThreadImage | null> {
       const [row] = await connections.read(image, [owner, threadId])
       if (row === undefined) return null
-      const [epochFloor, runs, messages, operations, delivered, lengths] = row.slice(8) as string[]
+      const [epochFloor, runs, messages, operations, delivered, lengths] = row.slice(threadColumnCount) as string[]
       const streams = JSON.parse(lengths as string) as [number, string, number][]
       const inbox = JSON.parse(messages as string) as (string | number | null)[][]
       const deliveredIds = JSON.parse(delivered as string) as [number, string][]
@@ -121,7 +122,7 @@ export function prepareRestore({ connections, writes, prepare, isDurable }: Rest
   }
 
   async function carryOut(client: PgClientLike, whole: WholeThread, writer: Writer): Promise<boolean | { lost: unknown }> {
-    await client.query(`BEGIN; SET LOCAL synchronous_commit = ${isDurable ? 'on' : 'off'}`)
+    await client.query(`BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = ${isDurable ? 'on' : 'off'}`)
     const { rows } = await client.query({ text: sql.thread, values: threadValues(whole) })
     const thread = (rows[0] as { id: string } | undefined)?.id
     if (thread === undefined) {
@@ -151,12 +152,17 @@ export interface RestoreOptions {
 }
 
 const insertThreadSql = `
-  INSERT INTO holdfast.threads (owner, thread_id, head_seq, base_seq, incarnation, state_version, epoch_floor, created_at, deleted_at)
-  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING RETURNING id::text`
+  INSERT INTO holdfast.threads (owner, thread_id, head_seq, base_seq, incarnation, state_version, epoch_floor, created_at, deleted_at, written_seq,
+    patch_seq, patch_checksum)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING RETURNING id::text`
 
 function threadValues({ thread, epochFloor }: WholeThread): unknown[] {
   const { owner, threadId, headSeq, baseSeq, incarnation, stateVersion, createdAt, deletedAt } = thread
-  return [owner, threadId, headSeq, baseSeq, incarnation, stateVersion, epochFloor, createdAt, deletedAt]
+  const { writtenSeq, patchSeq, patchChecksum } = thread
+  return [
+    ...[owner, threadId, headSeq, baseSeq, incarnation, stateVersion, epochFloor, createdAt, deletedAt],
+    ...[writtenSeq, patchSeq, patchChecksum],
+  ]
 }
 
 const runColumns = [

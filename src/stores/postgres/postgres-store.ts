@@ -1,3 +1,4 @@
+import { HoldfastError } from '../../model/errors.ts'
 import type { Change, Committed } from '../../store/change.ts'
 import type { Store } from '../../store/store.ts'
 import { type Answers, hintsOf } from './answers.ts'
@@ -8,12 +9,13 @@ import { Clock } from './clock.ts'
 import { commitSql, encodeBatch } from './commit.ts'
 import { Connections, invalidUrl, type PgPoolLike, prepareStatement } from './connections.ts'
 import { deleteThreadSql } from './delete-thread.ts'
+import { serverCodeOf, tooIsolated } from './errors.ts'
 import { type Delivered, deliverSql, deliverValues } from './inbox.ts'
 import { Leases } from './leases.ts'
 import { prepareImages, prepareRestore } from './moving.ts'
 import { prepareListQueues, setQueueSql, setQueueValues } from './queues.ts'
 import { position, prepareReads, tagSql } from './reads.ts'
-import { checkSchemaName, inSchema, migrateSchema } from './schema.ts'
+import { checkSchemaName, inSchema, migrateSchema, tableNames } from './schema.ts'
 import { readStepAnswer, stepSql, stepValues } from './step.ts'
 import { prepareTransact } from './transact.ts'
 import { Watch } from './watch.ts'
@@ -87,7 +89,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     writes,
     commit: statements.commit,
     findHeld: prepare(findHeldSql),
-    schemaName: schema.name,
+    tables: { schemaName: schema.name, tableNames },
     encode,
   })
 
@@ -200,7 +202,10 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     async commitWithin(tx, changes) {
       if (changes.length === 0) return []
       const batch = encode(changes)
-      const { rows } = await tx.query({ text: statements.commit.text, values: [null, null, ...batch.values], rowMode: 'array' })
+      const values = [null, null, ...batch.values]
+      const { rows } = await tx.query({ text: statements.commit.text, values, rowMode: 'array' }).catch((error: unknown) => {
+        throw serverCodeOf(error) === tooIsolated ? isolatedTransaction(error) : error
+      })
       const { answers } = batch.readAnswer((rows as string[][])[0]?.[0] as string)
       // Notifications of a transaction go out when it commits; this process hears them like any other.
       const announcement = watch.announcementOf(hintsOf(changes, answers, watch))
@@ -221,8 +226,16 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
 
 /** Without a lock: the commit at the end of the transaction judges. */
 const findHeldSql = `
-  SELECT 1 FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
-  WHERE r.owner = $1 AND t.thread_id = $2 AND r.run_id = $3 AND r.epoch = $4 AND r.lease_id = $5`
+  SELECT ($7::text = ANY (current_schemas(true)::text[]))::text AS on_path FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
+  WHERE r.owner = $1 AND t.thread_id = $2 AND r.run_id = $3 AND r.epoch = $4 AND r.lease_id = $5 AND t.written_seq >= $6`
+
+function isolatedTransaction(cause: unknown): HoldfastError {
+  return new HoldfastError(
+    'invalid_input',
+    `A run can't be started in a transaction of this isolation level; nothing was written. Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED, or start the run after it. (${(cause as Error).message})`,
+    { cause },
+  )
+}
 
 /** What a function returned or, after a lost connection, recorded. */
 function textOf(written: Written): string {

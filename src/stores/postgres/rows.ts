@@ -89,14 +89,21 @@ export function runOfJson(json: Record<string, string | number | boolean | null>
   return toRun(row.map((value) => (value === null ? null : String(value))))
 }
 
-export const selectThreadColumns =
-  't.owner, t.thread_id, t.head_seq, t.state_version, t.incarnation, t.base_seq, t.created_at, t.deleted_at'
+const threadColumns = [
+  ...['owner', 'thread_id', 'head_seq', 'state_version', 'incarnation', 'base_seq', 'created_at', 'deleted_at'],
+  ...['written_seq', 'patch_seq', 'patch_checksum'],
+]
+export const selectThreadColumns = threadColumns.map((column) => `t.${column}`).join(', ')
+export const threadColumnCount = threadColumns.length
 
 export function toThread(row: Row, at = 0): Thread {
   return {
     owner: row[at] as string,
     threadId: row[at + 1] as string,
     headSeq: Number(row[at + 2]),
+    writtenSeq: Number(row[at + 8]),
+    patchSeq: Number(row[at + 9]),
+    patchChecksum: Number(row[at + 10]),
     stateVersion: Number(row[at + 3]),
     incarnation: Number(row[at + 4]),
     baseSeq: Number(row[at + 5]),

@@ -10,6 +10,7 @@ import { toHoldfastError } from './errors.ts'
 import { deliverFunctions } from './inbox.ts'
 import { setQueueFunction } from './queues.ts'
 import { tagFunction } from './reads.ts'
+import { setBackFunction } from './set-back-sql.ts'
 import { stepFunction } from './step.ts'
 import { settleFunctions } from './writes.ts'
 
@@ -215,12 +216,31 @@ const migrations: readonly string[] = [
     PRIMARY KEY (run, id)
   );
   `,
+  // What a thread keeps of the writes under leases, for guards, and of its last patch, for caches. A function of an earlier version that
+  // is at work fails on the new name of writers.at, at its end: what it wrote is taken back.
+  `
+  ALTER TABLE holdfast.threads
+    ADD COLUMN written_seq bigint NOT NULL DEFAULT 0,
+    ADD COLUMN patch_seq bigint NOT NULL DEFAULT 0,
+    ADD COLUMN patch_checksum bigint NOT NULL DEFAULT 0;
+  ALTER TABLE holdfast.writers RENAME COLUMN at TO used_at;
+  `,
+]
+
+/** All tables of the store. */
+export const tableNames: readonly string[] = [
+  'version',
+  ...migrations.flatMap((sql) => [...sql.matchAll(/CREATE TABLE holdfast\.(\w+)/g)].map(([, name]) => name as string)),
 ]
 
 /** Version of the tables that this library writes. */
 export const schemaVersion = migrations.length
 
-/** Functions are not migrated: each version of the library has its own beside the others, for upgrades without downtime. */
+/**
+ * Functions are not migrated: each version of the library has its own. Those of versions with the same tables stand beside each
+ * other, for upgrades without downtime; a migration of the tables takes away all others, so that a process of an earlier version which
+ * is still open can't write any more.
+ */
 const functionsSql = [
   settleFunctions,
   appendChunksFunction,
@@ -228,6 +248,7 @@ const functionsSql = [
   commitFunction,
   stepFunction,
   ...claimFunctions,
+  setBackFunction,
   ...deliverFunctions,
   setQueueFunction,
   deleteThreadFunction,
@@ -237,7 +258,8 @@ const functionsVersion = createHash('sha256').update(functionsSql.join('\n')).di
 
 /** SQL of this folder as the server gets it. `schema` is quoted already. */
 export function inSchema(sql: string, schema: string): string {
-  return sql.replaceAll('holdfast.fn_', `${schema}.fn_${functionsVersion}_`).replaceAll(/\bholdfast\./g, `${schema}.`)
+  // In one pass: the name of the schema may itself have "holdfast." in it.
+  return sql.replaceAll(/\bholdfast\.(fn_)?/g, (_, isFunction) => `${schema}.${isFunction ? `fn_${functionsVersion}_` : ''}`)
 }
 
 /** Brings tables and functions up to date. In one transaction under a lock, so that of many processes one does it. */
@@ -278,7 +300,7 @@ async function migrateWith(
   client: PgClientLike,
   { name, quoted }: { readonly name: string; readonly quoted: string },
 ): Promise<void> {
-  await client.query('BEGIN')
+  await client.query('BEGIN ISOLATION LEVEL READ COMMITTED')
   try {
     await client.query(
       `SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = ${migrationMs}; SET LOCAL client_min_messages = warning`,
@@ -291,11 +313,23 @@ async function migrateWith(
     refuseLaterSchema(found, name)
     const statements = [...tableStatements(found), ...functionsSql]
     await client.query(inSchema(statements.join('\n'), quoted))
+    if (found !== schemaVersion) await dropEarlierFunctions(client, name)
     await client.query('COMMIT')
   } catch (error) {
     await client.query('ROLLBACK').catch(() => {})
     throw error
   }
+}
+
+async function dropEarlierFunctions(client: PgClientLike, schema: string): Promise<void> {
+  const { rows } = await client.query({
+    text: `SELECT format('%I.%I(%s)', n.nspname, p.proname, pg_catalog.pg_get_function_identity_arguments(p.oid)) AS signature
+           FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+           WHERE n.nspname = $1 AND p.proname ~ '^fn_[0-9a-f]{8}_' AND NOT starts_with(p.proname, $2)`,
+    values: [schema, `fn_${functionsVersion}_`],
+  })
+  const signatures = (rows as readonly { readonly signature: string }[]).map(({ signature }) => signature)
+  if (signatures.length > 0) await client.query(`DROP FUNCTION ${signatures.join(', ')}`)
 }
 
 function tableStatements(found: number): string[] {

@@ -1,5 +1,5 @@
 import { isTerminal } from '../../model/run.ts'
-import type { Change, NewRun, OperationChange, RunChange } from '../../store/change.ts'
+import type { Change, Guard, NewRun, OperationChange, RunChange } from '../../store/change.ts'
 import { isStart, namesHead } from '../../store/kinds-of-change.ts'
 import type { LeasePlace, Leases } from './leases.ts'
 
@@ -8,6 +8,8 @@ export interface HeldGroup {
   readonly place: LeasePlace
   readonly epoch: number
   readonly leaseId: string
+  /** What all of them know of what was written before them. */
+  readonly writtenSeq: number | undefined
   /** Of the changes, in order. */
   readonly indexes: number[]
 }
@@ -41,13 +43,13 @@ function sortSteps(changes: readonly Change[], tokens: readonly Token[]): Sorted
     const token = tokens[index] as Token
     const { guard, run } = changes[index] as Change
     if (token.kind !== 'held' || guard.kind !== 'lease') return null
-    const { epoch, leaseId } = guard
+    const { epoch, leaseId, writtenSeq } = guard
     const hasEnded = endsGroup(run)
     const group = groups.get(token.place.thread)
     if (group === undefined) {
-      groups.set(token.place.thread, { place: token.place, epoch, leaseId, indexes: [index], hasEnded })
+      groups.set(token.place.thread, { place: token.place, epoch, leaseId, writtenSeq, indexes: [index], hasEnded })
     } else {
-      if (group.leaseId !== leaseId || group.epoch !== epoch || group.hasEnded) return null
+      if (group.leaseId !== leaseId || group.epoch !== epoch || group.writtenSeq !== writtenSeq || group.hasEnded) return null
       group.indexes.push(index)
       group.hasEnded = hasEnded
     }
@@ -57,6 +59,14 @@ function sortSteps(changes: readonly Change[], tokens: readonly Token[]): Sorted
 
 function sortAll(changes: readonly Change[], tokens: readonly Token[]): SortedChanges {
   const users = findUsers(changes, tokens)
+  // After a failover numbers may have been given out again: two leases, of which one is lost, then name one thread by number.
+  const leaseOfThread = new Map<number, string>()
+  const isFirst = (token: Token) => {
+    if (token.kind !== 'held') return true
+    const key = leaseOfThread.get(token.place.thread) ?? token.key
+    leaseOfThread.set(token.place.thread, key)
+    return key === token.key
+  }
   const groups = new Map<string, HeldGroup>()
   const starts: { index: number; rank: number }[] = []
   const others: { index: number; rank: number; createRanks: number[] }[] = []
@@ -64,7 +74,7 @@ function sortAll(changes: readonly Change[], tokens: readonly Token[]): SortedCh
   for (let index = 0; index < changes.length; index++) {
     const change = changes[index] as Change
     const token = tokens[index] as Token
-    const isAlone = token.kind !== 'other' && namesOf(change).every((name) => users.get(name) === token.key)
+    const isAlone = token.kind !== 'other' && namesOf(change).every((name) => users.get(name) === token.key) && isFirst(token)
     if (isAlone && token.kind === 'held') {
       addHeld(groups, { index, change, place: token.place })
     } else if (isAlone) {
@@ -97,10 +107,15 @@ function tokenOf(change: Change, { index, leases, hasJudge, hasStart }: Batchmat
   const isInItsTurn = (hasJudge && endsTape) || (hasStart && status === 'pending')
   if (guard.kind === 'lease' && !isInItsTurn) {
     const place = leases.find(guard.leaseId)
-    if (place !== undefined && isOf(place, change) && isHeldKind(change))
-      return { kind: 'held', key: `${guard.epoch} ${guard.leaseId}`, place }
+    if (place !== undefined && isOf(place, change) && isHeldKind(change)) return { kind: 'held', key: keyOf(guard), place }
   }
-  return { kind: isStart(change) ? 'start' : 'other', key: `#${index}` }
+  const isPlainStart = isStart(change) && change.creates[0].queued.patch === null
+  return { kind: isPlainStart ? 'start' : 'other', key: `#${index}` }
+}
+
+/** Changes of one lease that were stamped differently are judged one by one. */
+function keyOf({ epoch, leaseId, writtenSeq }: Extract<Guard, { kind: 'lease' }>): string {
+  return `${epoch} ${writtenSeq ?? ''} ${leaseId}`
 }
 
 interface Batchmates {
@@ -149,10 +164,10 @@ function addHeld(
   { index, change, place }: { index: number; change: Change; place: LeasePlace },
 ): void {
   if (change.guard.kind !== 'lease') return
-  const { epoch, leaseId } = change.guard
-  const key = `${epoch} ${leaseId}`
+  const { epoch, leaseId, writtenSeq } = change.guard
+  const key = keyOf(change.guard)
   const group = groups.get(key)
-  if (group === undefined) groups.set(key, { place, epoch, leaseId, indexes: [index] })
+  if (group === undefined) groups.set(key, { place, epoch, leaseId, writtenSeq, indexes: [index] })
   else group.indexes.push(index)
 }
 
@@ -167,7 +182,8 @@ function isOf(place: LeasePlace, { owner, threadId, runId }: Change): boolean {
 function isHeldKind({ creates, operation, label, readMessages, delivers, run, guard }: Change): boolean {
   if (creates !== undefined || operation !== undefined || label !== undefined) return false
   if (readMessages !== undefined || delivers !== undefined) return false
-  return run?.waitKey === undefined && guard.kind === 'lease' && !namesHead(guard) && Number.isSafeInteger(guard.epoch)
+  if (run?.waitKey !== undefined || guard.kind !== 'lease' || namesHead(guard)) return false
+  return Number.isSafeInteger(guard.epoch) && Number.isSafeInteger(guard.writtenSeq ?? 0)
 }
 
 function createOf(changes: readonly Change[], index: number): NewRun {

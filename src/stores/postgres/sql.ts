@@ -3,13 +3,30 @@
 /** The store's time in ms. */
 export const nowSql = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + p_offset'
 
+/**
+ * Each statement of a function has to see what was committed before a lock was granted (P1 in commit-sql.ts): under a stronger isolation
+ * it sees the state in which the transaction began, and a holder whose run was taken would write on.
+ */
+export const readCommittedSql = `
+  IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+    RAISE EXCEPTION 'isolation level %', current_setting('transaction_isolation') USING ERRCODE = 'HF005';
+  END IF;`
+
 /** For this transaction only: a relaxed one does not wait for the disk, any other does, whatever the session was told. */
-export const durableSql = `
+export const durableSql = `${readCommittedSql}
   IF p_sync THEN
     IF current_setting('synchronous_commit') = 'off' THEN PERFORM set_config('synchronous_commit', 'on', true); END IF;
   ELSIF current_setting('synchronous_commit') <> 'off' THEN
     PERFORM set_config('synchronous_commit', 'off', true);
   END IF;`
+
+/**
+ * Who waited for the lock of a thread may find its run claimed by another when it has it: everything is taken back, and the same
+ * statement, sent again, sees the claim from the start (HF004).
+ */
+export function takenSql(isTaken: string): string {
+  return `IF ${isTaken} THEN RAISE EXCEPTION 'a run was claimed by another worker in this moment' USING ERRCODE = 'HF004'; END IF;`
+}
 
 /**
  * Plans are made once a session and never by the size of the arrays: planning would cost more than the work. What is made

@@ -6,7 +6,7 @@ import { type Answers, isMail } from './answers.ts'
 import { flagsOf } from './held-columns.ts'
 import type { LeasePlace, Leases } from './leases.ts'
 import { byteLengthOf } from './rows.ts'
-import { durableSql, nowSql, planSql, rowChanges, sealSql } from './sql.ts'
+import { durableSql, nowSql, planSql, rowChanges, sealSql, takenSql } from './sql.ts'
 import { count32, wholeMs } from './whole-numbers.ts'
 
 /** An event's columns, in the order in which `eventValues` has them. */
@@ -30,7 +30,7 @@ const insertEvents = `INSERT INTO holdfast.log (thread, seq, run, ${eventColumns
 export const stepFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_step(
   p_writer bigint, p_batch bigint, p_offset bigint, p_sync boolean,
-  p_thread bigint, p_run bigint, p_epoch bigint, p_lease text, p_flags int, p_step text, p_lease_ms bigint, p_count int,
+  p_thread bigint, p_run bigint, p_epoch bigint, p_lease text, p_written bigint, p_flags int, p_step text, p_lease_ms bigint, p_count int,
   ${eventParameters(1)}, ${eventParameters(2)}
 ) RETURNS text LANGUAGE plpgsql VOLATILE ${planSql}
 AS $$
@@ -39,13 +39,17 @@ DECLARE
   v_before bigint; v_last bigint; v_is_moved boolean; v_answer text;
 BEGIN
   ${durableSql}
-  UPDATE holdfast.threads t SET head_seq = t.head_seq + p_count WHERE t.id = p_thread RETURNING t.head_seq - p_count INTO v_before;
+  UPDATE holdfast.threads t SET head_seq = t.head_seq + p_count, written_seq = t.head_seq + p_count,
+      patch_seq = CASE WHEN e2_patch IS NOT NULL THEN t.head_seq + 2 WHEN e1_patch IS NOT NULL THEN t.head_seq + 1 ELSE t.patch_seq END,
+      patch_checksum = CASE WHEN e2_patch IS NOT NULL THEN ${sealSql('e2_checksum', { seq: 't.head_seq + 2' })}
+        WHEN e1_patch IS NOT NULL THEN ${sealSql('e1_checksum', { seq: 't.head_seq + 1' })} ELSE t.patch_checksum END
+    WHERE t.id = p_thread AND t.written_seq >= p_written
+      AND EXISTS (SELECT FROM holdfast.runs r WHERE r.id = p_run AND r.thread + 0 = p_thread AND r.epoch = p_epoch AND r.lease_id = p_lease)
+    RETURNING t.head_seq - p_count INTO v_before;
+  IF NOT FOUND THEN RETURN '{"now":' || v_now || ',"before":[-1]}'; END IF;
   SELECT r.last_message, ${rowChanges({ flags: 'p_flags', step: 'p_step', leaseMs: 'p_lease_ms' })} INTO v_last, v_is_moved FROM holdfast.runs r
     WHERE r.id = p_run AND r.epoch = p_epoch AND r.lease_id = p_lease;
-  IF NOT FOUND THEN
-    UPDATE holdfast.threads t SET head_seq = v_before WHERE t.id = p_thread;
-    RETURN '{"now":' || v_now || ',"before":[-1]}';
-  END IF;
+  ${takenSql('NOT FOUND')}
   IF v_is_moved THEN
     UPDATE holdfast.runs r SET
       current_step = CASE WHEN p_flags & 2 <> 0 THEN p_step ELSE r.current_step END,
@@ -60,13 +64,13 @@ BEGIN
     ${insertEvents} ${eventRow(1)}, ${eventRow(2)};
   END IF;
   v_answer := '{"now":' || v_now || ',"before":[' || v_before || '],"last":' || v_last || '}';
-  UPDATE holdfast.writers w SET batch = p_batch, at = v_now - p_offset, answer = v_answer WHERE w.id = p_writer AND w.batch < p_batch;
+  UPDATE holdfast.writers w SET batch = p_batch, used_at = v_now - p_offset, answer = v_answer WHERE w.id = p_writer AND w.batch < p_batch;
   IF NOT FOUND THEN PERFORM holdfast.fn_record(p_writer, p_batch, v_answer); END IF;
   RETURN v_answer;
 END $$;
 `
 
-export const stepSql = `SELECT holdfast.fn_step(${Array.from({ length: 12 + 2 * eventColumns.length }, (_, index) => `$${index + 1}`).join(', ')})`
+export const stepSql = `SELECT holdfast.fn_step(${Array.from({ length: 13 + 2 * eventColumns.length }, (_, index) => `$${index + 1}`).join(', ')})`
 
 /** Parameters of fn_step after those of the writer; null if the batch is not a lone step. */
 export function stepValues(
@@ -75,13 +79,15 @@ export function stepValues(
 ): unknown[] | null {
   const [change] = changes
   if (changes.length !== 1 || change === undefined || change.guard.kind !== 'lease' || !isLoneStep(change)) return null
-  const { epoch, leaseId } = change.guard
+  const { epoch, leaseId, writtenSeq = 0 } = change.guard
   const place = options.leases.find(leaseId)
-  if (place === undefined || !isOf(place, change) || !Number.isSafeInteger(epoch)) return null
+  if (place === undefined || !isOf(place, change) || !Number.isSafeInteger(epoch) || !Number.isSafeInteger(writtenSeq))
+    return null
   const { run = {} } = change
   const [first, second] = change.events as [NewEvent, NewEvent?]
   return [
-    ...[options.offset, options.isDurable, place.thread, place.run, epoch, leaseId, flagsOf(run), run.currentStep ?? null],
+    ...[options.offset, options.isDurable, place.thread, place.run, epoch, leaseId, writtenSeq],
+    ...[flagsOf(run), run.currentStep ?? null],
     ...[run.leaseMs === undefined ? null : wholeMs(run.leaseMs), change.events.length],
     ...eventValues(change, first, second === undefined),
     ...(second === undefined ? noEvent : eventValues(change, second, true)),

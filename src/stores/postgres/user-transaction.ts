@@ -5,21 +5,25 @@ import type { PgClientLike } from './connections.ts'
 /** The user's own statements inside the transaction of a step. */
 export class UserTransaction implements SqlTransaction {
   readonly #client: PgClientLike
-  readonly #schemaName: string
+  readonly #tables: OwnTables
   readonly #errors = new WeakSet<object>()
   #atWork = 0
   #isOpen = true
+  #mayReachTables: boolean
 
-  constructor(client: PgClientLike, schemaName: string) {
+  /** `isOnPath`: the store's tables can be named without their schema. */
+  constructor(client: PgClientLike, { tables, isOnPath }: { readonly tables: OwnTables; readonly isOnPath: boolean }) {
     this.#client = client
-    this.#schemaName = schemaName
+    this.#tables = tables
+    this.#mayReachTables = isOnPath
   }
 
   async query<Row = Record<string, unknown>>(sql: string, params: readonly unknown[] = []): Promise<Row[]> {
     if (!this.#isOpen) {
       throw new HoldfastError('closed', 'This transaction has ended; nothing was done. Await every tx.query inside the body.')
     }
-    refuseForbidden(sql, this.#schemaName)
+    refuseForbidden(sql, this.#tables)
+    if (/search_path/i.test(sql)) this.#mayReachTables = true
     this.#atWork++
     try {
       // The extended protocol takes one statement: none can follow that ends the transaction.
@@ -31,6 +35,11 @@ export class UserTransaction implements SqlTransaction {
     } finally {
       this.#atWork--
     }
+  }
+
+  /** The store's tables may have been reached by names without a schema: what was changed has to be looked up. */
+  get mayReachTables(): boolean {
+    return this.#mayReachTables
   }
 
   get isAtWork(): boolean {
@@ -47,6 +56,19 @@ export class UserTransaction implements SqlTransaction {
   }
 }
 
+/** The store's own schema and what it has there. */
+export interface OwnTables {
+  readonly schemaName: string
+  readonly tableNames: readonly string[]
+}
+
+export function ownTablesError(schemaName: string): HoldfastError {
+  return new HoldfastError(
+    'invalid_input',
+    `The tables of Holdfast in schema "${schemaName}" are not for a transaction of your own; nothing was written. Use tables of your own.`,
+  )
+}
+
 const transactionWords = new Set([
   'BEGIN',
   'START',
@@ -61,7 +83,7 @@ const transactionWords = new Set([
   'UNLISTEN',
 ])
 
-function refuseForbidden(sql: string, schemaName: string): void {
+function refuseForbidden(sql: string, { schemaName, tableNames }: OwnTables): void {
   const text = sql.replaceAll(/'(?:[^']|'')*'|--[^\n]*|\/\*[\s\S]*?(?:\*\/|$)/g, ' ')
   const word = /[a-z_]+/i.exec(text)?.[0].toUpperCase() ?? ''
   if (transactionWords.has(word)) {
@@ -70,16 +92,11 @@ function refuseForbidden(sql: string, schemaName: string): void {
       `${word} is not allowed inside a transaction: it begins and ends with the step. Leave it out.`,
     )
   }
-  if (
-    text
-      .replaceAll('"', '')
-      .toLowerCase()
-      .replaceAll(/\s*\.\s*/g, '.')
-      .includes(`${schemaName.toLowerCase()}.`)
-  ) {
-    throw new HoldfastError(
-      'invalid_input',
-      `The schema "${schemaName}" belongs to Holdfast. Use tables of your own, in another schema.`,
-    )
-  }
+  // A table of the store by its whole name. The same word before a dot may also be an alias of the user's.
+  const schema = schemaName.replaceAll('.', '\\.')
+  const named = new RegExp(
+    `(?<![\\p{L}\\p{N}_$.])"?${schema}"?\\s*\\.\\s*"?(?:(?:${tableNames.join('|')})(?![\\p{L}\\p{N}_$])|fn_[0-9a-f]{8}_)`,
+    'iu',
+  )
+  if (named.test(text)) throw ownTablesError(schemaName)
 }

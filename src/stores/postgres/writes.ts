@@ -16,7 +16,8 @@ import type { Row } from './rows.ts'
  *   U3  The row's lock decides between the two: a statement that has come to its end is waited for.
  *
  * So a caller sees one answer, and never a failure of something that happened. Only a server that stays away for a minute
- * leaves `outcome_unknown`.
+ * leaves `outcome_unknown`, and so does a row that others have taken away meanwhile: a process that was stopped for most of a day
+ * can't tell any more.
  */
 export class Writes {
   readonly #connections: Connections
@@ -31,10 +32,10 @@ export class Writes {
   constructor(connections: Connections, { prepare, unknownMs }: { prepare: (sql: string) => Statement; unknownMs: number }) {
     this.#connections = connections
     this.#unknownMs = unknownMs
-    this.#settle = prepare('SELECT is_committed, answer FROM holdfast.fn_settle($1, $2)')
+    this.#settle = prepare('SELECT is_committed, answer, is_new FROM holdfast.fn_settle($1, $2)')
     this.#forget = prepare('DELETE FROM holdfast.writers WHERE id = ANY ($1::bigint[])')
     this.#forgetDead = prepare(
-      'DELETE FROM holdfast.writers WHERE at < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 86400000',
+      `DELETE FROM holdfast.writers WHERE used_at < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${forgottenAfterMs}`,
     )
   }
 
@@ -48,7 +49,7 @@ export class Writes {
     let isSettled = true
     try {
       for (let attempt = 1; ; attempt++) {
-        writer.batch += 1
+        begin(writer)
         try {
           return { rows: await this.#connections.send(statement, [writer.id, writer.batch, ...values]) }
         } catch (error) {
@@ -73,7 +74,7 @@ export class Writes {
   /** For a transaction of several statements: takes a writer, which `settle` then knows. */
   async withWriter<Answer>(body: (writer: Writer) => Promise<Answer>): Promise<Answer> {
     const writer = this.#idle.pop() ?? this.#newWriter()
-    writer.batch += 1
+    begin(writer)
     try {
       const answer = await body(writer)
       this.#idle.push(writer)
@@ -91,6 +92,7 @@ export class Writes {
     for (let attempt = 0; performance.now() < deadline && !this.#connections.isClosed; attempt++) {
       try {
         const [row] = await this.#connections.send(this.#settle, [writer.id, writer.batch])
+        if (row?.[2] === 't' && Date.now() - writer.sentAt > forgottenAfterMs / 2) break
         return row?.[0] === 't' ? { recorded: row[1] ?? null } : null
       } catch {
         await sleep(Math.min(1_000, 50 * 2 ** attempt) * (0.5 + Math.random() / 2))
@@ -112,7 +114,7 @@ export class Writes {
   #newWriter(): Writer {
     const id = (randomBytes(8).readBigUInt64BE() >> 1n).toString()
     this.#ids.push(id)
-    return { id, batch: 0 }
+    return { id, batch: 0, sentAt: 0 }
   }
 }
 
@@ -125,6 +127,16 @@ export type Written = { readonly rows: readonly Row[] } | { readonly recorded: s
 export interface Writer {
   readonly id: string
   batch: number
+  /** When its last write was sent, by the wall clock: that goes on while the process is stopped. */
+  sentAt: number
+}
+
+/** After this long without a write the row of a writer is taken away. */
+const forgottenAfterMs = 86_400_000
+
+function begin(writer: Writer): void {
+  writer.batch += 1
+  writer.sentAt = Date.now()
 }
 
 /** fn_record is the last statement of every function that writes; fn_settle is called by whoever did not get its answer. */
@@ -134,20 +146,23 @@ DECLARE
   v_at bigint := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 BEGIN
   IF p_writer IS NULL THEN RETURN; END IF;
-  UPDATE holdfast.writers w SET batch = p_batch, at = v_at, answer = p_answer WHERE w.id = p_writer AND w.batch < p_batch;
+  UPDATE holdfast.writers w SET batch = p_batch, used_at = v_at, answer = p_answer WHERE w.id = p_writer AND w.batch < p_batch;
   IF FOUND THEN RETURN; END IF;
-  INSERT INTO holdfast.writers (id, batch, at, answer) VALUES (p_writer, p_batch, v_at, p_answer) ON CONFLICT (id) DO NOTHING;
+  INSERT INTO holdfast.writers (id, batch, used_at, answer) VALUES (p_writer, p_batch, v_at, p_answer) ON CONFLICT (id) DO NOTHING;
   IF NOT FOUND THEN RAISE EXCEPTION 'this write was given up by its writer' USING ERRCODE = 'HF003'; END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION holdfast.fn_settle(p_writer bigint, p_batch bigint, OUT is_committed boolean, OUT answer text) LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION holdfast.fn_settle(p_writer bigint, p_batch bigint, OUT is_committed boolean, OUT answer text, OUT is_new boolean) LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '10s' AS $$
 #variable_conflict use_column
 BEGIN
   is_committed := false;
-  INSERT INTO holdfast.writers AS w (id, batch, at) VALUES (p_writer, p_batch, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
-    ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, answer = NULL WHERE w.batch < excluded.batch;
+  is_new := false;
+  UPDATE holdfast.writers w SET batch = p_batch, answer = NULL WHERE w.id = p_writer AND w.batch < p_batch;
   IF FOUND THEN RETURN; END IF;
+  INSERT INTO holdfast.writers AS w (id, batch, used_at) VALUES (p_writer, p_batch, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+    ON CONFLICT (id) DO NOTHING;
+  IF FOUND THEN is_new := true; RETURN; END IF;
   SELECT w.answer IS NOT NULL, w.answer INTO is_committed, answer FROM holdfast.writers w WHERE w.id = p_writer AND w.batch = p_batch;
 END $$;
 `

@@ -1,7 +1,26 @@
 import { expect } from 'vitest'
 import type { RunStatus } from '../../model/run.ts'
 import { plainPayload } from '../store-contents.ts'
-import { event, type StoreTest, stepCompleted } from './scene.ts'
+import { event, type Scene, type StoreTest, stepCompleted } from './scene.ts'
+
+const hourMs = 3_600_000
+
+/** An hour from now: runs that are due, held, asleep and delayed. */
+async function leaveRuns(scene: Scene): Promise<void> {
+  scene.advance(hourMs)
+  const begin = async (id: string) => {
+    const claim = await scene.createAndClaim({ id }, { workerId: 'w-1' })
+    await scene.write(claim, { events: [event('run_started')], run: { startsTape: true } })
+    return claim
+  }
+  await begin('abandoned')
+  await scene.leave(await begin('asleep'), 'waiting', { reason: 'timer', due: { inMs: 5_000 } })
+  const released = await begin('released')
+  await scene.write(released, { run: { status: 'pending', due: { inMs: 0 } } })
+  await scene.create({ id: 'delayed', due: { inMs: 5_000 } })
+  await scene.create({ id: 'waits' })
+  await scene.create({ id: 'waits too' })
+}
 
 export function testClaiming(test: StoreTest): void {
   test('S5: a claim makes the run running, raises the epoch, names the holder and counts', async (scene) => {
@@ -187,6 +206,35 @@ export function testClaiming(test: StoreTest): void {
       expect(await scene.claim()).toEqual([])
     })
   }
+
+  for (const isReopened of [false, true]) {
+    const seen = isReopened ? 'before the store was opened' : 'under an open store'
+    test(`a clock that was set back ${seen} holds up neither pending nor abandoned runs`, async (scene) => {
+      if (isReopened && !scene.canReopen) return
+      await leaveRuns(scene)
+      scene.advance(-hourMs)
+      if (isReopened) await scene.reopen()
+      expect((await scene.claimedIds()).sort()).toEqual(['released', 'waits', 'waits too'])
+      scene.advance(10_001)
+      expect(await scene.claimedIds({ workerId: 'w-2', limit: 1 })).toEqual(['abandoned'])
+      scene.advance(hourMs / 2)
+      const others = await scene.claim({ workerId: 'w-3' })
+      expect(others.map(({ run }) => run.id).filter((id) => id === 'asleep' || id === 'delayed')).toEqual([])
+      scene.advance(hourMs)
+      const late = await scene.claim({ workerId: 'w-4' })
+      expect(late.map(({ run }) => run.id)).toEqual(expect.arrayContaining(['asleep', 'delayed']))
+    })
+  }
+
+  test('a clock that was set back does not hold up a queue with a rate limit', async (scene) => {
+    await scene.store.setQueue({ name: 'slow', rateLimit: { count: 1, perMs: 1_000 } })
+    scene.advance(hourMs)
+    await scene.create({ id: 'first', queue: 'slow' })
+    expect(await scene.claimedIds()).toEqual(['first'])
+    scene.advance(-hourMs)
+    await scene.create({ id: 'second', queue: 'slow' })
+    expect(await scene.claimedIds()).toEqual(['second'])
+  })
 
   test('S6: of a thread only the earliest unfinished run is claimed, in order of creation', async (scene) => {
     for (const id of ['first', 'second', 'third']) await scene.create({ id, threadId: 't' })
