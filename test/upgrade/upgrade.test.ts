@@ -10,11 +10,13 @@ import { storeKinds } from '../behaviour/places.ts'
 import { startProgram } from '../behaviour/programs.ts'
 import { patience } from '../patience.ts'
 import { sharedPostgres } from '../servers/postgres.ts'
+import { sharedRedis } from '../servers/redis.ts'
 import { makeCounting, readJournal } from './counting.ts'
 
 /** A new store that two versions open, one after the other. */
 const places: Readonly<Record<string, (folder: string) => Promise<string>>> = {
   postgres: async () => `${(await sharedPostgres()).url}?schema=upgrade_${randomBytes(6).toString('hex')}`,
+  redis: async () => `${(await sharedRedis()).url}?namespace=upgrade-${randomBytes(6).toString('hex')}`,
 }
 
 const stores = Object.keys(places).filter((name) => storeKinds.some((kind) => kind.name === name))

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { type ClockWatch, latestLeaseEnd } from '../../model/clock-set-back.ts'
 import { codeOf } from '../../model/errors.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { Change } from '../../store/change.ts'
@@ -7,7 +8,7 @@ import type { Connection, Reply } from './connection.ts'
 import { pairOf } from './keys.ts'
 import { Packer } from './pack.ts'
 import { type Row, readRow, runFields, toRecord, toRun, toThread } from './rows.ts'
-import { claimScript, renewScript } from './scripts/claim.ts'
+import { claimScript, heedSetBackScript, renewScript } from './scripts/claim.ts'
 
 export interface Claimed {
   readonly claims: Claim[]
@@ -15,11 +16,16 @@ export interface Claimed {
   readonly setAside: Change[]
 }
 
-export async function claim(connection: Connection, request: ClaimRequest, offsetMs: number): Promise<Claimed> {
+export async function claim(connection: Connection, request: ClaimRequest, clock: ClaimClock): Promise<Claimed> {
+  const { offsetMs, watch } = clock
   const { workerId, leaseMs, limit } = request
+  if (watch.isSetBack) await heedSetBack(connection, request, clock)
   const word = randomBytes(9).toString('hex')
-  const args = [workerId, String(Math.round(leaseMs)), String(limit), `${word}.`, packRequest(request)]
+  const expected = String(watch.expected(performance.now()) ?? 0)
+  const args = [workerId, String(Math.round(leaseMs)), String(limit), `${word}.`, packRequest(request), expected]
   const [now, ...found] = (await connection.once(claimScript, offsetMs, args, { canRecall: false })) as readonly Reply[]
+  watch.see({ now: Number(now), at: performance.now() })
+  if (found[0] === 0) return claim(connection, request, clock)
   const claims: Claim[] = []
   const setAside: Change[] = []
   for (const one of found) {
@@ -30,12 +36,30 @@ export async function claim(connection: Connection, request: ClaimRequest, offse
   return { claims, setAside }
 }
 
+interface ClaimClock {
+  readonly offsetMs: number
+  readonly watch: ClockWatch
+}
+
+/** Moves what a clock that was set back would hold up, a part at a time. */
+async function heedSetBack(connection: Connection, { leaseMs }: ClaimRequest, { offsetMs, watch }: ClaimClock): Promise<void> {
+  const longestMs = latestLeaseEnd({ now: 0, leaseMs })
+  const args = [offsetMs, leaseMs, longestMs].map((ms) => String(Math.round(ms)))
+  for (let isMore = true; isMore; ) {
+    const [now, left] = (await connection.repeat(heedSetBackScript, ...args)) as readonly number[]
+    watch.see({ now: Number(now), at: performance.now() })
+    isMore = left === 1
+  }
+  watch.heeded()
+}
+
 export async function renew(connection: Connection, { leaseMs, leases }: RenewRequest, offsetMs: number): Promise<Renewed[]> {
   const packer = new Packer(leases.length * 64)
   packer.array(leases.length)
-  for (const { owner, runId, epoch, leaseId } of leases)
-    packer.array(3).text(pairOf(owner, runId)).text(String(epoch)).text(leaseId)
-  const answers = (await connection.repeat(
+  for (const { owner, runId, epoch, leaseId, writtenSeq = 0 } of leases)
+    packer.array(4).text(pairOf(owner, runId)).text(String(epoch)).text(leaseId).number(writtenSeq)
+  const answers = (await connection.repeatWithin(
+    Math.max(1_000, leaseMs * patienceShare),
     renewScript,
     String(offsetMs),
     String(Math.round(leaseMs)),
@@ -43,6 +67,9 @@ export async function renew(connection: Connection, { leaseMs, leases }: RenewRe
   )) as readonly number[]
   return leases.map(({ owner, runId }, i) => ({ owner, runId, isHeld: answers[i] !== 0, hasMail: answers[i] === 2 }))
 }
+
+/** Of a lease, how long the answer to a heartbeat is waited for, a second at least: there is time for another before the lease is over. */
+const patienceShare = 0.4
 
 function packRequest({ workflows, queues, suspectLimit, queueLimits = [], lastOwners = [] }: ClaimRequest): Buffer {
   const packer = new Packer(256)

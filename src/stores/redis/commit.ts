@@ -1,3 +1,4 @@
+import type { NewEvent } from '../../model/event.ts'
 import { isTerminal, type Run } from '../../model/run.ts'
 import type { Change, Committed, NewRun, OperationChange, Refusal, RunChange } from '../../store/change.ts'
 import { isOfRunAlone, isStart } from '../../store/kinds-of-change.ts'
@@ -57,7 +58,7 @@ function packChanges(changes: readonly Change[]): { count: number; packed: Buffe
   let count = 0
   for (const change of changes) {
     if (isPlainStep(change)) packPlainStep(packer, change)
-    else if (isStart(change)) packPlainStart(packer, change.creates[0])
+    else if (isPlainStart(change)) packPlainStart(packer, change.creates[0])
     else packChange(packer, change)
     count += 1
     if (packer.length > partBytes && count < changes.length) return packChanges(changes.slice(0, count))
@@ -119,7 +120,7 @@ function isPlainStep(change: Change): boolean {
 function packPlainStep(packer: Packer, change: Change): void {
   const { owner, threadId, runId, guard, events, run, mailSeen = 0 } = change
   if (guard.kind !== 'lease' || runId === null) return
-  packer.array(11 + 2 * events.length).number(1)
+  packer.array(13 + 2 * events.length).number(1)
   const pair = pairOf(owner, runId)
   packer.text(pair).text(runId === threadId ? pair : pairOf(owner, threadId))
   packer.text(String(guard.epoch)).text(guard.leaseId)
@@ -131,7 +132,20 @@ function packPlainStep(packer: Packer, change: Change): void {
   packer.boolean(run?.startsTape === true).number(mailSeen)
   if (run?.status === undefined) packer.boolean(false)
   else packer.text(run.status)
+  if (guard.writtenSeq === undefined) packer.boolean(false)
+  else packer.number(guard.writtenSeq)
+  packer.number(lastPatchOf(events))
   packEvents(packer, events, change)
+}
+
+/** Which of the events is the last with a patch, counted from 1; 0 for none. */
+function lastPatchOf(events: readonly NewEvent[]): number {
+  for (let i = events.length; i > 0; i--) if (events[i - 1]?.patch !== null) return i
+  return 0
+}
+
+function isPlainStart(change: Change): change is Change & { readonly creates: readonly [NewRun] } {
+  return isStart(change) && change.creates[0].queued.patch === null
 }
 
 /** In the form that `start` in scripts/commit.ts reads. */
@@ -163,6 +177,12 @@ function packChange(packer: Packer, change: Change): void {
   if (runId !== null) fields.push(['run', () => packer.text(pairOf(owner, runId))])
   if (guard.kind === 'lease' || guard.kind === 'run') fields.push(['epoch', () => packer.text(String(guard.epoch))])
   if (guard.kind === 'lease') fields.push(['lease', () => packer.text(guard.leaseId)])
+  if (guard.kind === 'lease' && guard.writtenSeq !== undefined) {
+    const { writtenSeq } = guard
+    fields.push(['written', () => packer.number(writtenSeq)])
+  }
+  const patched = lastPatchOf(events)
+  if (patched > 0) fields.push(['patched', () => packer.number(patched)])
   if (guard.kind === 'run') fields.push(['status', () => packer.text(guard.status)])
   if (guard.kind === 'run' && guard.undisturbed === true) fields.push(['undisturbed', () => packer.boolean(true)])
   if ('headSeq' in guard && guard.headSeq !== undefined) {
@@ -231,6 +251,7 @@ function packCreates(packer: Packer, creates: readonly NewRun[]): void {
       ['lane', () => packer.text(laneOf(create))],
       ['fingerprint', () => packer.text(fingerprint)],
       ['rejects', () => packer.boolean(create.ifBusy === 'reject')],
+      ['patched', () => packer.number(lastPatchOf([queued]))],
       ['events', () => packEvents(packer.array(2), [queued], { owner, threadId, runId: id, isCheckpoint: true })],
       packDue(packer, create.due),
     ])

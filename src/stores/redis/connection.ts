@@ -3,8 +3,8 @@ import type { HoldfastError } from '../../model/errors.ts'
 import { closedError, goneError, troubleOf, unknownError, unreachableError } from './errors.ts'
 import { lifeKey } from './keys.ts'
 import type { Link, LinkSource, Reply } from './link.ts'
-import { recallScript } from './scripts/recall.ts'
 import type { Script } from './scripts/script.ts'
+import { openSlotScript, recallScript } from './scripts/slots.ts'
 import { checkSettings, type Durability } from './settings.ts'
 
 export type { Reply } from './link.ts'
@@ -35,6 +35,8 @@ export interface Patience {
  *   K3  `store_unavailable` and `storage_full` mean that no copy of the write was carried out. Once a copy was sent and not
  *       answered, only its answer or `outcome_unknown` can follow.
  *   K4  Every script checks that the namespace is the one that was opened.
+ *   K5  A slot is opened before its first write, and the server forgets one that was not used for ten minutes, by its own clock. A write
+ *       into a slot that it does not know is refused: however clocks jump and however late a copy arrives, it is not done twice.
  */
 export class Connection {
   readonly namespace: string
@@ -94,19 +96,38 @@ export class Connection {
     return this.#count(() => this.#carryOut({ script, args: [this.#life, ...args], isRepeatable: true }))
   }
 
+  /** The same for what is of no use later: it is given up after `withinMs`, and with it a connection that does not answer. */
+  async repeatWithin(withinMs: number, script: Script, ...args: readonly (string | Buffer)[]): Promise<Reply> {
+    return this.#count(() => this.#carryOut({ script, args: [this.#life, ...args], isRepeatable: true, withinMs }))
+  }
+
   /** Carries out a script that must be done once (K1). `canRecall`: what the server keeps is the answer itself. */
   async once(script: Script, offsetMs: number, args: readonly (string | Buffer)[], { canRecall = true } = {}): Promise<Reply> {
     return this.#count(async () => {
-      const slot = this.#freeSlots.pop() ?? { name: `${this.#sender}:${this.#slotCount++}`, number: 0 }
-      slot.number += 1
-      const number = String(slot.number).padStart(16, '0')
-      try {
+      for (;;) {
+        const slot = this.#freeSlots.pop() ?? (await this.#openSlot())
+        slot.number += 1
+        const number = String(slot.number).padStart(16, '0')
         const all = [this.#life, String(offsetMs), slot.name, number, ...args]
-        return await this.#carryOut({ script, args: all, isRepeatable: false, ...(canRecall && { recall: [slot.name, number] }) })
-      } finally {
-        this.#freeSlots.push(slot)
+        const call = { script, args: all, isRepeatable: false, ...(canRecall && { recall: [slot.name, number] as const }) }
+        try {
+          const answer = await this.#carryOut(call)
+          this.#freeSlots.push(slot)
+          return answer
+        } catch (error) {
+          // Nothing was done, and the next one is new to the server.
+          if (error instanceof SlotForgotten) continue
+          this.#freeSlots.push(slot)
+          throw error
+        }
       }
     })
+  }
+
+  async #openSlot(): Promise<Slot> {
+    const name = `${this.#sender}:${this.#slotCount++}`
+    await this.#carryOut({ script: openSlotScript, args: [this.#life, name], isRepeatable: true })
+    return { name, number: 0 }
   }
 
   /** Begins the life of the namespace, before any life is known. */
@@ -162,7 +183,8 @@ export class Connection {
     let lostBy: unknown
     for (let failures = 0; ; ) {
       const isInDoubt = lostBy !== undefined
-      const endsAt = startedAt + (isInDoubt ? this.#patience.outcomeMs : this.#patience.readyMs)
+      const patienceMs = isInDoubt ? this.#patience.outcomeMs : this.#patience.readyMs
+      const endsAt = startedAt + Math.min(patienceMs, call.withinMs ?? Number.POSITIVE_INFINITY)
       const giveUp = (error: HoldfastError) => (isInDoubt ? unknownError(lostBy) : error)
       let link: Link
       try {
@@ -171,13 +193,14 @@ export class Connection {
         throw giveUp(error as HoldfastError)
       }
       try {
-        return await this.#exchange(link, call, isLoaded)
+        return await this.#exchange(link, call, { isLoaded, startedAt })
       } catch (cause) {
         const trouble = troubleOf(cause, this.namespace)
         if (trouble.kind === 'unloaded') {
           isLoaded = false
           continue
         }
+        if (trouble.kind === 'forgotten') throw isInDoubt ? unknownError(lostBy) : new SlotForgotten()
         if (trouble.kind === 'lost') {
           link.drop()
           if (!call.isRepeatable) lostBy = trouble.cause ?? new Error('lost')
@@ -198,16 +221,18 @@ export class Connection {
   }
 
   /** A script that the server does not know is sent whole: that also reaches the right node of a cluster. */
-  #exchange(link: Link, { script, args }: Call, isLoaded: boolean): Promise<Reply> {
+  #exchange(link: Link, { script, args, withinMs }: Call, { isLoaded, startedAt }: Exchange): Promise<Reply> {
     const head = isLoaded ? ['EVALSHA', script.sha] : ['EVAL', script.text]
-    return withinTime(link.send([...head, '1', this.#key, ...args]), this.#patience.answerMs)
+    const leftMs = withinMs === undefined ? Number.POSITIVE_INFINITY : startedAt + withinMs - performance.now()
+    const answerMs = Math.max(1, Math.min(this.#patience.answerMs, leftMs))
+    return withinTime(link.send([...head, '1', this.#key, ...args]), Math.ceil(answerMs))
   }
 
   /** What a write was answered whose answer was lost, when it cannot be sent again because the server takes no writes now. */
   async #recall(link: Link, [slot, number]: readonly [string, string]): Promise<Reply | undefined> {
     try {
       const call = { script: recallScript, args: [this.#life, '0', slot, number], isRepeatable: true }
-      const reply = (await this.#exchange(link, call, false)) as readonly Reply[]
+      const reply = (await this.#exchange(link, call, { isLoaded: false, startedAt: 0 })) as readonly Reply[]
       return reply[0]
     } catch {
       return undefined
@@ -275,7 +300,19 @@ interface Call {
   readonly args: readonly (string | Buffer)[]
   readonly isRepeatable: boolean
   readonly recall?: readonly [slot: string, number: string]
+  /** After this it is of no use. */
+  readonly withinMs?: number
 }
+
+interface Exchange {
+  /** Whether the server is taken to know the script. */
+  readonly isLoaded: boolean
+  /** When the call began, by performance.now(). */
+  readonly startedAt: number
+}
+
+/** The server does not know the slot of a write any more, and has not carried it out (K5). */
+class SlotForgotten extends Error {}
 
 function isGone(error: HoldfastError): boolean {
   return error.details['found'] !== undefined

@@ -1,15 +1,18 @@
 import { codeOf, HoldfastError } from '../../model/errors.ts'
+import { schemaVersion } from './keys.ts'
 
 /**
  * What an error of the server or of the way to it means for a call:
  *
  *   unloaded  the server does not know the script: send its text
+ *   forgotten the server does not know the slot of the write: it was not carried out now, and whether it was before can't be told
  *   passing   surely not carried out, and the same call can succeed soon: wait and send again
  *   final     surely not carried out, and waiting does not help
  *   lost      no answer came: it may have been carried out or not
  */
 export type Trouble =
   | { readonly kind: 'unloaded' }
+  | { readonly kind: 'forgotten' }
   | { readonly kind: 'passing'; readonly error: HoldfastError; readonly isElsewhere?: boolean }
   | { readonly kind: 'final'; readonly error: HoldfastError }
   | { readonly kind: 'lost'; readonly cause: unknown }
@@ -24,6 +27,8 @@ export function troubleOf(cause: unknown, namespace: string): Trouble {
   switch (word) {
     case 'NOSCRIPT':
       return { kind: 'unloaded' }
+    case 'HOLDFASTFORGOTTEN':
+      return { kind: 'forgotten' }
     case 'HOLDFAST':
       return { kind: 'final', error: goneError(namespace, message.slice(9), cause) }
     case 'LOADING':
@@ -105,11 +110,22 @@ export function partlyWrittenError(cause: unknown): HoldfastError {
 
 /** The namespace is not there any more, or it is not the one that was opened. `found` is its life, or "none". */
 export function goneError(namespace: string, found: string, cause?: unknown): HoldfastError {
+  if (Number.parseInt(found, 10) > schemaVersion) return tooNewError(namespace, found)
   const what = found === 'none' ? 'is gone' : 'was replaced by another'
   return new HoldfastError(
     'store_unavailable',
     `The data of the namespace "${namespace}" ${what} (FLUSHALL, eviction, a server without its append-only file?); nothing was read or written. Restore it from a backup. To begin with an empty store, remove what is left of the namespace and open it again.`,
     { details: { namespace, found }, ...(cause !== undefined && { cause }) },
+  )
+}
+
+/** A later version of Holdfast has migrated the namespace. `found` is its life. */
+export function tooNewError(namespace: string, found: string): HoldfastError {
+  const version = Number.parseInt(found, 10)
+  return new HoldfastError(
+    'schema_too_new',
+    `The namespace "${namespace}" was written by a later version of Holdfast (data version ${version}, this one knows ${schemaVersion}). Upgrade Holdfast here.`,
+    { details: { found: version, known: schemaVersion } },
   )
 }
 

@@ -24,10 +24,16 @@ import { HoldfastError } from '../../model/errors.ts'
  *   operation:<operation>   hash    its row (rows.ts)
  *   unsure                  zset    operations that a person has to decide about, of all owners, by when they were opened
  *   waiting:<operation>     set     runs that wait for it
- *   lanes                   set     names of the lanes that hold a run
  *   lane:<lane>             zset    heads of lines, by the time from which they may be taken: a due time to come, or the end of a lease
  *   turns:<lane>            zset    of a lane of runs that are due: owners that have one, bytewise
  *   ready:<bytes>:<owner><lane>  zset  those of one owner, by the time since which they are due
+ *   groups                  set     names of the groups of lanes that hold a run
+ *   sleeping:<group>        zset    its lanes of runs that sleep, by the time of their first run or earlier
+ *   apart:<group>           zset    its lanes of suspects and of runs that somebody holds, in the same way
+ *   owners:<kind>:<group>   zset    owners of runs that are due, in queues without settings, bytewise
+ *   heads:<bytes>:<owner><kind>:<group>  zset  of one such owner: lanes, by the time since which the first run is due
+ *   limited:<group>         set     its lanes of runs that are due, in queues with settings
+ *   state-versions          set     state versions other than 0 that threads have had
  *   queues                  set     names of the queues with settings of their own
  *   queue:<queue>           hash    its settings
  *   starts:<queue>          hash    under a rate limit: time → how many runs were claimed for the first time
@@ -43,10 +49,13 @@ import { HoldfastError } from '../../model/errors.ts'
  * A lane is one workflow, version, queue and priority, over threads of one state version, for runs of one kind:
  * `<state version>:<kind>:<priority>:<version>:<bytes of workflow>:<workflow><queue>`. Kinds are `-` for runs that sleep, `s` for suspects, of runs that
  * somebody holds `h` and `t`, and of runs that are due `b` for those that were claimed before and `n` for those that never were. A run's row holds what never changes of it.
+ * Lanes of one workflow, version and priority, of whichever queue, are a group: `<priority>:<version>:<bytes of workflow>:<workflow>`.
+ *
+ * Version 1 had the names of all lanes in the set `lanes`, and no index of them.
  */
 
-/** Later libraries that keep their data in another form raise it. */
-export const schemaVersion = 1
+/** Later libraries that keep their data in another form raise it. A process of another version is refused by every script: see `life`. */
+export const schemaVersion = 2
 
 /** The one key that scripts are given; the others are made from it. */
 export function lifeKey(namespace: string): string {

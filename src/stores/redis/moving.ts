@@ -185,8 +185,12 @@ function packThreadRow(packer: Packer, { thread, epochFloor }: WholeThread): voi
     deletedAt: deleted,
     headSeq: head,
     createdAt: created,
+    writtenSeq,
+    patchSeq: patch,
+    patchChecksum: checksum,
   } = thread
-  packRow(packer, { base, life, version, deleted, floor: epochFloor, head, created })
+  const foreign = head - writtenSeq
+  packRow(packer, { base, life, version, deleted, floor: epochFloor, head, created, foreign, patch, checksum })
 }
 
 function packRun(packer: Packer, image: RunImage, { thread, isIntending }: RunPlace): void {

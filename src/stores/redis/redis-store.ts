@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { ClockWatch } from '../../model/clock-set-back.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Hint, Store } from '../../store/store.ts'
 import { readChunks } from './chunks.ts'
@@ -6,7 +7,7 @@ import { claim, renew } from './claim.ts'
 import { addHints, commit, expectedHintsOf } from './commit.ts'
 import { Connection, type Patience } from './connection.ts'
 import { deleteThread } from './delete-thread.ts'
-import { goneError } from './errors.ts'
+import { goneError, tooNewError } from './errors.ts'
 import { GatheredReads } from './gathered-reads.ts'
 import { deliver, readInbox } from './inbox.ts'
 import { checkNamespace, lifeKey, schemaVersion } from './keys.ts'
@@ -62,6 +63,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
   const connection = await Connection.open(source, { namespace, durability: options.durability, patience })
   const offsetMs = () => Math.round(options.clockOffsetMs?.() ?? 0)
   const watch = new Watch(connection)
+  const clockWatch = new ClockWatch()
   const runRows = new GatheredReads(connection, readRunsScript)
   const entries = new GatheredReads(connection, readRecordsScript)
 
@@ -95,7 +97,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
     async claim(request) {
       connection.refuseClosed()
       if (request.limit <= 0 || request.workflows.length === 0) return []
-      const { claims, setAside } = await claim(connection, request, offsetMs())
+      const { claims, setAside } = await claim(connection, request, { offsetMs: offsetMs(), watch: clockWatch })
       // Left claimed they come again when their leases are over; the others are not lost with them.
       if (setAside.length > 0) await commit(connection, setAside, { offsetMs: offsetMs(), publication: '' }).catch(() => {})
       return claims
@@ -186,10 +188,5 @@ function readAddress({ url, client, namespace }: RedisStoreOptions): { url: stri
 function refuseLaterSchema(life: string, namespace: string): void {
   const found = Number.parseInt(life, 10)
   if (Number.isNaN(found)) throw goneError(namespace, life)
-  if (found <= schemaVersion) return
-  throw new HoldfastError(
-    'schema_too_new',
-    `The namespace "${namespace}" was written by a later version of Holdfast (data version ${found}, this one knows ${schemaVersion}). Upgrade Holdfast here.`,
-    { details: { found, known: schemaVersion } },
-  )
+  if (found > schemaVersion) throw tooNewError(namespace, life)
 }

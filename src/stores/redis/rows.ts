@@ -28,10 +28,15 @@ export const runFields = [
 export const absentFields: Readonly<Record<string, string>> = { base: '0', mail: '0', claims: '0', input: '1' }
 
 /**
- * A thread's row; absent are a base, version and head of 0 and a life of 1. `life` is its incarnation; `head` counts only once it is deleted, before that it is the length of the log. Beside these
+ * A thread's row; absent are a base, version and head of 0 and a life of 1. `life` is its incarnation; `head` counts only once it is deleted, before that it is the length of the log. `foreign` is how many of
+ * the last positions were not written under a lease; absent for none, or for the first alone (`foreignOf` of scripts/script.ts). So a step,
+ * which is written under one, has nothing to write there. `patch` and
+ * `checksum` are those of the last record with a patch, absent for none. Beside these
  * it has `floor`, below which no epoch of a new life begins, and `run`, its only run, empty where there are none or several.
  */
-export const threadFields = ['number', 'base', 'life', 'version', 'created', 'deleted', 'head']
+export const threadFields = [
+  ...['number', 'base', 'life', 'version', 'created', 'deleted', 'head', 'foreign', 'patch', 'checksum'],
+]
 
 export const operationFields = ['status', 'name', 'run', 'thread', 'result', 'evidence', 'by', 'intended', 'closed', 'kind']
 
@@ -76,14 +81,18 @@ export function toRun(pair: string, row: Row): StoredRun {
 type RunRow = readonly [...Seven<string>, string, string, string, string, string, string, ...Seven<string>, string]
 
 export function toThread(pair: string, row: Row, logLength: number): { thread: Thread; number: number } {
-  const [number, base, life, version, created, deleted, head] = row as unknown as Seven<string | false>
+  const [number, base, life, version, created, deleted, head, foreign, patch, checksum] = row as unknown as ThreadRow
   const { owner, id } = splitPair(pair)
   const baseSeq = Number(base)
   const isThere = deleted === false || deleted === ''
+  const headSeq = isThere ? baseSeq + logLength : Number(head)
   const thread = {
     owner,
     threadId: id,
-    headSeq: isThere ? baseSeq + logLength : Number(head),
+    headSeq,
+    writtenSeq: headSeq - (foreign === false ? Number(headSeq === baseSeq + 1) : Number(foreign)),
+    patchSeq: Number(patch),
+    patchChecksum: Number(checksum),
     stateVersion: Number(version),
     incarnation: life === false ? 1 : Number(life),
     baseSeq,
@@ -92,6 +101,9 @@ export function toThread(pair: string, row: Row, logLength: number): { thread: T
   }
   return { thread, number: Number(number) }
 }
+
+/** As `threadFields` lists them. */
+type ThreadRow = readonly [...Seven<string | false>, string | false, string | false, string | false]
 
 type Seven<Value> = readonly [Value, Value, Value, Value, Value, Value, Value]
 

@@ -4,7 +4,9 @@ import {
   clock,
   counts,
   defineScript,
+  foreignOf,
   gathering,
+  laneIndex,
   lines,
   once,
   places,
@@ -35,7 +37,9 @@ if kept then return kept end
 local changes = cmsgpack.unpack(ARGV[6])
 -- Numbers are given to the server as text: it would write each with 17 digits.
 local now_text = string.format('%d', now)
+${foreignOf}
 ${places}
+${laneIndex}
 ${gathering}
 
 -- Events are pairs of checksum and entry, from index \`from\` on; \`head\` is the last position before them. A checksum is sealed with its
@@ -55,6 +59,14 @@ local function append(log, head, events, from)
     end
     for i = 1, count, 1000 do call('RPUSH', log, unpack(entries, i, math.min(i + 999, count))) end
   end
+end
+
+-- Position and sealed checksum of the event with this number among them.
+local function position_text(head, number)
+  return string.format('%d', head + number)
+end
+local function sealed_text(events, from, head, number)
+  return string.format('%d', (events[from + 2 * (number - 1)] + head + number) % 4294967296)
 end
 
 -- A lease that is kept lasts two thirds of what was asked for at least, and no longer than that. Nil: it may stay.
@@ -81,7 +93,7 @@ end
 
 -- What nearly every change is: a lease guard, events, and of the run only its step, its claims, its lease, the start of its tape, and its end.
 -- { 1, run, thread, epoch, lease, step or false, 1 progress or 2 uncount or 0, lease ms or false, starts tape, mail seen, status at the end or
--- false, checksum, entry, … }
+-- false, last position under a lease that is known or false, which of its events is the last with a patch or 0, checksum, entry, … }
 local function plain(c)
   local run, thread, ends = c[2], c[3], c[11]
   local key = P .. 'run:' .. run
@@ -92,18 +104,24 @@ local function plain(c)
     r = call('HMGET', key, 'epoch', 'lease', 'thread', 'base', 'mail', 'claims', 'step', 'until')
   end
   if r[1] ~= c[4] or r[2] ~= c[5] or r[3] ~= thread or c[5] == '' then return 0 end
-  local t = ends and call('HMGET', P .. 'thread:' .. thread, 'version', 'run')
+  local thread_key = P .. 'thread:' .. thread
+  local t = ends and call('HMGET', thread_key, 'version', 'run', 'foreign')
   if ends and (t[2] ~= run or r[9] ~= 'running' or (r[12] or '') ~= '' or (r[13] or '') ~= '') then
     -- Others wait behind it, or it leaves something open.
     return others().judge_and_write({
-      thread = thread, run = run, guard = 'lease', epoch = c[4], lease = c[5], seen = c[10], events = copy_from(12, c),
+      thread = thread, run = run, guard = 'lease', epoch = c[4], lease = c[5], seen = c[10], written = c[12], patched = c[13], events = copy_from(14, c),
       change = { status = ends, reason = '', step = c[6], progress = c[7] == 1, uncount = c[7] == 2, tape = c[9], ends = true },
     })
   end
   local log = P .. 'log:' .. thread
   local head = (r[4] or 0) + call('LLEN', log)
-  append(log, head, c, 12)
-  local first = #c < 12 and head or head + 1
+  local foreign
+  if ends then foreign = t[3] else foreign = call('HGET', thread_key, 'foreign') end
+  if c[12] and head - foreign_of(foreign, tonumber(r[4] or 0), head) < c[12] then return 0 end
+  append(log, head, c, 14)
+  local first = #c < 14 and head or head + 1
+  if c[13] ~= 0 then call('HSET', thread_key, 'patch', position_text(head, c[13]), 'checksum', sealed_text(c, 14, head, c[13])) end
+  if foreign and foreign ~= '0' and #c >= 14 then call('HSET', thread_key, 'foreign', '0') end
   local claims = c[7] ~= 0 and (r[6] or '0') ~= '0' and (c[7] == 1 and '0' or r[6] - 1)
   local set = {}
   if c[6] and c[6] ~= (r[7] or '') then set[1], set[2] = 'step', c[6] end
@@ -116,7 +134,7 @@ local function plain(c)
   end
   if ends then
     if (r[14] or '') ~= '' then set[#set + 1], set[#set + 2] = 'reason', '' end
-    call('HSET', key, 'status', ends, 'lease', '', 'end', head + (#c - 11) / 2, 'finished', now_text, unpack(set))
+    call('HSET', key, 'status', ends, 'lease', '', 'end', head + (#c - 13) / 2, 'finished', now_text, unpack(set))
     remove_later(P .. 'lane:' .. lane_of(t[1] or '0', r[11], r[6], 'running'), member_of(r[10], run))
     count_later(queue_of(r[11]), 'running', -1)
   elseif #set > 0 then
@@ -135,7 +153,7 @@ local function way_of(owner, lane)
   if way.owner == owner and way.lane == lane then return way end
   way = {
     owner = owner, lane = lane, queue = queue_of(lane), threads = P .. 'owner-threads:' .. owner, runs = P .. 'owner-runs:' .. owner,
-    turns = P .. 'turns:0:n:' .. lane, ready = ready_key('0:n:' .. lane, owner), sleeping = P .. 'lane:0:-:' .. lane,
+    due = '0:n:' .. lane, ready = ready_key('0:n:' .. lane, owner), sleeping = P .. 'lane:0:-:' .. lane,
   }
   return way
 end
@@ -177,13 +195,10 @@ local function start(c)
   add_later(to.runs, number, run)
   count_later(queue, 'pending', 1)
   if is_ready then
-    if not gathered_adds[to.ready] then
-      add_later(to.turns, '0', owner)
-      gathered_lanes['0:n:' .. lane] = true
-    end
+    note_due_later(to.due, owner, due)
     add_later(to.ready, due_text, member_of(number, run))
   else
-    gathered_lanes['0:-:' .. lane] = true
+    note_time_later('0:-:' .. lane, due)
     add_later(to.sleeping, due_text, member_of(number, run))
     add_later(P .. 'delayed:' .. queue, due_text, run)
   end
@@ -218,10 +233,10 @@ ${rowOf}
   end
 
   local function read_thread(thread)
-    local t = call('HMGET', P .. 'thread:' .. thread, 'number', 'base', 'life', 'version', 'deleted', 'floor', 'head', 'run')
+    local t = call('HMGET', P .. 'thread:' .. thread, 'number', 'base', 'life', 'version', 'deleted', 'floor', 'head', 'run', 'foreign')
     return t[1] and {
       number = t[1], base = tonumber(t[2] or 0), life = tonumber(t[3] or 1), version = t[4] or '0', is_deleted = (t[5] or '') ~= '',
-      floor = t[6] or '0', head = tonumber(t[7] or 0), run = t[8],
+      floor = t[6] or '0', head = tonumber(t[7] or 0), run = t[8], foreign = t[9],
     }
   end
 
@@ -239,13 +254,28 @@ ${rowOf}
       call('HSET', key, 'life', t.life + 1, 'base', t.head, 'deleted', '')
       t.life, t.base, t.is_deleted = t.life + 1, t.head, false
     else
-      t = { number = call('INCR', P .. 'number'), base = 0, life = 1, version = '0', is_deleted = false, floor = '0', head = 0, run = '' }
+      t = { number = call('INCR', P .. 'number'), base = 0, life = 1, version = '0', is_deleted = false, floor = '0', head = 0, run = '', foreign = false }
       call('HSET', key, 'run', '', 'number', t.number, 'created', now_text)
       call('ZADD', P .. 'threads', t.number, thread)
     end
     t.is_empty = true
     call('ZADD', P .. 'owner-threads:' .. owner, t.number, thread)
     return t
+  end
+
+  -- After events were appended behind position \`head\`: what the thread knows of those that were not written under a lease, and of its last patch.
+  local function note_events(thread, t, events, head, is_leased, patched)
+    local set = {}
+    local foreign = is_leased and 0 or foreign_of(t.foreign, t.base, head) + #events / 2
+    if foreign ~= foreign_of(t.foreign, t.base, head + #events / 2) then
+      t.foreign = string.format('%d', foreign)
+      set[1], set[2] = 'foreign', t.foreign
+    end
+    if patched and patched ~= 0 then
+      set[#set + 1], set[#set + 2] = 'patch', position_text(head, patched)
+      set[#set + 1], set[#set + 2] = 'checksum', sealed_text(events, 1, head, patched)
+    end
+    if #set > 0 then call('HSET', P .. 'thread:' .. thread, unpack(set)) end
   end
 
   local function has_holder(thread)
@@ -272,6 +302,10 @@ ${rowOf}
     local guard, mine = c.guard, r and r.thread == c.thread
     if guard == 'lease' then
       if not mine or c.lease == '' or r.epoch ~= c.epoch or r.lease ~= c.lease then return 'lease_lost' end
+      if c.written then
+        local head = head_of(c.thread, t)
+        if head - foreign_of(t.foreign, t.base, head) < c.written then return 'lease_lost' end
+      end
       if c.head and head_of(c.thread, t) ~= c.head then return 'conflict' end
     elseif guard == 'run' then
       if not mine then return 'run_not_found' end
@@ -491,6 +525,7 @@ ${rowOf}
     local t = open_thread(n.thread, n.owner, read_thread(n.thread))
     local head = t.is_empty and t.base or head_of(n.thread, t)
     append(P .. 'log:' .. n.thread, head, n.events, 1)
+    note_events(n.thread, t, n.events, head, false, n.patched)
     local number = string.format('%d', call('INCR', P .. 'number'))
     local due = n.due_ms and now + n.due_ms or n.due
     local is_only = t.is_empty or (t.run == '' and call('EXISTS', P .. 'runs:' .. n.thread) == 0)
@@ -520,6 +555,7 @@ ${rowOf}
       local head = head_of_line(c.thread)
       if head then hide_run(head, t.version) end
       call('HSET', P .. 'thread:' .. c.thread, 'version', c.version)
+      call('SADD', P .. 'state-versions', c.version)
       t.version = c.version
       if head then show_run(head, t.version) end
     end
@@ -550,8 +586,8 @@ ${rowOf}
     local t
     if c.guard == 'lease' and r and r.thread == thread then
       -- A run is not there without its thread, which it knows well enough.
-      local row = call('HMGET', P .. 'thread:' .. thread, 'version', 'run')
-      t = { base = r.base, version = row[1] or '0', run = row[2], is_deleted = false }
+      local row = call('HMGET', P .. 'thread:' .. thread, 'version', 'run', 'foreign')
+      t = { base = r.base, version = row[1] or '0', run = row[2], foreign = row[3], is_deleted = false }
     else
       t = read_thread(thread)
     end
@@ -569,6 +605,7 @@ ${rowOf}
     local first = last
     if #c.events > 0 then
       append(P .. 'log:' .. thread, last, c.events, 1)
+      note_events(thread, t, c.events, last, c.guard == 'lease', c.patched)
       first, last = last + 1, last + #c.events / 2
     end
     if t then write_state(c, t, last) end

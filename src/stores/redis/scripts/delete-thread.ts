@@ -1,5 +1,5 @@
 import { deleteStreams, streamKey } from './chunks.ts'
-import { clock, counts, defineScript, lines, once, places, publish, settleOpen } from './script.ts'
+import { clock, counts, defineScript, foreignOf, laneIndex, lines, once, places, publish, settleOpen } from './script.ts'
 
 /**
  * Deletes a thread, whole: what is left is its row, from which a new life would go on.
@@ -12,7 +12,9 @@ export const deleteThreadScript = defineScript(
 ${clock}
 ${once}
 if kept then return kept end
+${foreignOf}
 ${places}
+${laneIndex}
 ${lines}
 ${counts}
 ${settleOpen}
@@ -20,7 +22,7 @@ ${streamKey}
 ${deleteStreams}
 local thread, owner = ARGV[6], ARGV[7]
 local key = P .. 'thread:' .. thread
-local t = call('HMGET', key, 'number', 'version', 'deleted', 'floor', 'base')
+local t = call('HMGET', key, 'number', 'version', 'deleted', 'floor', 'base', 'foreign')
 if not t[1] or (t[3] or '') ~= '' then return keep(0) end
 
 local head = head_of_line(thread)
@@ -37,7 +39,9 @@ for _, run in ipairs(runs_of(thread)) do
   delete_streams(run)
 end
 local log = P .. 'log:' .. thread
-call('HSET', key, 'head', (t[5] or 0) + call('LLEN', log), 'version', 0, 'floor', floor, 'run', '', 'deleted', ARGV[8])
+local base = tonumber(t[5] or 0)
+local last = base + call('LLEN', log)
+call('HSET', key, 'head', last, 'version', 0, 'floor', floor, 'run', '', 'foreign', foreign_of(t[6], base, last), 'patch', 0, 'checksum', 0, 'deleted', ARGV[8])
 call('UNLINK', log, P .. 'runs:' .. thread, P .. 'line:' .. thread, P .. 'snapshots:' .. thread, P .. 'labels:' .. thread)
 call('ZREM', P .. 'owner-threads:' .. owner, thread)
 ${publish}

@@ -1,4 +1,4 @@
-import { clock, defineScript, lines, once, places, publish, putMessage, wakeRun } from './script.ts'
+import { clock, defineScript, laneIndex, lines, once, places, publish, putMessage, wakeRun } from './script.ts'
 
 /**
  * Puts a message into a run's inbox. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 publication, 6 run, 7 checksum, 8 entry,
@@ -12,6 +12,7 @@ ${clock}
 ${once}
 if kept then return kept end
 ${places}
+${laneIndex}
 ${lines}
 ${wakeRun}
 ${putMessage}

@@ -1,6 +1,6 @@
 import { operationFields, threadFields } from '../rows.ts'
 import { streamKey } from './chunks.ts'
-import { counts, defineScript, lines, once, places, publish, quoted, rowOf } from './script.ts'
+import { counts, defineScript, laneIndex, lines, once, places, publish, quoted, rowOf } from './script.ts'
 
 /**
  * What belongs to a thread, its log, snapshots and chunks aside. ARGV: 1 life, 2 thread. Answers nothing where there never was such a thread, or
@@ -14,6 +14,7 @@ local row = call('HMGET', P .. 'thread:' .. thread, ${quoted(threadFields)})
 if not row[1] then return {} end
 ${places}
 local now = 0
+${laneIndex}
 ${lines}
 ${rowOf}
 local runs, operations = {}, {}
@@ -56,6 +57,7 @@ if kept then return kept end
 -- Whatever is due gets ready when it is claimed.
 local now = 0
 ${places}
+${laneIndex}
 ${lines}
 ${streamKey}
 ${counts}
@@ -127,6 +129,7 @@ for _, o in ipairs(whole.operations) do
 end
 call('HSET', P .. 'thread:' .. thread, 'number', number, 'run', #whole.runs == 1 and whole.runs[1].run or '', unpack(whole.row))
 for label, seq in pairs(whole.labels) do call('HSET', P .. 'labels:' .. thread, 'L' .. label, seq, 'S' .. seq, label) end
+if whole.version ~= '0' then call('SADD', P .. 'state-versions', whole.version) end
 local head = head_of_line(thread)
 if head then show_run(head, whole.version) end
 ${publish}

@@ -50,18 +50,22 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ARGV[2])
 `
 
+/** How long a slot stays without a write, in ms. */
+export const slotMs = 600_000
+
 /**
  * Makes a write happen once, however often it is sent. ARGV[3] names a slot of the sender, ARGV[4] numbers the writes in it,
  * in digits of fixed width. A number that was written is answered as it was; one that comes after its successor, from a
- * connection thought dead, is refused. Ends with `return keep(answer)`.
+ * connection thought dead, is refused, and so is one of a slot that is not there (scripts/slots.ts). Ends with `return keep(answer)`.
  */
 export const once = `
 local slot = P .. 'answer:' .. ARGV[3]
 local last = call('GETRANGE', slot, 0, 15)
 local kept = last == ARGV[4] and cmsgpack.unpack(string.sub(call('GET', slot), 17))
+if last == '' then return redis.error_reply('HOLDFASTFORGOTTEN this slot is not there any more') end
 if last > ARGV[4] then return redis.error_reply('HOLDFASTLATE a later write of this sender was already carried out') end
 local function keep(answer)
-  call('SET', slot, ARGV[4] .. cmsgpack.pack(answer), 'PX', 600000)
+  call('SET', slot, ARGV[4] .. cmsgpack.pack(answer), 'PX', ${slotMs})
   return answer
 end
 `
@@ -69,6 +73,17 @@ end
 /** Tells subscribers. ARGV[5] is what they hear, or empty. */
 export const publish = `
 if ARGV[5] ~= '' then call('PUBLISH', P .. 'changes', ARGV[5]) end
+`
+
+/**
+ * How many positions at the end of a log that ends at `head` were not written under a lease, from the thread's field `foreign`. The first
+ * record of a life never was: no run can be held before it. So a thread of one run, as most are, needs no such field.
+ */
+export const foreignOf = `
+local function foreign_of(field, base, head)
+  if field then return tonumber(field) end
+  return head == base + 1 and 1 or 0
+end
 `
 
 /** Reads the row of a run. */
@@ -90,13 +105,19 @@ function valueInLua(field: string): string {
 export const places = `
 local is_over = { completed = true, failed = true, cancelled = true }
 
-local queues_of = {}
+-- A lane without its state version and kind is its group (one workflow, version and priority) and its queue.
+local queues_of, groups_of = {}, {}
+local function split(lane)
+  local length, from = string.match(lane, '^[^:]+:[^:]+:(%d+):()')
+  queues_of[lane], groups_of[lane] = string.sub(lane, from + length), string.sub(lane, 1, from + length - 1)
+end
 local function queue_of(lane)
-  if not queues_of[lane] then
-    local length, from = string.match(lane, '^[^:]+:[^:]+:(%d+):()')
-    queues_of[lane] = string.sub(lane, from + length)
-  end
+  if not queues_of[lane] then split(lane) end
   return queues_of[lane]
+end
+local function group_of(lane)
+  if not groups_of[lane] then split(lane) end
+  return groups_of[lane]
 end
 
 local function count_in_queue(queue, by)
@@ -109,6 +130,11 @@ end
 -- Pending runs that were not due when they were created are kept with the time when they are.
 local function is_delayed(due, created)
   return due == '' or tonumber(due) > tonumber(created)
+end
+
+-- Whether a run was due when it was created: if its time is to come all the same, the clock was set back (model/clock-set-back.ts).
+local function was_due(due, status, created)
+  return status == 'pending' and tonumber(due) <= tonumber(created)
 end
 
 local function owner_of(run)
@@ -134,16 +160,91 @@ end
 `
 
 /**
+ * Where a claim finds lanes, so that it looks at those alone that have something for it. Needs `places`.
+ *
+ *   L1  A lane that holds runs is in `sleeping:` or `apart:` of its group, at the time of its first run or earlier. A claim that finds it
+ *       there too early corrects it.
+ *   L2  An owner with due runs in a lane is in the lane's `turns:`. If its queue has settings, the lane is in `limited:` of its group;
+ *       otherwise the lane is in the owner's `heads:`, at the time of the owner's first run in it exactly, and the owner in `owners:`.
+ *   L3  A group with any of these is in `groups`.
+ */
+export const laneIndex = `
+local function note_time(name, at)
+  local kind, lane = string.match(name, '^%d+:(.):(.*)$')
+  local group = group_of(lane)
+  if call('ZADD', P .. (kind == '-' and 'sleeping:' or 'apart:') .. group, 'LT', at, name) == 1 then call('SADD', P .. 'groups', group) end
+end
+
+local function heads_key(kind, group, owner)
+  return P .. 'heads:' .. #owner .. ':' .. owner .. kind .. ':' .. group
+end
+
+-- A run of an owner in a lane became due, at this time.
+local function note_due(name, owner, at)
+  local kind, lane = string.match(name, '^%d+:(.):(.*)$')
+  local group = group_of(lane)
+  if call('ZADD', P .. 'turns:' .. name, 0, owner) == 0 then
+    call('ZADD', heads_key(kind, group, owner), 'XX', 'LT', at, name)
+    return
+  end
+  local is_new
+  if call('EXISTS', P .. 'queue:' .. queue_of(lane)) == 1 then
+    is_new = call('SADD', P .. 'limited:' .. group, name)
+  else
+    call('ZADD', heads_key(kind, group, owner), at, name)
+    is_new = call('ZADD', P .. 'owners:' .. kind .. ':' .. group, 0, owner)
+  end
+  if is_new == 1 then call('SADD', P .. 'groups', group) end
+end
+
+local function drop_head(kind, group, owner, name)
+  local heads = heads_key(kind, group, owner)
+  if call('ZREM', heads, name) == 0 then return false end
+  if call('EXISTS', heads) == 0 then call('ZREM', P .. 'owners:' .. kind .. ':' .. group, owner) end
+  return true
+end
+
+-- Due runs of an owner left a lane.
+local function note_left(name, owner)
+  local kind, lane = string.match(name, '^%d+:(.):(.*)$')
+  local group = group_of(lane)
+  local first = call('ZRANGE', ready_key(name, owner), 0, 0, 'WITHSCORES')
+  if first[1] then
+    call('ZADD', heads_key(kind, group, owner), 'XX', first[2], name)
+    return
+  end
+  call('ZREM', P .. 'turns:' .. name, owner)
+  if not drop_head(kind, group, owner, name) and call('EXISTS', P .. 'turns:' .. name) == 0 then call('SREM', P .. 'limited:' .. group, name) end
+end
+`
+
+/**
  * Writes that the changes of a batch share, gathered so that each key is written once: `write_gathered` comes before anything reads
- * them, and before the end. Needs `places`.
+ * them, and before the end. Needs `places` and `laneIndex`.
  */
 export const gathering = `
-local gathered_adds, gathered_removals, gathered_counts, gathered_lanes
+local gathered_adds, gathered_removals, gathered_counts, gathered_times, gathered_due
 
 local function begin_gathering()
-  gathered_adds, gathered_removals, gathered_counts, gathered_lanes = {}, {}, {}, {}
+  gathered_adds, gathered_removals, gathered_counts, gathered_times, gathered_due = {}, {}, {}, {}, {}
 end
 begin_gathering()
+
+-- A run joins a lane, and may be its first.
+local function note_time_later(name, at)
+  if not gathered_times[name] or at < gathered_times[name] then gathered_times[name] = at end
+end
+
+-- A run of an owner in a lane became due.
+local function note_due_later(name, owner, at)
+  local key = ready_key(name, owner)
+  local noted = gathered_due[key]
+  if not noted then
+    gathered_due[key] = { name = name, owner = owner, at = at }
+  elseif at < noted.at then
+    noted.at = at
+  end
+end
 
 local function add_later(key, score, member)
   local list = gathered_adds[key]
@@ -185,7 +286,8 @@ end
 local function write_gathered()
   for key, list in pairs(gathered_adds) do call_in_parts('ZADD', key, list) end
   for key, list in pairs(gathered_removals) do call_in_parts('ZREM', key, list) end
-  for name in pairs(gathered_lanes) do call('SADD', P .. 'lanes', name) end
+  for name, at in pairs(gathered_times) do note_time(name, string.format('%d', at)) end
+  for _, due in pairs(gathered_due) do note_due(due.name, due.owner, string.format('%d', due.at)) end
   for queue, sums in pairs(gathered_counts) do
     local all = 0
     for status, by in pairs(sums) do
@@ -216,20 +318,18 @@ local function count_run(lane, run, from, to, due, created)
 end
 `
 
-/** The lines of threads and the lanes in which their heads wait to be claimed. Needs `now` and `places`. */
+/** The lines of threads and the lanes in which their heads wait to be claimed. Needs `now`, `places` and `laneIndex`. */
 export const lines = `
 local function add_ready(name, owner, number, run, at)
   call('ZADD', ready_key(name, owner), at, member_of(number, run))
-  if call('ZADD', P .. 'turns:' .. name, 0, owner) == 1 then call('SADD', P .. 'lanes', name) end
+  note_due(name, owner, at)
 end
 
 local function remove_ready(name, owner, member)
-  local key = ready_key(name, owner)
-  call('ZREM', key, member)
-  if call('EXISTS', key) == 0 then call('ZREM', P .. 'turns:' .. name, owner) end
+  call('ZREM', ready_key(name, owner), member)
+  note_left(name, owner)
 end
 
--- The name of a lane that became empty stays until a claim meets it.
 local function hide(name, number, run)
   local member = member_of(number, run)
   if call('ZREM', P .. 'lane:' .. name, member) == 1 then return end
@@ -245,14 +345,15 @@ local function show(name, number, run, at)
   local version, kind, lane = string.match(name, '^(%d+):(.):(.*)$')
   if kind == '-' then
     hide(name, number, run)
-    if tonumber(at) <= now then
-      local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'thread')
+    local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'thread', 'status', 'created')
+    if tonumber(at) <= now or was_due(at, r[3], r[4]) then
       local ready = r[1] == (call('HGET', P .. 'thread:' .. r[2], 'floor') or '0') and 'n' or 'b'
       call('HSET', P .. 'run:' .. run, 'ready', ready)
       return add_ready(version .. ':' .. ready .. ':' .. lane, owner_of(run), number, run, at)
     end
   end
-  if call('ZADD', P .. 'lane:' .. name, at, member_of(number, run)) == 1 then call('SADD', P .. 'lanes', name) end
+  call('ZADD', P .. 'lane:' .. name, at, member_of(number, run))
+  note_time(name, at)
 end
 
 -- The unfinished runs of a thread, in order. One that is the thread's only run stands in the thread's row.
