@@ -82,7 +82,7 @@ function statusInLog(records: readonly DumpedRecord[], key: string): string | un
   for (const { type, step, count, tape, data } of records) {
     const here = `${tape}:${step}#${count}`
     if (type === 'effect_intended' && data['key'] === key) [status, place] = ['intended', here]
-    else if (place !== here) continue
+    else if (data['key'] === undefined ? place !== here : data['key'] !== key) continue
     else if (type === 'effect_completed') status = 'completed'
     else if (type === 'effect_unsure') status = 'unsure'
     else if (type === 'effect_failed') status = data['open'] === true ? 'intended' : 'failed'

@@ -1,6 +1,18 @@
 import { type ChildProcess, execFile, execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
@@ -13,6 +25,10 @@ export interface PostgresServerOptions {
   readonly settings?: Readonly<Record<string, string>>
   /** Adds a tablespace `small` on a disk of this size, in memory; it does not outlive the server. */
   readonly smallDiskBytes?: number
+  /** Begins with the files of a backup, which become the server's own, instead of an empty database. */
+  readonly backup?: string
+  /** Follows the server at this URL until it is promoted. Needs a backup of that server. */
+  readonly follows?: string
 }
 
 /** A real Postgres server of the test's own, in a folder of its own, on a free port of this machine. It ends with the process. */
@@ -22,6 +38,8 @@ export interface PostgresServer {
   readonly url: string
   readonly processId: number
   readonly logFile: string
+  /** A copy of its files, in a folder of its own, from which a server begins as this one is when the copy is done. */
+  backUp(): Promise<string>
   /** Ends it as a crash would. */
   kill(): Promise<void>
   /** Ends it as an operator would: sessions are ended, what was committed is flushed. */
@@ -36,14 +54,17 @@ export interface PostgresServer {
 
 const password = 'tide & rock'
 
-export async function startPostgres({ settings = {}, smallDiskBytes }: PostgresServerOptions = {}): Promise<PostgresServer> {
+export async function startPostgres(options: PostgresServerOptions = {}): Promise<PostgresServer> {
+  const { settings = {}, smallDiskBytes, backup, follows } = options
   const user = findUser()
   const { initdb, postgres } = await findBinaries(user)
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-postgres-'))
   if (user !== null) chownSync(folder, user.uid, user.gid)
   const data = join(folder, 'data')
   const logFile = join(folder, 'server.log')
-  await initialise(initdb, { data, user })
+  if (backup === undefined) await initialise(initdb, { data, user })
+  else takeOver(backup, data)
+  if (follows !== undefined) execFileSync('touch', [join(data, 'standby.signal')], { ...user })
   const disk = join(folder, 'disk')
   if (smallDiskBytes !== undefined) mkdirSync(disk)
   const port = await freePort()
@@ -56,6 +77,7 @@ export async function startPostgres({ settings = {}, smallDiskBytes }: PostgresS
       max_connections: '300',
       shared_buffers: '64MB',
     },
+    ...(follows !== undefined && { primary_conninfo: follows }),
     ...settings,
   }
   const args = Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])
@@ -82,6 +104,7 @@ export async function startPostgres({ settings = {}, smallDiskBytes }: PostgresS
     get processId() {
       return processId()
     },
+    backUp: () => copyFiles({ url, data, user }),
     kill: () => end('SIGKILL'),
     shutDown: () => end('SIGINT'),
     quit: () => end('SIGQUIT'),
@@ -109,6 +132,32 @@ export async function startPostgres({ settings = {}, smallDiskBytes }: PostgresS
   await server.start()
   if (smallDiskBytes !== undefined) await addTablespace(url, disk)
   return server
+}
+
+function takeOver(backup: string, data: string): void {
+  renameSync(backup, data)
+  rmSync(dirname(backup), { recursive: true })
+}
+
+/** As `pg_basebackup` does: the files as they are, with the log that makes them whole. What is in the log later than that is there too. */
+async function copyFiles({ url, data, user }: { url: string; data: string; user: User | null }): Promise<string> {
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-backup-'))
+  const copy = join(folder, 'data')
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  try {
+    await client.query("SELECT pg_backup_start('copy', fast => true)")
+    // Files come and go while they are copied, and a file that is gone by then belongs to what the log makes anew.
+    await promisify(execFile)('sh', ['-c', 'cp -a "$1" "$2" 2>&1 || true; rm -f "$2/postmaster.pid"', 'sh', data, copy])
+    const { rows } = await client.query<{ labelfile: string }>('SELECT labelfile FROM pg_backup_stop(wait_for_archive => false)')
+    await promisify(execFile)('sh', ['-c', 'rm -r "$2/pg_wal" && cp -a "$1/pg_wal" "$2"', 'sh', data, copy])
+    const label = join(copy, 'backup_label')
+    writeFileSync(label, (rows[0] as { labelfile: string }).labelfile)
+    if (user !== null) for (const path of [folder, label]) chownSync(path, user.uid, user.gid)
+  } finally {
+    await client.end()
+  }
+  return copy
 }
 
 /** Arguments of `unshare`: a mount that only the server sees, and the server as the user that it would be without. */

@@ -1,8 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
+import { cp } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { freePort } from './free-port.ts'
 
 export interface RedisServerOptions {
@@ -12,6 +13,8 @@ export interface RedisServerOptions {
   readonly settings?: Readonly<Record<string, string>>
   /** Puts its files on a disk of this size. */
   readonly diskBytes?: number
+  /** Begins with the append-only files of a backup, which become the server's own. */
+  readonly backup?: string
 }
 
 /** A real `redis-server` of the test's own, in a folder of its own, on a free port of this machine. It ends with the process. */
@@ -21,6 +24,8 @@ export interface RedisServer {
   readonly processId: number
   /** Where its files are. */
   readonly folder: string
+  /** A copy of its append-only files as they are, in a folder of its own. */
+  backUp(): Promise<string>
   /** Ends it as a crash would. */
   kill(): Promise<void>
   /** Starts it again after `kill`, over the same files, once with more settings if need be. */
@@ -29,9 +34,14 @@ export interface RedisServer {
   stop(): Promise<void>
 }
 
-export async function startRedis({ fsync = 'always', settings = {}, diskBytes }: RedisServerOptions = {}): Promise<RedisServer> {
+export async function startRedis(options: RedisServerOptions = {}): Promise<RedisServer> {
+  const { fsync = 'always', settings = {}, diskBytes, backup } = options
   requireBinary()
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-redis-'))
+  if (backup !== undefined) {
+    renameSync(backup, join(folder, appendOnlyFolder))
+    rmSync(dirname(backup), { recursive: true })
+  }
   const port = await freePort()
   const all: Record<string, string> = {
     ...{ bind: '127.0.0.1', port: String(port), dir: folder, save: '', 'enable-debug-command': 'local' },
@@ -70,6 +80,11 @@ export async function startRedis({ fsync = 'always', settings = {}, diskBytes }:
     get processId() {
       return processId
     },
+    async backUp() {
+      const copy = join(mkdtempSync(join(tmpdir(), 'holdfast-backup-')), appendOnlyFolder)
+      await cp(join(folder, appendOnlyFolder), copy, { recursive: true })
+      return copy
+    },
     async kill() {
       if (keeper === null) return
       const ending = keeper
@@ -100,6 +115,9 @@ export async function startRedis({ fsync = 'always', settings = {}, diskBytes }:
   await server.start()
   return server
 }
+
+/** What Redis calls it unless told otherwise. */
+const appendOnlyFolder = 'appendonlydir'
 
 let shared: Promise<{ url: string }> | undefined
 

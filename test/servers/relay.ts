@@ -9,11 +9,13 @@ export interface Relay {
   cut(): number
   /** Closes new connections at once, as a server does that is away. */
   refuse(isRefusing: boolean): void
+  /** New connections lead to this server from here on. */
+  leadTo(serverUrl: string): void
   stop(): Promise<void>
 }
 
 export async function startRelay(serverUrl: string): Promise<Relay> {
-  const target = new URL(serverUrl)
+  let target = new URL(serverUrl)
   const ends = new Set<() => void>()
   let isRefusing = false
 
@@ -49,6 +51,9 @@ export async function startRelay(serverUrl: string): Promise<Relay> {
     cut,
     refuse: (isTrue) => {
       isRefusing = isTrue
+    },
+    leadTo: (otherUrl) => {
+      target = new URL(otherUrl)
     },
     stop: async () => {
       relay.close()

@@ -6,6 +6,7 @@ import pg from 'pg'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import type { Hint } from '../../src/store/store.ts'
 import { patience } from '../patience.ts'
+import { startRelay } from '../servers/relay.ts'
 import { makeDeposit } from './postgres-deposit.ts'
 import { usePostgres } from './postgres-scene.ts'
 import { createAndClaim, stepping } from './sqlite-scene.ts'
@@ -59,6 +60,48 @@ describe('one server, many processes', () => {
       'run_recovered',
       'step_completed',
     ])
+  })
+
+  it('one whose connections broke closes, and ends by itself', async () => {
+    const own = await scene.ownDatabase()
+    const relay = await startRelay(own)
+    scene.afterwards(() => relay.stop())
+    const listens = async () => {
+      const sessions = "SELECT FROM pg_stat_activity WHERE datname = $1 AND application_name = 'holdfast listen'"
+      return (await scene.admin.query(sessions, [new URL(own).pathname.slice(1)])).rows.length > 0
+    }
+    const target = new URL(relay.url)
+    target.searchParams.set('schema', scene.schema)
+    const program = `
+      import { open } from ${JSON.stringify(join(import.meta.dirname, '../../src/index.ts'))}
+      import { openPostgresStore } from ${JSON.stringify(join(import.meta.dirname, '../../src/stores/postgres/postgres-store.ts'))}
+      const store = await openPostgresStore({ url: ${JSON.stringify(target.href)}, durability: 'full' })
+      const hf = await open(store, { logger: false, worker: {} })
+      const cut = Promise.withResolvers()
+      process.stdin.once('data', cut.resolve)
+      console.log('open')
+      await cut.promise
+      process.stdin.destroy()
+      await hf.close()
+      await store.close()
+      console.log('closed')`
+    const child = spawn(process.execPath, ['--input-type=module-typescript', '-e', program], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    })
+    children.push(child)
+    let output = ''
+    child.stdout?.on('data', (chunk) => {
+      output += chunk
+    })
+    const ended = once(child, 'exit')
+    await vi.waitFor(() => expect(output).toBe('open\n'))
+    await vi.waitUntil(listens)
+    relay.cut()
+    await vi.waitUntil(async () => !(await listens()))
+    await vi.waitUntil(listens)
+    child.stdin?.write('close\n')
+    expect(await ended).toEqual([0, null])
+    expect(output).toBe('open\nclosed\n')
   })
 
   it('one hears of what another started, ended and sent; steps are not announced', async () => {

@@ -1,10 +1,11 @@
 // npm run torture -- [--stores STORE[,STORE…]] [--kills N] [--zombies N] [--operations N] [--minutes N] [--opens N] [--seed N]
-//   [--lanes N] [--only PART[,PART…]] [--programs N] [--on FOLDER]
+//   [--lanes N] [--only PART[,PART…]] [--programs N] [--rounds N] [--on FOLDER]
 //
 // The same as the crash tests, for longer: kills processes until there were so many kills on each store, raises zombies, makes
-// stores fail, restarts servers under load, opens empty stores, compares stores, plants mutants, plays random programs against random acts
-// and faults (`model`; of these N in memory and a ninth of it on other stores, `--on` tries the Holdfast of another checkout). Prints what
-// it does and a summary; ends with 1 when a rule was broken.
+// stores fail, restarts servers under load, lets servers forget their last commits under load (`forgets`: N rounds of every way to
+// forget), opens empty stores, compares stores, plants mutants, plays random programs against random acts and faults (`model`; of these
+// N in memory and a ninth of it on other stores). `--on` tries the Holdfast of another checkout, in `forgets` and `model`. Prints what it
+// does and a summary; ends with 1 when a rule was broken.
 
 import { parseArgs } from 'node:util'
 import { CrashHarness, type CrashResult } from '../crash/harness.ts'
@@ -15,6 +16,7 @@ import { killAtSystemCalls } from '../crash/syscalls.ts'
 import { killAtTicks } from '../crash/ticks.ts'
 import { walkWindows, windowClasses } from '../crash/windows.ts'
 import { raiseZombies, type ZombiePoint, zombiePointsOn } from '../crash/zombies.ts'
+import { playScene, sceneNames } from '../forgets/scene.ts'
 import { Coverage } from '../model/coverage.ts'
 import { type StoreName, storeNames } from '../model/grounds.ts'
 import { runMutants } from '../mutants/run-mutants.ts'
@@ -24,7 +26,7 @@ import { openAtOnce } from './open-at-once.ts'
 import { sufferOutages } from './outages.ts'
 import { playModel } from './play-model.ts'
 
-const parts = ['crash', 'zombies', 'recoverers', 'faults', 'outages', 'opens', 'stores', 'mutants', 'model'] as const
+const parts = ['crash', 'zombies', 'recoverers', 'faults', 'outages', 'forgets', 'opens', 'stores', 'mutants', 'model'] as const
 
 const { values } = parseArgs({
   options: {
@@ -37,6 +39,7 @@ const { values } = parseArgs({
     seed: { type: 'string', default: String(Date.now() % 1_000_000) },
     lanes: { type: 'string', default: '2' },
     programs: { type: 'string', default: '90000' },
+    rounds: { type: 'string', default: '20' },
     on: { type: 'string' },
     only: { type: 'string', default: parts.join(',') },
   },
@@ -62,6 +65,7 @@ for (const kind of servers) {
   if (chosen.includes('outages')) await tortureByOutages(kind, Number(values.minutes))
   if (chosen.includes('opens')) await tortureByOpening(kind, Number(values.opens))
 }
+if (chosen.includes('forgets')) await tortureByForgetting(Number(values.rounds))
 if (chosen.includes('stores')) await tortureByComparing(Number(values.operations))
 if (chosen.includes('mutants')) await tortureByMutants()
 if (chosen.includes('model')) await tortureByPrograms(Number(values.programs), Math.min(600, Number(values.kills)))
@@ -178,6 +182,26 @@ async function tortureByOutages(kind: 'postgres' | 'redis', minutes: number): Pr
   const outcome = result.broken.length === 0 ? '0 lost, 0 doubled, 0 stuck' : `${result.broken.length} broken rules`
   summary.push(`${kind}, outages: ${restarts} restarts under ${runs} runs, ${steps} steps, ${effects} effects; ${outcome}`)
   say(summary.at(-1) as string)
+}
+
+/** Every way in which a store forgets, again and again, each round with a seed of its own. */
+async function tortureByForgetting(rounds: number): Promise<void> {
+  for (const scene of sceneNames.filter((name) => modelStores.some((store) => name.startsWith(store)))) {
+    const sums = new Map<string, number>()
+    const brokenBefore = broken.length
+    for (let round = 0; round < rounds; round++) {
+      const ofRound = seed + round * 1_000
+      const verdict = await playScene(scene, { seed: ofRound, ...(values.on !== undefined && { on: values.on }) })
+      for (const [figure, count] of Object.entries(verdict.figures)) sums.set(figure, (sums.get(figure) ?? 0) + count)
+      for (const sentence of verdict.broken) {
+        broken.push(`${scene}, seed ${ofRound}: ${sentence}`)
+        console.error(`BROKEN ${broken.at(-1)}`)
+      }
+      say(`${scene}: ${JSON.stringify(verdict.figures)}, ${verdict.broken.length} broken rules`)
+    }
+    const figures = [...sums].map(([figure, count]) => `${figure} ${count}`).join(', ')
+    summary.push(`${scene}, ${rounds} rounds: ${figures}; ${broken.length - brokenBefore} broken rules`)
+  }
 }
 
 async function tortureByOpening(kind: 'postgres' | 'redis', times: number): Promise<void> {

@@ -218,9 +218,15 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
 
     async close() {
       if (connections.isClosed) return
-      await watch.close()
-      await writes.close()
-      await connections.close()
+      // Idle connections keep no process alive; who waits for their end does.
+      const alive = setInterval(() => {}, 1_000)
+      try {
+        await watch.close()
+        await writes.close()
+        await connections.close()
+      } finally {
+        clearInterval(alive)
+      }
     },
   }
 }

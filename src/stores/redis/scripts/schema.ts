@@ -15,9 +15,6 @@ if string.match(life, '^%d+') ~= '1' then return life end
 
 ${places}
 ${laneIndex}
-${lines}
-${listing}
-${setLabel}
 for _, name in ipairs(call('SMEMBERS', P .. 'lanes')) do
   local version, kind = string.match(name, '^(%d+):(.):')
   if version ~= '0' then call('SADD', P .. 'state-versions', version) end

@@ -1,0 +1,137 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as wait } from 'node:timers/promises'
+import { createRandom } from '../../src/testing/random.ts'
+import { Provider } from '../crash/provider.ts'
+import { until } from '../crash/worker-process.ts'
+import { patience } from '../patience.ts'
+import { Client } from './client.ts'
+import { forgetfulServers } from './forgetful-servers.ts'
+import type { Ground, RunningWorker } from './ground.ts'
+import { Journal, readJournal } from './journal.ts'
+import { type Evidence, judge, type Verdict } from './judge.ts'
+import { prepareMemory } from './memory-ground.ts'
+import { prepareServer } from './server-ground.ts'
+import { loadTarget, type Target } from './target.ts'
+import { classOf } from './workflows.ts'
+
+const memoryScene = 'memory, image restored'
+
+export type SceneName = keyof typeof forgetfulServers | typeof memoryScene
+
+/** Each begins with the name of its store. */
+export const sceneNames = [memoryScene, ...Object.keys(forgetfulServers)] as readonly SceneName[]
+
+export interface SceneOptions {
+  readonly seed: number
+  /** The folder of another checkout, to try its Holdfast. */
+  readonly on?: string
+  /** Less work, for the short form. */
+  readonly isShort?: boolean
+}
+
+const workerCount = 2
+
+/** How many of each there are. */
+const load = { early: 10, agents: 16, errands: 8, lost: 40, late: 6, fresh: 20, next: 6 }
+const shortLoad: typeof load = { early: 3, agents: 6, errands: 3, lost: 10, late: 2, fresh: 5, next: 2 }
+
+/**
+ * Workers and a client are at work on a store that loses its last writes and lets them in again, in an order that chance decides. Ends when every run has, and says what was wrong. A scene in which nothing was lost proves nothing
+ * and is played again.
+ */
+export async function playScene(name: SceneName, options: SceneOptions): Promise<Verdict> {
+  for (let attempt = 0; attempt < 10; attempt++) {
+    const verdict = await playOnce(name, { ...options, seed: options.seed + attempt * 7_919 })
+    if (verdict.figures.lostResults > 0) return verdict
+  }
+  throw new Error(`${name}: nothing was lost in ten attempts from seed ${options.seed} on`)
+}
+
+async function playOnce(name: SceneName, { seed, on, isShort = false }: SceneOptions): Promise<Verdict> {
+  const random = createRandom(seed)
+  const counts = isShort ? shortLoad : load
+  const target = await loadTarget(on)
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-forgets-'))
+  const file = join(folder, 'journal')
+  const journal = new Journal(file, 0)
+  const provider = await Provider.start()
+  const account = provider.open(name)
+  account.onCall = (call, when) => {
+    const { run } = call.body as { run: string }
+    if (when === 'received') journal.write({ of: 'sent', run, name: call.name, key: call.key })
+    return false
+  }
+  const ground = await prepareGround(name, target, on)
+  const { hasSql } = ground
+  const store = await ground.openStore()
+  const workers: RunningWorker[] = []
+  const client = await Client.open(target, store, { journal, account, limitMs: patience(40_000) })
+  try {
+    const order = { journal: file, provider: { port: provider.port, account: name }, leaseMs: patience(4_000), hasSql }
+    const numbers = Array.from({ length: workerCount }, (_, index) => index + 1)
+    workers.push(...(await Promise.all(numbers.map((number) => ground.startWorker({ ...order, number })))))
+    client.wantTrifles(idsOf('early', counts.early))
+    let isGone = false
+    const lanes = idsOf('errand', ground.isRelaxed ? 1 : counts.errands).map(async (lane) => {
+      for (let n = 1; !isGone; n++) await client.want('errand', `${lane}-${n}`, random)
+    })
+    for (const id of idsOf('agent', counts.agents)) {
+      void client.want('agent', id, random)
+      await wait(random.integer(10, 60))
+    }
+    await until(() => countAcks(file) > counts.agents * random.integer(3, 9), 'runs are under way')
+    await ground.keep()
+    client.wantTrifles(idsOf('lost', counts.lost))
+    for (const id of idsOf('late', counts.late)) void client.want('agent', id, random)
+    await wait(random.integer(200, 900))
+    if (ground.isRelaxed) await until(() => hasUnflushed(file), 'something can be lost')
+
+    isGone = true
+    journal.write({ of: 'moment', what: 'gone' })
+    await ground.forget()
+    const kept = await ground.read()
+    journal.write({ of: 'moment', what: 'back' })
+    // Who comes first is given numbers that others believe to be theirs.
+    client.wantTrifles(idsOf('new', counts.fresh))
+    for (const id of idsOf('next', counts.next)) void client.want('agent', id, random)
+    for (const nth of random.chance(0.5) ? [0, ...numbers] : [...numbers, 0]) {
+      ground.admit(nth)
+      await wait(random.integer(0, 400))
+    }
+    await Promise.all(lanes)
+    const runs = await client.outcomes()
+    const ends = await Promise.all(workers.map((worker) => worker.close()))
+    const evidence: Evidence = { runs, kept, final: await ground.read(), entries: readJournal(file), account, hasSql }
+    return judge(evidence, [...ends.flat(), ...client.stops])
+  } finally {
+    for (const worker of workers) worker.kill()
+    await client.close()
+    await store.close()
+    await ground.stop()
+    provider.close()
+    journal.close()
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+async function prepareGround(name: SceneName, target: Target, on: string | undefined): Promise<Ground> {
+  if (name === memoryScene) return prepareMemory(target, workerCount)
+  return prepareServer(await forgetfulServers[name](), { target, on, workerCount })
+}
+
+function idsOf(name: string, count: number): string[] {
+  return Array.from({ length: count }, (_, index) => `${name}-${index + 1}`)
+}
+
+/** Results were acknowledged since the last intent of an effect, which is always flushed, and all before it. */
+function hasUnflushed(file: string): boolean {
+  const entries = readJournal(file)
+  const lastEffect = entries.findLastIndex((entry) => entry.of === 'body' && classOf(entry.path) !== undefined)
+  return entries.slice(lastEffect + 1).filter(({ of }) => of === 'ack').length > 3
+}
+
+function countAcks(file: string): number {
+  return readJournal(file).filter(({ of }) => of === 'ack').length
+}
