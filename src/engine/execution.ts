@@ -418,6 +418,16 @@ export class Execution {
     return { outcome, isThrown: isInTurn && !hasUnaskedBetween(this.tape, this.calls, begunAt, outcome.seq) }
   }
 
+  /**
+   * The function gets what it began where it did then: a microtask after it called, or once the beginning was recorded. In a microtask branches
+   * that began in the same turn have made the updates and values that they make at once: what the log has beyond those was made inside.
+   */
+  async begun({ key, history }: Call): Promise<void> {
+    if (history?.begunFirstAt !== undefined) await this.playback.turnOfBeginning(key, history.begunFirstAt)
+    if (this.isDetached) return never()
+    this.throwIfEnded()
+  }
+
   /** The same failure where the function has to continue inside the step at once. */
   recordedFailureAhead(call: Call): Outcome {
     const outcome = this.playback.takeFailureAhead(call.key)

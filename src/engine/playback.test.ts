@@ -47,6 +47,23 @@ describe('recorded results', () => {
     expect(seen).toEqual(['first', 'fast', 'middle', 'slow', 'last', 'live'])
   })
 
+  it('are handed out by their position beside the beginnings that are asked for', async () => {
+    const { playback, seen } = play([recorded(3, 'first'), recorded(6, 'last')])
+    for (const name of ['last', 'first']) void playback.take(`step:${name}#1`)
+    void playback.turnOfBeginning('step:begun#1', 5)
+    await turns(6)
+    expect(seen).toEqual(['first', 'begun', 'last', 'live'])
+  })
+
+  it('that a beginning encloses are not waited for where nobody asks for them', async () => {
+    const { playback, seen, mismatches } = play([recorded(3, 'inside')], { begun: { begun: 2 } })
+    await playback.turnOfBeginning('step:begun#1', 5)
+    void playback.take('step:inside#1')
+    await turns(4)
+    expect(seen).toEqual(['inside', 'live'])
+    expect(mismatches).toEqual([])
+  })
+
   it('that nobody has to ask for keep nobody waiting, and come when they are asked for', async () => {
     const { playback, seen } = play([recorded(3, 'first'), recorded(4, 'loose', { isLoose: true })])
     void playback.take('step:first#1')

@@ -155,6 +155,24 @@ export class Playback {
     return this.#outcomes.find((one) => one.key === key) as Outcome
   }
 
+  /** When the turn of a beginning comes that stands there in the log, or before it, where nobody asks for what it may enclose. Nobody has to ask for it. */
+  turnOfBeginning(key: CallKey, seq: number): Promise<unknown> {
+    return new Promise((resolve) => {
+      const inTurn = (outcome: Outcome) => {
+        this.#enclosing?.delete(key)
+        resolve(outcome)
+      }
+      const asked = { outcome: { key, seq, at: 0, payload: null, isFailure: false, patchCount: 0 }, resolve: inTurn }
+      this.#looseAsked.push(asked)
+      this.#enclosing ??= new Map()
+      this.#enclosing.set(key, () => {
+        this.#looseAsked.splice(this.#looseAsked.indexOf(asked), 1)
+        resolve(asked.outcome)
+      })
+      this.#schedule()
+    })
+  }
+
   /** Nobody waits for it any more, and nobody has to. */
   #giveBack(key: CallKey): Outcome {
     const loose = this.#looseAsked.findIndex(({ outcome }) => outcome.key === key)

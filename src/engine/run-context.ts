@@ -425,7 +425,7 @@ export class RunContext implements Context<never> {
       // It was not begun that time, and must not be now.
       if (isOwnDeath(execution, call, onTape))
         return resultOf(execution, call, await execution.recorded(call, { showsState: false }))
-      await microtask
+      await execution.begun(call)
       if (execution.recordsInside(call)) return this.#failAgain(call, execution.recordedFailureAhead(call), refuse)
       const { outcome, isThrown } = await execution.recordedFailure(call)
       // Thrown where the function threw it, once `fail` had returned.
@@ -442,7 +442,7 @@ export class RunContext implements Context<never> {
         await execution.turnOf(outcome)
         return recorded
       }
-      await microtask
+      await execution.begun(call)
       return { recorded, complete, fail: refuse }
     }
     // It began before, and what the function asks for next may be on the tape: it is not kept waiting, as it was not the first time.
@@ -450,7 +450,7 @@ export class RunContext implements Context<never> {
     const isUnderWay = call.history?.isRunning === true && deathOf(execution, call) === null
     const isOpenAtOnce = isUnderWay || execution.isOpen
     if (!isOpenAtOnce) {
-      await microtask
+      await execution.begun(call)
       const isInside = hasBegun && !execution.playback.isLive && execution.recordsInside(call)
       if (!isInside) await (hasBegun ? execution.passInto(call) : execution.pass(call))
     }
@@ -458,14 +458,12 @@ export class RunContext implements Context<never> {
     if (execution.playback.isLive && deathOf(execution, call) !== null) await refuseDeadly(execution, call)
     const attempt = (call.history?.failures ?? 0) + 1
     const started = performance.now()
-    execution.ride(execution.event('step_started', call, { attempt }))
+    const isFirst = execution.mustRecordStarts && execution.playback.isLive
+    execution.ride(execution.event('step_started', call, { attempt, ...(isFirst && { data: { isFirst } }) }))
     execution.beginOpen(call)
-    if (execution.mustRecordStarts) {
-      const recorded = execution.commit([], {})
-      if (!execution.playback.isLive) recorded.catch(() => {})
-      else await recorded
-    }
-    if (isOpenAtOnce) await microtask
+    if (isFirst) await execution.commit([], {})
+    else if (execution.mustRecordStarts) execution.commit([], {}).catch(() => {})
+    if (isOpenAtOnce && !isFirst) await execution.begun(call)
     let isOpen = true
     const close = async (event: ReturnType<Execution['event']>): Promise<void> => {
       if (!isOpen) await refuse()
@@ -519,12 +517,6 @@ export class RunContext implements Context<never> {
     }
   }
 }
-
-/**
- * `ctx.begin` returns this much later, live and on a replay alike. By then branches that the function began in the same turn have made the
- * updates and values that they make at once: what the log has beyond those after the beginning of a step was made inside it.
- */
-const microtask = undefined
 
 /** A call that is on the tape was accepted before, by whatever rules there were. */
 function checkOptions(call: Call, what: string, given: unknown, known: KnownOptions): void {

@@ -172,6 +172,8 @@ export interface CallHistory {
   hasUndo?: boolean
   /** Effects: the name of their undo, where it has one. */
   undo?: string
+  /** Begun steps: where their beginning was recorded, if the function got them only after that. */
+  begunFirstAt?: number
   /** Effects: the operation's key. Steps: their key, where it is not the plain name of the call. */
   key?: string
   /** What it did was undone, and it has not begun again since: it does under a new key. */
@@ -555,7 +557,8 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         const history = call('step', record)
         history.isRunning = true
         if (history.opened !== undefined) delete history.opened
-        const { inputFingerprint, scope, hasUndo, key } = data<StartData>(record)
+        const { inputFingerprint, scope, hasUndo, key, isFirst } = data<StartData>(record)
+        if (isFirst === true) history.begunFirstAt = record.seq
         if (inputFingerprint !== undefined) history.inputFingerprint = inputFingerprint
         if (hasUndo === true) history.hasUndo = true
         delete history.isDueAnew
@@ -749,6 +752,8 @@ interface StartData {
   readonly scope?: string
   readonly hasUndo?: boolean
   readonly key?: string
+  /** Of `ctx.begin`: it was recorded before the function got the step. */
+  readonly isFirst?: boolean
 }
 
 function linePatch(

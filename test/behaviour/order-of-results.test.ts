@@ -463,6 +463,43 @@ onEveryStore('the order of kept results', (scene) => {
     expect(await (await heir.runs.get('r')).result({ timeoutMs: patience(10_000) })).toBe('won')
   })
 
+  it('has in its place what the function made after ctx.begin had recorded the beginning of a step first, after a death', async () => {
+    const list = state({ version: 1, initial: () => ({ list: [] as string[] }) })
+    const seen: string[] = []
+    const hasBegun = gate()
+    let isFirst = true
+    const work = workflow({ name: 'work', state: list }, async (ctx) => {
+      if (isFirst) {
+        isFirst = false
+        hasBegun.open()
+        await new Promise(() => {})
+      }
+      const begun = async () => {
+        const step = await ctx.begin<string>('begun')
+        ctx.update((draft) => void draft.list.push('inside'))
+        return step.complete(step.recorded ?? 'begun')
+      }
+      const beside = begun()
+      // Over in this turn: the function sees what the other branch has done by then.
+      await Promise.race([beside, (async () => {})()])
+      seen.push(ctx.state.list.join())
+      await ctx.step(ctx.state.list.length === 0 ? 'before' : 'after', () => {})
+      await beside
+      await ctx.waitFor('go')
+    })
+    const { hf, die } = await openMortal({ workflows: [work] })
+    await hf.start(work, undefined, { id: 'r' })
+    await hasBegun.promise
+    await die()
+    advance(11_000)
+    const heir = await open({ workflows: [work], worker: { quietMs: 20 } })
+    const run = await heir.runs.get('r')
+    await becomes(run, 'waiting')
+    await heir.signal('r', 'go')
+    await run.result({ timeoutMs: patience(10_000) })
+    expect(seen[1]).toBe(seen[0])
+  })
+
   it('is waited for where ctx.begin gave a later result at once and the function ended sooner than it did', async () => {
     const isFirst = { value: true }
     const isSlow = gate()
