@@ -1,13 +1,12 @@
 import { once } from 'node:events'
-import { rmSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
 /**
  * A port for a server. Not one of those that systems give to outgoing connections: such a connection could have it by the time the server
- * listens, or while the server is down. Nor one that another test was given: its server may be down at the moment. The files that say so are
- * removed when the process ends; one that is left over costs a port.
+ * listens, or while the server is down. Nor one that another test was given: its server may be down at the moment.
  */
 export async function freePort(): Promise<number> {
   for (;;) {
@@ -25,21 +24,23 @@ export async function freePort(): Promise<number> {
   }
 }
 
-const reservations: string[] = []
-
+/** In a file that names the process. Those of processes that are gone are removed by whoever meets them. */
 function reserve(port: number): boolean {
   const file = join(tmpdir(), `holdfast-port-${port}`)
   try {
     writeFileSync(file, String(process.pid), { flag: 'wx' })
+    return true
+  } catch {
+    if (!isAlive(file)) rmSync(file, { force: true })
+    return false
+  }
+}
+
+function isAlive(file: string): boolean {
+  try {
+    process.kill(Number(readFileSync(file, 'utf8')), 0)
+    return true
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false
-    throw error
+    return (error as NodeJS.ErrnoException).code !== 'ESRCH'
   }
-  if (reservations.length === 0) {
-    process.once('exit', () => {
-      for (const reservation of reservations) rmSync(reservation, { force: true })
-    })
-  }
-  reservations.push(file)
-  return true
 }
