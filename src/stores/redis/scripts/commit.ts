@@ -560,7 +560,6 @@ ${rowOf}
       local head = head_of_line(c.thread)
       if head then hide_run(head, t.version) end
       call('HSET', P .. 'thread:' .. c.thread, 'version', c.version)
-      call('SADD', P .. 'state-versions', c.version)
       t.version = c.version
       if head then show_run(head, t.version) end
     end

@@ -132,7 +132,6 @@ for _, o in ipairs(whole.operations) do
 end
 call('HSET', P .. 'thread:' .. thread, 'number', number, 'run', #whole.runs == 1 and whole.runs[1].run or '', unpack(whole.row))
 for label, at in pairs(whole.labels) do set_label(thread, label, at[1], at[2] ~= '' and at[2] or nil) end
-if whole.version ~= '0' then call('SADD', P .. 'state-versions', whole.version) end
 local head = head_of_line(thread)
 if head then show_run(head, whole.version) end
 ${publish}

@@ -159,14 +159,20 @@ local function ready_key(name, owner)
 end
 `
 
+/** A lane with more owners is not parked (L4). */
+const mostParkedOwners = 4
+
 /**
  * Where a claim finds lanes, so that it looks at those alone that have something for it. Needs `places`.
  *
  *   L1  A lane that holds runs is in `sleeping:` or `apart:` of its group, at the time of its first run or earlier. A claim that finds it
  *       there too early corrects it.
- *   L2  An owner with due runs in a lane is in the lane's `turns:`. If its queue has settings, the lane is in `limited:` of its group;
- *       otherwise the lane is in the owner's `heads:`, at the time of the owner's first run in it exactly, and the owner in `owners:`.
- *   L3  A group with any of these is in `groups`.
+ *   L2  An owner with due runs in a lane is in the lane's `turns:`. The lane is in the owner's `heads:`, at the time of the owner's first run
+ *       in it exactly, and the owner in `owners:`; unless L3 or L4 holds.
+ *   L3  A lane is in `parked:` of its queue when a claim has found the queue full or paused. It comes back as soon as a run of the queue
+ *       runs no more, or the queue's settings are changed.
+ *   L4  One with many owners would come and go with all of them: it is in `limited:` of its group instead, and a claim looks at it.
+ *   L5  A group with any of these is in `groups`.
  */
 export const laneIndex = `
 local function note_time(name, at)
@@ -179,6 +185,11 @@ local function heads_key(kind, group, owner)
   return P .. 'heads:' .. #owner .. ':' .. owner .. kind .. ':' .. group
 end
 
+local function add_head(kind, group, owner, name, at)
+  call('ZADD', heads_key(kind, group, owner), at, name)
+  if call('ZADD', P .. 'owners:' .. kind .. ':' .. group, 0, owner) == 1 then call('SADD', P .. 'groups', group) end
+end
+
 -- A run of an owner in a lane became due, at this time.
 local function note_due(name, owner, at)
   local kind, lane = string.match(name, '^%d+:(.):(.*)$')
@@ -187,14 +198,9 @@ local function note_due(name, owner, at)
     call('ZADD', heads_key(kind, group, owner), 'XX', 'LT', at, name)
     return
   end
-  local is_new
-  if call('EXISTS', P .. 'queue:' .. queue_of(lane)) == 1 then
-    is_new = call('SADD', P .. 'limited:' .. group, name)
-  else
-    call('ZADD', heads_key(kind, group, owner), at, name)
-    is_new = call('ZADD', P .. 'owners:' .. kind .. ':' .. group, 0, owner)
-  end
-  if is_new == 1 then call('SADD', P .. 'groups', group) end
+  local limited, parked = P .. 'limited:' .. group, P .. 'parked:' .. queue_of(lane)
+  if call('EXISTS', limited, parked) > 0 and (call('SISMEMBER', limited, name) == 1 or call('SISMEMBER', parked, name) == 1) then return end
+  add_head(kind, group, owner, name, at)
 end
 
 local function drop_head(kind, group, owner, name)
@@ -214,7 +220,37 @@ local function note_left(name, owner)
     return
   end
   call('ZREM', P .. 'turns:' .. name, owner)
-  if not drop_head(kind, group, owner, name) and call('EXISTS', P .. 'turns:' .. name) == 0 then call('SREM', P .. 'limited:' .. group, name) end
+  if not drop_head(kind, group, owner, name) and call('EXISTS', P .. 'turns:' .. name) == 0 then
+    call('SREM', P .. 'limited:' .. group, name)
+    call('SREM', P .. 'parked:' .. queue_of(lane), name)
+  end
+end
+
+-- A queue is full or paused: no claim has to look at this lane of it.
+local function park(group, name)
+  local kind, lane = string.match(name, '^%d+:(.):(.*)$')
+  local owners = call('ZRANGE', P .. 'turns:' .. name, 0, -1)
+  for _, owner in ipairs(owners) do drop_head(kind, group, owner, name) end
+  if #owners > ${mostParkedOwners} then
+    call('SADD', P .. 'limited:' .. group, name)
+    call('SADD', P .. 'groups', group)
+  elseif #owners > 0 then
+    call('SADD', P .. 'parked:' .. queue_of(lane), name)
+  end
+end
+
+-- It may have room again.
+local function unpark(queue)
+  local names = call('SMEMBERS', P .. 'parked:' .. queue)
+  if #names == 0 then return end
+  call('DEL', P .. 'parked:' .. queue)
+  for _, name in ipairs(names) do
+    local kind, lane = string.match(name, '^%d+:(.):(.*)$')
+    for _, owner in ipairs(call('ZRANGE', P .. 'turns:' .. name, 0, -1)) do
+      local first = call('ZRANGE', ready_key(name, owner), 0, 0, 'WITHSCORES')
+      add_head(kind, group_of(lane), owner, name, first[2])
+    end
+  end
 end
 `
 
@@ -295,12 +331,13 @@ local function write_gathered()
       if by ~= 0 then call('HINCRBY', P .. 'counts:' .. queue, status, by) end
     end
     count_in_queue(queue, all)
+    if (sums.running or 0) < 0 then unpark(queue) end
   end
   begin_gathering()
 end
 `
 
-/** Keeps count of the unfinished runs of each queue. Needs `places`. */
+/** Keeps count of the unfinished runs of each queue. Needs `places` and `laneIndex`. */
 export const counts = `
 -- A run of a queue changes from one status to another; nil where it comes or goes.
 local function count_run(lane, run, from, to, due, created)
@@ -315,6 +352,7 @@ local function count_run(lane, run, from, to, due, created)
   if was then call('HINCRBY', P .. 'counts:' .. queue, from, -1) end
   if is then call('HINCRBY', P .. 'counts:' .. queue, to, 1) end
   count_in_queue(queue, (is and 1 or 0) - (was and 1 or 0))
+  if from == 'running' then unpark(queue) end
 end
 `
 
