@@ -41,7 +41,7 @@ function filtersFor(count: number): Record<string, RunFilter> {
     'queue, of 20': { queue: 'rare' },
     'queue and status, none': { queue: 'default', status: 'cancelled' },
     'thread of 1,000 runs': { threadId: 'long' },
-    'thread and status': { threadId: 'long', status: 'completed' },
+    'thread and status': { threadId: 'long', status: ['completed', 'pending'] },
     'time, the oldest': { createdBefore: began + 200 },
     'time and status': { createdBefore: began + 5_000, status: 'completed' },
     'time, a stretch': { createdAfter: began + count / 2, createdBefore: began + count / 2 + 50 },
@@ -63,14 +63,20 @@ console.log('\nnot measured: other runs at work meanwhile, a cold cache, long lo
 scorecard.print()
 
 /** Each filter in turns on the full and on the empty store, so that the machine's moods hurt both. */
-async function compare(name: string, full: Holdfast, empty: Holdfast, filters: Record<string, RunFilter>): Promise<void> {
+async function compare(
+  name: 'Postgres' | 'SQLite' | 'Redis',
+  full: Holdfast,
+  empty: Holdfast,
+  filters: Record<string, RunFilter>,
+): Promise<void> {
   const acts: Record<string, (hf: Holdfast) => Promise<unknown>> = Object.fromEntries(
     Object.entries(filters).map(([what, filter]) => [what, (hf: Holdfast) => hf.runs.list(filter)]),
   )
   acts['queues.count'] = (hf) => hf.queues.count('default')
   let worst = 0
+  let slowest = 0
   for (const [what, act] of Object.entries(acts)) {
-    const times = { full: [] as number[], empty: [] as number[], ratio: [] as number[] }
+    const times = { full: [] as number[], empty: [] as number[] }
     for (let round = -3; round < repeats; round++) {
       const emptyMs = await timeOf(() => act(empty))
       const fullMs = await timeOf(() => act(full))
@@ -87,9 +93,14 @@ async function compare(name: string, full: Holdfast, empty: Holdfast, filters: R
       `  ${what.padEnd(28)} ${formatSpread(fullMs, 2, 'times').padEnd(34)} ms, empty ${formatSpread(emptyMs, 2, 'times').padEnd(34)} ms, ratio ${ratio.toFixed(1)}  ${found}`,
     )
     if (what === 'queues.count') scorecard.atMost(`${name}: queues.count, ms`, fullMs.median, 100)
-    else worst = Math.max(worst, ratio)
+    else {
+      worst = Math.max(worst, ratio)
+      slowest = Math.max(slowest, fullMs.median)
+    }
   }
-  scorecard.atMost(`${name}: the slowest list against an empty store`, worst, 20)
+  // Over a network the way there and back is most of it; without, an empty list costs next to nothing.
+  if (name === 'Postgres') scorecard.atMost(`${name}: the slowest list against an empty store`, worst, 20)
+  scorecard.atMost(`${name}: the slowest list, ms`, slowest, 50)
 }
 
 async function timeOf(act: () => Promise<unknown>): Promise<number> {
@@ -321,7 +332,7 @@ async function fillLocal(name: string, store: Store): Promise<void> {
   await fillStore(store, { count: 20, finished: 0, name: 'first', workflow: 'rare', queue: 'rare', label: 'rare' })
   fillTimes.rare = (await store.now()) + 1
   await new Promise((resolve) => setTimeout(resolve, 5))
-  await fillStore(store, { count: 1_000, finished: 1_000, name: 'long', threadId: 'long' })
+  await fillStore(store, { count: 1_000, finished: 0, name: 'long', threadId: 'long' })
   await fillStore(store, { count: localRunCount / 4, finished: localRunCount / 4, name: 'done', label: 'often' })
   await fillStore(store, { count: (localRunCount * 3) / 4, finished: 0, name: 'pending' })
   console.log(

@@ -20,6 +20,13 @@ console.log(await run.info())
 const { items, cursor } = await hf.runs.list({ status: ['failed', 'paused'], workflow: 'report', limit: 50 })
 // #endregion
 
+// #region filters
+const dayMs = 24 * 60 * 60 * 1_000
+const old = await hf.runs.list({ status: 'waiting', createdBefore: new Date(Date.now() - dayMs) })
+const approved = await hf.runs.list({ label: 'approved', status: 'completed' })
+// #endregion
+assert.equal(old.items.length + approved.items.length, 0)
+
 const events: RunEvent[] = await run.events()
 assert.deepEqual(
   events.map(({ type }) => type),

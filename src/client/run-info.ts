@@ -97,10 +97,13 @@ const typesOfInfo: readonly EventType[] = [
   ...(['run_rolled_back', 'run_paused', 'run_failed'] as const),
 ]
 
-/** Of a run that has ended up to its end: others may have written much to the thread since. */
+/**
+ * Of a run that has ended up to its end, and of one that has not begun only its input: others may have written much to the thread
+ * meanwhile.
+ */
 function queryOf(run: Run, payloadsOf: readonly EventType[]): LogQuery {
-  const { owner, threadId, id: runId, inputSeq, endSeq } = run
-  const toSeq = isTerminal(run.status) ? endSeq : null
+  const { owner, threadId, id: runId, inputSeq, tapeSeq, endSeq } = run
+  const toSeq = isTerminal(run.status) ? endSeq : run.status === 'pending' && tapeSeq === null ? inputSeq : null
   return { owner, threadId, runId, afterSeq: inputSeq - 1, ...(toSeq !== null && { toSeq }), payloadsOf }
 }
 

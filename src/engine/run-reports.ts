@@ -73,9 +73,9 @@ export function reportTakeover({ claim: { run, takenFrom }, log }: Reported, run
       : running.length === 1
         ? `Step ${steps} was running.`
         : `Steps ${steps} were running.`
-  log.warn(`${nameOf(run)} was taken over from worker "${workerIn(holder)}", ${because}; it continues here. ${atWork}`, {
+  log.warn(`${nameOf(run)} was taken over from worker "${holder}", ${because}; it continues here. ${atWork}`, {
     ...aboutRun(run, pathOf(running[0])),
-    ...{ reason: why, holder: workerIn(holder) },
+    ...{ reason: why, holder: holder },
   })
 }
 
@@ -119,11 +119,6 @@ function aboutRun(run: Run, step: string | undefined): Readonly<Record<string, u
 function stepOf(error: Error | undefined): string | undefined {
   const step = (error as { details?: { step?: unknown } } | undefined)?.details?.step
   return typeof step === 'string' ? step : undefined
-}
-
-/** A store may keep more of a holder than its worker's name. */
-function workerIn(holder: string): string {
-  return /^\{"worker":"([^"]+)"/.exec(holder)?.[1] ?? holder
 }
 
 /** The path in `step:gather/fetch#2`. */

@@ -125,33 +125,35 @@ function boundsOf({ cursor, createdBefore, createdAfter }: RunQuery): Bounds {
   }
 }
 
-/** The buckets in which the filters may find something, by hopping through the index. */
+/** The buckets in which the filters may find something, by hopping through the index: to the next status, else queue, else workflow. */
 function prepareBuckets(db: Database) {
-  const next = prepare(
-    db,
-    `SELECT workflow, queue, status FROM holdfast_runs INDEXED BY holdfast_runs_listed
-     WHERE owner = ? AND (workflow, queue, status) > (?, ?, ?) ORDER BY workflow, queue, status LIMIT 1`,
-  )
-  const nextWorkflow = prepare(
-    db,
-    `SELECT workflow, queue, status FROM holdfast_runs INDEXED BY holdfast_runs_listed
-     WHERE owner = ? AND workflow > ? ORDER BY workflow, queue, status LIMIT 1`,
-  )
+  const after = (where: string, order: string) =>
+    prepare(
+      db,
+      `SELECT workflow, queue, status FROM holdfast_runs INDEXED BY holdfast_runs_listed WHERE owner = ? AND ${where} ORDER BY ${order} LIMIT 1`,
+    )
+  const nextStatus = after('workflow = ? AND queue = ? AND status > ?', 'status')
+  const nextQueue = after('workflow = ? AND queue > ?', 'queue, status')
+  const nextWorkflow = after('workflow > ?', 'workflow, queue, status')
 
   return function* bucketsOf({ owner, workflow, queue, statuses, withoutPrefix }: RunQuery): Generator<Bucket> {
-    const from = (bucket: Omit<Bucket, 'status'> & { status: string }) =>
-      next.get(owner, bucket.workflow, bucket.queue, bucket.status) as Bucket | undefined
-    const afterWorkflow = (name: string) => nextWorkflow.get(owner, name) as Bucket | undefined
-    let bucket = from({ workflow: workflow ?? '', queue: queue ?? '', status: '' })
-    while (bucket !== undefined && (workflow === undefined || bucket.workflow === workflow)) {
-      const isLeftOut = withoutPrefix !== undefined && bucket.workflow.startsWith(withoutPrefix)
-      const order = queue === undefined ? 0 : Buffer.compare(Buffer.from(bucket.queue), Buffer.from(queue))
-      if (isLeftOut || order > 0) bucket = afterWorkflow(bucket.workflow)
-      else if (order < 0) bucket = from({ workflow: bucket.workflow, queue: queue as string, status: '' })
-      else {
+    const statusAfter = (at: { workflow: string; queue: string; status: string }) =>
+      nextStatus.get(owner, at.workflow, at.queue, at.status) as Bucket | undefined
+    /** The first bucket of the workflow that the filters may want. */
+    const firstIn = (name: string) =>
+      (queue === undefined ? nextQueue.get(owner, name, '') : nextStatus.get(owner, name, queue, '')) as Bucket | undefined
+    let name = workflow ?? (nextWorkflow.get(owner, '') as Bucket | undefined)?.workflow
+    while (name !== undefined) {
+      const isLeftOut = withoutPrefix !== undefined && name.startsWith(withoutPrefix)
+      let bucket: Bucket | undefined = isLeftOut ? undefined : firstIn(name)
+      while (bucket !== undefined) {
         if (statuses === undefined || statuses.includes(bucket.status)) yield bucket
-        bucket = from(bucket)
+        const at: Bucket = bucket
+        bucket = statusAfter(at)
+        if (bucket === undefined && queue === undefined)
+          bucket = nextQueue.get(owner, at.workflow, at.queue) as Bucket | undefined
       }
+      name = workflow === undefined ? (nextWorkflow.get(owner, name) as Bucket | undefined)?.workflow : undefined
     }
   }
 }
