@@ -1,5 +1,18 @@
 import { runFields, threadFields } from '../rows.ts'
-import { at, clock, defineScript, foreignOf, gathering, laneIndex, lines, once, places, quoted, rowOf } from './script.ts'
+import {
+  at,
+  clock,
+  defineScript,
+  foreignOf,
+  gathering,
+  laneIndex,
+  lines,
+  once,
+  places,
+  quoted,
+  replyOf,
+  rowOf,
+} from './script.ts'
 
 /** How many lanes a claim looks at in each index by time at most, and how many runs it wakes at most unless it may take more. */
 const mostChecks = 1_000
@@ -27,6 +40,7 @@ ${places}
 ${laneIndex}
 ${lines}
 ${gathering}
+${replyOf}
 ${rowOf}
 local worker, lease_ms, limit, word = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
