@@ -1,6 +1,19 @@
 import { runFields, threadFields } from '../rows.ts'
 import { gatheredListing, listing } from './listing.ts'
-import { at, clock, defineScript, foreignOf, gathering, laneIndex, lines, once, places, quoted, rowOf } from './script.ts'
+import {
+  at,
+  clock,
+  defineScript,
+  foreignOf,
+  gathering,
+  laneIndex,
+  lines,
+  once,
+  places,
+  quoted,
+  replyOf,
+  rowOf,
+} from './script.ts'
 
 /** How many lanes a claim looks at in each index by time at most, and how many runs it wakes at most unless it may take more. */
 const mostChecks = 1_000
@@ -30,6 +43,7 @@ ${lines}
 ${gathering}
 ${listing}
 ${gatheredListing}
+${replyOf}
 ${rowOf}
 local worker, lease_ms, limit, word = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 

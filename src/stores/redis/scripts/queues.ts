@@ -13,6 +13,7 @@ ${once}
 if kept then return kept end
 ${places}
 ${laneIndex}
+index_lanes()
 local name = ARGV[6]
 local key = P .. 'queue:' .. name
 if call('SADD', P .. 'queues', name) == 1 then

@@ -15,6 +15,7 @@ if string.match(life, '^%d+') ~= '1' then return life end
 
 ${places}
 ${laneIndex}
+index_lanes()
 for _, name in ipairs(call('SMEMBERS', P .. 'lanes')) do
   local kind = string.match(name, '^%d+:(.):')
   if kind == 'b' or kind == 'n' then
