@@ -1,6 +1,6 @@
 import { existsSync, statfsSync } from 'node:fs'
 import { cpus, loadavg, totalmem } from 'node:os'
-import BetterSqlite3 from 'better-sqlite3'
+import { DatabaseSync } from 'node:sqlite'
 
 /** Says where the figures come from: without it they mean nothing elsewhere. */
 export function printMachine(sqliteFolder?: string): void {
@@ -13,10 +13,10 @@ export function printMachine(sqliteFolder?: string): void {
 }
 
 function describeSqlite(folder: string): string {
-  const db = new BetterSqlite3(':memory:')
-  const sqlite = db.prepare('SELECT sqlite_version()').pluck().get()
+  const db = new DatabaseSync(':memory:')
+  const { version } = db.prepare('SELECT sqlite_version() AS version').get() as { version: string }
   db.close()
-  return `SQLite ${sqlite} through better-sqlite3, ${folder} (${fileSystem(folder)})`
+  return `SQLite ${version} through node:sqlite, ${folder} (${fileSystem(folder)})`
 }
 
 /** The load of the machine by its own count: above the number of cores, timings are worth little. */

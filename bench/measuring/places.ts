@@ -14,7 +14,7 @@ export const placesOf: Readonly<Record<string, (folder: string) => Promise<Place
   sqlite: async (folder) => {
     let count = 0
     return {
-      description: 'SQLite through better-sqlite3, synchronous=FULL',
+      description: 'SQLite through node:sqlite, synchronous=FULL',
       next: () => `sqlite:${join(folder, `${++count}.db`)}`,
       close: async () => {},
     }

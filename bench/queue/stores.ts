@@ -52,7 +52,7 @@ async function openSqlite(folder: string): Promise<QueueStore> {
   }
   let count = 0
   return {
-    description: 'SQLite through better-sqlite3, synchronous=FULL',
+    description: 'SQLite through node:sqlite, synchronous=FULL',
     target: `sqlite:${file}`,
     raw: {
       insert: inTransaction((id, now) => insert.run(id, idOf(id), id, now, now, now)),

@@ -14,7 +14,7 @@ import {
 } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { HoldfastError } from '../../model/errors.ts'
-import { adoptHandle, type Database, type Driver, engineVersion, loadDriver, refuseOldEngine, type Statement } from './driver.ts'
+import { adoptHandle, type Database, type Driver, loadDriver, refuseOldEngine, type Statement } from './driver.ts'
 import { closedError, type Doing, fileGoneError, isBusy, toHoldfastError } from './errors.ts'
 
 export type { Database, Statement } from './driver.ts'
@@ -319,7 +319,7 @@ const cacheSize = 'cache_size = -16000'
 
 async function adopt(db: Database, durability: 'full' | 'relaxed'): Promise<Parts> {
   if (db.isOpen === false) throw new HoldfastError('closed', 'The SQLite handle that was passed is closed. Pass an open one.')
-  refuseOldEngine(engineVersion(db))
+  refuseOldEngine(db.version)
   const file = db.file === null ? ':memory:' : resolve(db.file)
   if (!db.isWritable()) {
     throw new HoldfastError('store_unavailable', `The SQLite handle on ${file} was opened read-only. Pass one that can write.`, {

@@ -35,6 +35,9 @@ export function isBetterSqlite3(handle: object): handle is BetterSqlite3 {
 
 export function overBetterSqlite3(db: BetterSqlite3): Database {
   return {
+    get version() {
+      return db.prepare('SELECT sqlite_version()').pluck().get() as string
+    },
     get file() {
       return db.memory ? null : db.name
     },

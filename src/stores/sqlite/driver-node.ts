@@ -21,8 +21,11 @@ export function isNodeSqlite(handle: object): handle is DatabaseSync {
 }
 
 export function overNodeSqlite(db: DatabaseSync): Database {
-  const prepare = (sql: string): Statement => new NodeStatement(prepareNative(db, sql))
+  const prepare = (sql: string): Statement => new NodeStatement(db.prepare(sql))
   return {
+    get version() {
+      return Object.values(db.prepare('SELECT sqlite_version()').get() as object)[0] as string
+    },
     get file() {
       return db.location() || null
     },
@@ -55,12 +58,16 @@ function canCreate(db: DatabaseSync): boolean {
   return true
 }
 
+/** Makes objects of arrays: that takes half as long as to let the library make them. */
 class NodeStatement implements Statement {
   readonly #native: StatementSync
-  #isPlucked = false
+  #names: readonly string[] = []
+  #form: 'object' | 'array' | 'first value' = 'object'
 
   constructor(native: StatementSync) {
     this.#native = native
+    native.setReadBigInts(false)
+    native.setReturnArrays(true)
   }
 
   run(...params: unknown[]): { readonly changes: number; readonly lastInsertRowid: number | bigint } {
@@ -68,23 +75,34 @@ class NodeStatement implements Statement {
   }
 
   get(...params: unknown[]): unknown {
-    const row = this.#native.get(...valuesOf(params))
-    return this.#isPlucked ? (row as unknown[] | undefined)?.[0] : row
+    const row = this.#native.get(...valuesOf(params)) as unknown[] | undefined
+    return row === undefined ? undefined : this.#toForm(row)
   }
 
   all(...params: unknown[]): unknown[] {
-    const rows = this.#native.all(...valuesOf(params))
-    return this.#isPlucked ? rows.map((row) => (row as unknown[])[0]) : rows
+    const rows = this.#native.all(...valuesOf(params)) as unknown[][]
+    return this.#form === 'array' ? rows : rows.map((row) => this.#toForm(row))
   }
 
   pluck(): Statement {
-    this.#isPlucked = true
-    return this.raw()
+    this.#form = 'first value'
+    return this
   }
 
   raw(): Statement {
-    this.#native.setReturnArrays?.(true)
+    this.#form = 'array'
     return this
+  }
+
+  #toForm(row: readonly unknown[]): unknown {
+    if (this.#form === 'first value') return row[0]
+    if (this.#form === 'array') return row
+    // Another process may have added columns to the tables since.
+    if (this.#names.length !== row.length) this.#names = this.#native.columns().map(({ name }) => name)
+    const names = this.#names
+    const object: Record<string, unknown> = {}
+    for (let i = 0; i < names.length; i++) object[names[i] as string] = row[i]
+    return object
   }
 }
 
@@ -92,17 +110,9 @@ function valuesOf(params: readonly unknown[]): readonly unknown[] {
   return params.length === 1 && Array.isArray(params[0]) ? params[0] : params
 }
 
-function prepareNative(db: DatabaseSync, sql: string): StatementSync {
-  const statement = db.prepare(sql)
-  statement.setReadBigInts(false)
-  // Not there on a Node whose engine is too old, which has to be asked for its version nevertheless.
-  statement.setReturnArrays?.(false)
-  return statement
-}
-
 function query(db: DatabaseSync, sql: string, params: readonly unknown[]): object[] {
   const statement = db.prepare(sql)
-  statement.setReturnArrays?.(false)
+  statement.setReturnArrays(false)
   if (hasMore(sql.slice(statement.sourceSQL.length)))
     throw new RangeError('The supplied SQL string contains more than one statement')
   refuseMissing(db, sql, params)
@@ -175,9 +185,9 @@ interface StatementSync {
   run(...params: readonly unknown[]): { changes: number; lastInsertRowid: number | bigint }
   get(...params: readonly unknown[]): unknown
   all(...params: readonly unknown[]): unknown[]
-  columns(): readonly unknown[]
+  columns(): readonly { readonly name: string }[]
   setReadBigInts(enabled: boolean): void
-  setReturnArrays?(enabled: boolean): void
+  setReturnArrays(enabled: boolean): void
 }
 
 interface SqliteFailure {

@@ -10,6 +10,8 @@ export interface Driver {
 }
 
 export interface Database {
+  /** Of the engine. Can be asked on any Node, the rest only where the engine is new enough. */
+  readonly version: string
   /** Null for a database in memory. */
   readonly file: string | null
   readonly isOpen: boolean
@@ -87,14 +89,10 @@ const enough = '22.23 or 24.15 and newer'
 function versionOf(driver: Driver): string {
   const db = driver.open(':memory:')
   try {
-    return engineVersion(db)
+    return db.version
   } finally {
     db.close()
   }
-}
-
-export function engineVersion(db: Database): string {
-  return (db.prepare('SELECT sqlite_version() AS version').get() as { version: string }).version
 }
 
 function isTooOld(version: string | null): boolean {
