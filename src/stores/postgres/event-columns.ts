@@ -1,4 +1,4 @@
-import { recordChecksum } from '../../model/checksum.ts'
+import { storedChecksum, wholeOf } from '../../model/checksum.ts'
 import type { NewEvent } from '../../model/event.ts'
 import type { Change, NewRun } from '../../store/change.ts'
 import { BigintColumn, FloatColumn, IntegerColumn, TextColumn } from './columns.ts'
@@ -85,11 +85,11 @@ export class EventColumns {
     this.#ats.push(at)
     this.#durations.push(durationMs)
     this.#checkpointBytes.push(checkpointBytes)
-    const checksum = recordChecksum(place, record)
+    const checksum = storedChecksum(place, record)
     this.#checksums.push(checksum)
     this.#payloads.push(payload)
     this.#patches.push(patch)
-    return checksum
+    return wholeOf(checksum)
   }
 }
 

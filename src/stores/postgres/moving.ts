@@ -1,4 +1,4 @@
-import { recordChecksum, sealChecksum } from '../../model/checksum.ts'
+import { sealChecksum, storedChecksum } from '../../model/checksum.ts'
 import { isTerminal, type Run } from '../../model/run.ts'
 import type { RunImage, ThreadImage, WholeThread } from '../../store/moving.ts'
 import type { ScanQuery, Thread, ThreadKey } from '../../store/store.ts'
@@ -218,7 +218,7 @@ function* logRows({ thread, log, checkpoints }: WholeThread): Generator<string> 
     const { seq, runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint } = record
     yield JSON.stringify({
       ...{ run_id: runId, seq, at, duration_ms: durationMs, count, attempt, type, step },
-      checksum: sealChecksum(recordChecksum(thread, record), seq),
+      checksum: sealChecksum(storedChecksum(thread, record), seq),
       checkpoint_bytes: isCheckpoint ? (bytesAt.get(seq) ?? byteLengthOf(payload) + byteLengthOf(patch)) : null,
       ...{ payload: textOf(payload), payload_bytes: hexOf(payload), patch: textOf(patch), patch_bytes: hexOf(patch) },
     })

@@ -1,4 +1,4 @@
-import { type Place, payloadChecksum, recordChecksum, sealChecksum, verifyChecksum } from '../../model/checksum.ts'
+import { type Place, payloadChecksum, sealChecksum, verifyChecksum, verifyRecord } from '../../model/checksum.ts'
 import type { EventType, LogRecord } from '../../model/event.ts'
 import { type Operation, type OperationStatus, readKind } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
@@ -125,11 +125,7 @@ export function bareRecordColumns(wanted: string): string {
 
 export function toRecord(row: Row, place: Place, runId: string | null, at = 0): LogRecord {
   const record: LogRecord = { ...headOf(row, runId, at), payload: toPayload(row, at + 9), patch: toPayload(row, at + 11) }
-  verifyChecksum(
-    Number(row[at + 8]),
-    sealChecksum(recordChecksum(place, record), record.seq),
-    `Record ${place.threadId}@${record.seq}`,
-  )
+  verifyRecord(Number(row[at + 8]), place, record)
   return record
 }
 
@@ -142,6 +138,7 @@ export function toBareRecord(
 ): { readonly record: LogRecord; readonly hasPatch: boolean } {
   const isWhole = row[at + 13] === 'true'
   const record = isWhole ? { ...toRecord(row, place, runId, at), patch: null } : headOf(row, runId, at)
+  if (!isWhole) verifyRecord(Number(row[at + 8]), place, record, true)
   return { record, hasPatch: row[at + 14] === 'true' }
 }
 
@@ -170,7 +167,7 @@ export function toSnapshot(row: Row, place: Place, at = 0): Snapshot {
 }
 
 export function sealSnapshot(place: Place, { seq, state, stateVersion }: Snapshot): number {
-  return sealChecksum(newSnapshotChecksum(place, state) + (Math.imul(stateVersion, 2_246_822_519) >>> 0), seq)
+  return sealChecksum(newSnapshotChecksum(place, state), seq + (Math.imul(stateVersion, 2_246_822_519) >>> 0))
 }
 
 /** Before it has a position and a state version. */

@@ -41,7 +41,8 @@ export function sealSql(
   checksum: string,
   { seq, stateVersion }: { readonly seq: string; readonly stateVersion?: string },
 ): string {
-  return `((${checksum} + ${seq}${stateVersion === undefined ? '' : ` + ${stateVersion} * 2246822519`}) & 4294967295)`
+  const added = `${seq}${stateVersion === undefined ? '' : ` + ${stateVersion} * 2246822519`}`
+  return `(((${checksum} + ${added}) & 4294967295) + (${checksum} & -4294967296))`
 }
 
 /** When a run is due after a change: kinds are 1 from now, 2 at, 3 never. Waiting with unread mail is due at once. */

@@ -1,4 +1,4 @@
-import { recordChecksum } from '../../model/checksum.ts'
+import { storedChecksum } from '../../model/checksum.ts'
 import type { NewEvent } from '../../model/event.ts'
 import type { Change } from '../../store/change.ts'
 import { namesHead } from '../../store/kinds-of-change.ts'
@@ -41,8 +41,8 @@ BEGIN
   ${durableSql}
   UPDATE holdfast.threads t SET head_seq = t.head_seq + p_count, written_seq = t.head_seq + p_count,
       patch_seq = CASE WHEN e2_patch IS NOT NULL THEN t.head_seq + 2 WHEN e1_patch IS NOT NULL THEN t.head_seq + 1 ELSE t.patch_seq END,
-      patch_checksum = CASE WHEN e2_patch IS NOT NULL THEN ${sealSql('e2_checksum', { seq: 't.head_seq + 2' })}
-        WHEN e1_patch IS NOT NULL THEN ${sealSql('e1_checksum', { seq: 't.head_seq + 1' })} ELSE t.patch_checksum END
+      patch_checksum = CASE WHEN e2_patch IS NOT NULL THEN ${sealSql('(e2_checksum & 4294967295)', { seq: 't.head_seq + 2' })}
+        WHEN e1_patch IS NOT NULL THEN ${sealSql('(e1_checksum & 4294967295)', { seq: 't.head_seq + 1' })} ELSE t.patch_checksum END
     WHERE t.id = p_thread AND t.written_seq >= p_written
       AND EXISTS (SELECT FROM holdfast.runs r WHERE r.id = p_run AND r.thread + 0 = p_thread AND r.epoch = p_epoch AND r.lease_id = p_lease)
     RETURNING t.head_seq - p_count INTO v_before;
@@ -138,7 +138,7 @@ function isOf(place: LeasePlace, { owner, threadId, runId }: Change): boolean {
 function eventValues(change: Change, event: NewEvent, isLast: boolean): unknown[] {
   const { type, step, count, attempt, at, durationMs, payload, patch } = event
   const isCheckpoint = isLast && change.isCheckpoint
-  const checksum = recordChecksum(change, {
+  const checksum = storedChecksum(change, {
     runId: change.runId,
     type,
     step,

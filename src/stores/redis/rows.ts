@@ -1,4 +1,12 @@
-import { payloadChecksum, recordChecksum, sealChecksum, verifyChecksum } from '../../model/checksum.ts'
+import { crc32 } from 'node:zlib'
+import {
+  headChecksum,
+  payloadChecksum,
+  recordChecksum,
+  sealChecksum,
+  verifyChecksum,
+  verifyRecord,
+} from '../../model/checksum.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { EventType, LogRecord, NewEvent } from '../../model/event.ts'
 import { type Operation, readKind } from '../../model/operation.ts'
@@ -124,7 +132,23 @@ type Header = readonly [
   payload: number | null,
   patch: number | null,
   checkpointBytes: number | null,
+  /** Over the head, sizes included; entries of version 1 have none. */
+  headSum?: number,
 ]
+
+/** Of all that stands before the contents. */
+function headSum(
+  thread: ThreadKey,
+  record: Omit<LogRecord, 'seq'>,
+  checkpointBytes: number | null,
+  sizes = sizesOf(record),
+): number {
+  return crc32(`${sizes},${checkpointBytes}`, headChecksum(thread, record))
+}
+
+function sizesOf({ payload, patch }: Pick<LogRecord, 'payload' | 'patch'>): string {
+  return `${lengthOf(payload)},${lengthOf(patch)}`
+}
 
 export interface EventPlace extends ThreadKey {
   readonly runId: string | null
@@ -143,7 +167,7 @@ export function packEvents(packer: Packer, events: readonly NewEvent[], change: 
     const record = { runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint }
     packer.number(recordChecksum(change, record))
     packer.beginString()
-    addEntry(packer, record, change.threadId, bytes)
+    addEntry(packer, record, change, bytes)
     packer.endString()
   }
 }
@@ -152,16 +176,17 @@ export function packEvents(packer: Packer, events: readonly NewEvent[], change: 
 export function entryOf(record: LogRecord, thread: ThreadKey, checkpointBytes: number): Buffer {
   const packer = new Packer(512)
   packer.addText(`${sealChecksum(recordChecksum(thread, record), record.seq)} `)
-  addEntry(packer, record, thread.threadId, checkpointBytes)
+  addEntry(packer, record, thread, checkpointBytes)
   return packer.end()
 }
 
-function addEntry(packer: Packer, record: Omit<LogRecord, 'seq'>, threadId: string, checkpointBytes: number): void {
+function addEntry(packer: Packer, record: Omit<LogRecord, 'seq'>, thread: ThreadKey, checkpointBytes: number): void {
   const { type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint } = record
-  const run = record.runId === threadId ? true : JSON.stringify(record.runId)
+  const run = record.runId === thread.threadId ? true : JSON.stringify(record.runId)
   // A `Header` in JSON, put together by hand: it is made for every event.
   const place = `"${type}",${run},${step === null ? null : JSON.stringify(step)},${count},${attempt},${at},${durationMs}`
-  const sizes = `${lengthOf(payload)},${lengthOf(patch)},${isCheckpoint ? checkpointBytes : null}`
+  const bytes = isCheckpoint ? checkpointBytes : null
+  const sizes = `${lengthOf(payload)},${lengthOf(patch)},${bytes},${headSum(thread, record, bytes)}`
   packer.addText(`${isCheckpoint ? 'C' : '-'}[${place},${sizes}]\n`)
   if (payload !== null) addPayload(packer, payload)
   if (patch !== null) addPayload(packer, patch)
@@ -179,7 +204,7 @@ export function toRecord(entry: Buffer, seq: number, thread: ThreadKey, wholeTyp
   const start = entry.indexOf(32) + 2
   const end = entry.indexOf(10)
   const header = parseHeader(entry.toString('utf8', start, end), what)
-  const [type, run, step, count, attempt, at, durationMs, payloadLength, patchLength, checkpointBytes] = header
+  const [type, run, step, count, attempt, at, durationMs, payloadLength, patchLength, checkpointBytes, sum] = header
   const patchStart = end + 1 + bytesOf(payloadLength)
   const isBare = wholeTypes !== undefined && !wholeTypes.includes(type)
   const record: LogRecord = {
@@ -195,17 +220,15 @@ export function toRecord(entry: Buffer, seq: number, thread: ThreadKey, wholeTyp
     patch: isBare ? null : readPayload(entry, patchStart, patchLength),
     isCheckpoint: checkpointBytes !== null,
   }
-  if (!isBare) {
-    const found = sealChecksum(recordChecksum(thread, record), seq)
-    verifyChecksum(Number(entry.toString('latin1', 0, start - 2)), found, what)
-  }
+  if (sum !== undefined) verifyChecksum(sum, headSum(thread, record, checkpointBytes, `${payloadLength},${patchLength}`), what)
+  if (!isBare) verifyRecord(Number(entry.toString('latin1', 0, start - 2)), thread, record)
   return { record, hasPatch: patchLength !== null, checkpointBytes }
 }
 
 function parseHeader(text: string, what: string): Header {
   try {
     const header = JSON.parse(text) as unknown
-    if (Array.isArray(header) && header.length === 10) return header as unknown as Header
+    if (Array.isArray(header) && (header.length === 10 || header.length === 11)) return header as unknown as Header
   } catch {
     // Not JSON any more: damaged like the rest.
   }

@@ -1,4 +1,4 @@
-import { type Place, recordChecksum, sealChecksum } from '../../model/checksum.ts'
+import { type Place, sealChecksum, storedChecksum, wholeOf } from '../../model/checksum.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { LogRecord, NewEvent } from '../../model/event.ts'
 import type { Payload } from '../../model/payload.ts'
@@ -57,11 +57,11 @@ export function prepareAppend(db: Database) {
 
   /** Returns the record's checksum. */
   function gather(place: Place, record: LogRecord, row: RowNumbers): number {
-    const checksum = sealChecksum(recordChecksum(place, record), record.seq)
+    const checksum = sealChecksum(storedChecksum(place, record), record.seq)
     pushRow(gathered, record, row, checksum)
     gatheredChars += (record.payload?.length ?? 0) + (record.patch?.length ?? 0)
     if (gathered.length === recordsAtOnce * logColumns.length || gatheredChars > gatheredLength) flush()
-    return checksum
+    return wholeOf(checksum)
   }
 
   function flush(): void {
@@ -188,7 +188,7 @@ export function prepareStretches(db: Database) {
   const read = {
     full: prepareRead(db, { columns: `${sharedColumns}, l.payload, l.patch, l.checksum` }),
     patches: prepareRead(db, { columns: `${sharedColumns}, l.payload, l.patch, l.checksum`, where: 'l.patch IS NOT NULL' }),
-    bare: prepareRead(db, { columns: `${sharedColumns}, l.patch IS NOT NULL AS has_patch` }),
+    bare: prepareRead(db, { columns: `${sharedColumns}, l.checksum, l.patch IS NOT NULL AS has_patch` }),
   }
 
   /** A record from which a stretch can be reached: its last or one soon after it. */

@@ -158,7 +158,7 @@ function prepareReadLog(db: Database) {
     if (query.bare === true || query.payloadsOf !== undefined) {
       const rows = stretches.readBare(thread, stretch).filter((row) => isAskedFor(row, nameOf(row.run), query))
       return rows.map((row) => {
-        if (query.payloadsOf?.includes(row.type) !== true) return toBareRecord(row, nameOf(row.run))
+        if (query.payloadsOf?.includes(row.type) !== true) return toBareRecord(row, thread, nameOf(row.run))
         return { ...toRecord(wholeRow.get(row.id) as LogRow, thread, nameOf(row.run)), patch: null }
       })
     }
@@ -192,8 +192,8 @@ function prepareCheckpoints(db: Database, log: ReturnType<typeof prepareReadLog>
       if (found.length >= limit) break
       for (const row of log.readBare(thread, stretch)) {
         if (row.checkpoint_bytes === null || found.length >= limit) continue
-        const { seq, at, run, step, checkpoint_bytes: bytes } = row
-        found.push({ seq, at, runId: nameOf(run), step, label: labels.get(seq) ?? null, bytes })
+        const { seq, at, runId, step } = toBareRecord(row, thread, nameOf(row.run))
+        found.push({ seq, at, runId, step, label: labels.get(seq) ?? null, bytes: row.checkpoint_bytes })
       }
     }
     return found

@@ -1,4 +1,4 @@
-import { payloadChecksum, recordChecksum, sealChecksum, verifyChecksum } from '../../model/checksum.ts'
+import { payloadChecksum, verifyChecksum, verifyRecord } from '../../model/checksum.ts'
 import type { EventType, LogRecord } from '../../model/event.ts'
 import { type Operation, type OperationKind, type OperationStatus, readKind } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
@@ -75,7 +75,7 @@ export interface LogRow {
 }
 
 /** What a read without contents brings. */
-export type BareLogRow = Omit<LogRow, 'payload' | 'patch' | 'checksum'> & { readonly has_patch: number }
+export type BareLogRow = Omit<LogRow, 'payload' | 'patch'> & { readonly has_patch: number }
 
 export interface SnapshotRow {
   readonly seq: number
@@ -205,13 +205,12 @@ export function toRecord(
     patch: toPayload(row.patch),
     isCheckpoint: row.checkpoint_bytes !== null,
   }
-  const found = sealChecksum(recordChecksum(placeOf(thread), record), row.seq)
-  verifyChecksum(row.checksum, found, `Record ${thread.thread_id}@${row.seq}`)
+  verifyRecord(row.checksum, placeOf(thread), record)
   return record
 }
 
-export function toBareRecord(row: BareLogRow, runId: string | null): LogRecord {
-  return {
+export function toBareRecord(row: BareLogRow, thread: Pick<ThreadRow, 'owner' | 'thread_id'>, runId: string | null): LogRecord {
+  const record: LogRecord = {
     seq: row.seq,
     runId,
     type: row.type,
@@ -224,6 +223,8 @@ export function toBareRecord(row: BareLogRow, runId: string | null): LogRecord {
     patch: null,
     isCheckpoint: row.checkpoint_bytes !== null,
   }
+  verifyRecord(row.checksum, placeOf(thread), record, true)
+  return record
 }
 
 export function toSnapshot(row: SnapshotRow, thread: ThreadRow): Snapshot {
