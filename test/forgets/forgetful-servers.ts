@@ -4,6 +4,7 @@ import { until } from '../crash/worker-process.ts'
 import { type PostgresServer, startPostgres } from '../servers/postgres.ts'
 import { startRedis } from '../servers/redis.ts'
 import { startRelay } from '../servers/relay.ts'
+import { dumpPostgres, type PostgresDump } from './postgres-dump.ts'
 
 /** A server that loses what was written to it after a certain moment. */
 export interface ForgetfulServer {
@@ -13,8 +14,11 @@ export interface ForgetfulServer {
   url(): string
   /** It will be as it is now. What is written from here on may be forgotten. */
   keep(): Promise<unknown>
-  /** It goes away and comes back without the last writes. */
-  forget(): Promise<void>
+  /**
+   * It goes away and comes back without the last writes. One that does not go away calls `hold` as soon as nobody else can write: from then on
+   * nothing more reaches it.
+   */
+  forget(hold: () => void): Promise<void>
   stop(): Promise<void>
 }
 
@@ -23,6 +27,7 @@ export const forgetfulServers = {
   'postgres, relaxed and killed': relaxedAndKilled,
   'postgres, standby promoted': standbyPromoted,
   'postgres, backup restored': backupRestored,
+  'postgres, dump restored': dumpRestored,
   'redis, replica promoted': replicaPromoted,
   'redis, older append-only file': olderAppendOnlyFile,
 } as const satisfies Record<string, () => Promise<ForgetfulServer>>
@@ -104,6 +109,20 @@ async function backupRestored(): Promise<ForgetfulServer> {
       await current.stop()
       await first.stop()
     },
+  }
+}
+
+/** All rows are put back as they were, beside sessions that stay open. */
+async function dumpRestored(): Promise<ForgetfulServer> {
+  const server = await startPostgres()
+  let dump: PostgresDump | undefined
+  return {
+    ...{ kind: 'postgres', durability: 'full', url: () => server.url },
+    async keep() {
+      dump = await dumpPostgres(server.url)
+    },
+    forget: async (hold) => dump?.restore(hold),
+    stop: () => server.stop(),
   }
 }
 

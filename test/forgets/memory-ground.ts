@@ -9,7 +9,9 @@ import { work } from './worker.ts'
 
 /** A store in the memory of this process, in which its workers are as well. It forgets by an image of its tables that is put back. */
 export function prepareMemory(target: Target, workerCount: number): Ground {
-  const { store, tables } = target.createOpenMemoryStore()
+  const memory = target.createOpenMemoryStore()
+  if (memory === null) throw new Error('This checkout has no memory store whose tables can be reached (createStoreOver).')
+  const { store, tables } = memory
   const gates = Array.from({ length: workerCount + 1 }, () => new Gate())
   const wayOf = (nth: number): Store => target.wrapStore(store, { before: () => (gates[nth] as Gate).open })
   let putBack = () => {}

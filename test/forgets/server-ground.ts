@@ -46,13 +46,20 @@ export async function prepareServer(server: ForgetfulServer, options: ServerGrou
     keep: () => server.keep(),
     async forget() {
       for (const relay of relays) relay.refuse(true)
-      await server.forget()
+      let isHeld = false
+      await server.forget(() => {
+        isHeld = true
+        for (const relay of relays) relay.hold(true)
+      })
       for (const relay of relays) {
-        relay.cut()
+        if (!isHeld) relay.cut()
         relay.leadTo(server.url())
       }
     },
-    admit: (nth) => relays[nth]?.refuse(false),
+    admit(nth) {
+      relays[nth]?.refuse(false)
+      relays[nth]?.hold(false)
+    },
     async read() {
       const own = await openDirectly()
       try {

@@ -14,8 +14,8 @@ export interface StoreAt {
 export interface Target {
   readonly holdfast: typeof import('holdfast')
   readonly wrapStore: typeof import('../../src/testing/faulty-store.ts').wrapStore
-  /** A memory store, and the tables that it is over. */
-  createOpenMemoryStore(): { readonly store: Store; readonly tables: Tables }
+  /** A memory store, and the tables that it is over; null where a checkout from before has no way to it. */
+  createOpenMemoryStore(): { readonly store: Store; readonly tables: Tables } | null
   openStore(at: StoreAt): Promise<Store>
 }
 
@@ -31,6 +31,7 @@ export async function loadTarget(folder: string | undefined): Promise<Target> {
     holdfast: await load(() => import('holdfast'), 'src/index.ts'),
     wrapStore,
     createOpenMemoryStore() {
+      if (createStoreOver === undefined) return null
       const tables = createTables()
       return { store: createStoreOver(tables), tables }
     },

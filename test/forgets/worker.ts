@@ -11,6 +11,8 @@ import { workflowsOf } from './workflows.ts'
 export interface WorkerOrder {
   readonly number: number
   readonly journal: string
+  /** While there is this file, effects take their time. */
+  readonly slowEffects: string
   readonly provider: { readonly port: number; readonly account: string }
   readonly leaseMs: number
   readonly hasSql: boolean
@@ -20,7 +22,7 @@ export interface WorkerOrder {
 export async function work(target: Target, order: WorkerOrder, store: Store): Promise<() => Promise<void>> {
   const journal = new Journal(order.journal, order.number)
   const provider = new ProviderClient({ ...order.provider, life: order.number })
-  const workflows = workflowsOf(target, { journal, provider, hasSql: order.hasSql })
+  const workflows = workflowsOf(target, { ...order, journal, provider })
   const said = (message: string, data?: unknown) =>
     journal.write({ of: 'said', message: `${message} ${JSON.stringify(data, errorsAsText) ?? ''}` })
   const hf = await patiently(() =>

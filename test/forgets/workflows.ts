@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { existsSync } from 'node:fs'
 import { setTimeout as wait } from 'node:timers/promises'
 import type { AnyWorkflow, Context, EffectOptions, StepHandle } from 'holdfast'
 import type { ProviderClient } from '../crash/provider.ts'
@@ -51,6 +52,8 @@ export interface World {
   readonly journal: Journal
   readonly provider: ProviderClient
   readonly hasSql: boolean
+  /** While there is this file, effects take their time. */
+  readonly slowEffects: string
 }
 
 /**
@@ -88,13 +91,14 @@ export function workflowsOf({ holdfast }: Target, world: World): AnyWorkflow[] {
       return token
     }
 
-    async function effect(name: string, ms = 0): Promise<string> {
+    async function effect(name: string, ms = 5): Promise<string> {
       const effectClass = classOf(name)
       const options: EffectOptions<{ receipt: string }> = {
         run: async (key) => {
           body(name)
           const answer = await provider.send({ name, key, body: { run }, dedupes: effectClass === 'idempotent' })
-          await wait(ms)
+          do await wait(ms)
+          while (existsSync(world.slowEffects))
           return answer
         },
         ...(effectClass === 'idempotent' && { idempotent: true }),

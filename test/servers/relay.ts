@@ -9,6 +9,8 @@ export interface Relay {
   cut(): number
   /** Closes new connections at once, as a server does that is away. */
   refuse(isRefusing: boolean): void
+  /** Keeps what callers send, without closing anything, until it is told to let it through. */
+  hold(isHeld: boolean): void
   /** New connections lead to this server from here on. */
   leadTo(serverUrl: string): void
   stop(): Promise<void>
@@ -17,6 +19,7 @@ export interface Relay {
 export async function startRelay(serverUrl: string): Promise<Relay> {
   let target = new URL(serverUrl)
   const ends = new Set<() => void>()
+  const callers = new Set<Socket>()
   let isRefusing = false
 
   const relay = createServer((caller) => {
@@ -24,10 +27,12 @@ export async function startRelay(serverUrl: string): Promise<Relay> {
     const server = connect(Number(target.port), target.hostname)
     const end = () => {
       ends.delete(end)
+      callers.delete(caller)
       caller.destroy()
       server.destroy()
     }
     ends.add(end)
+    callers.add(caller)
     for (const [from, to] of [
       [caller, server],
       [server, caller],
@@ -51,6 +56,9 @@ export async function startRelay(serverUrl: string): Promise<Relay> {
     cut,
     refuse: (isTrue) => {
       isRefusing = isTrue
+    },
+    hold: (isHeld) => {
+      for (const caller of callers) isHeld ? caller.pause() : caller.resume()
     },
     leadTo: (otherUrl) => {
       target = new URL(otherUrl)

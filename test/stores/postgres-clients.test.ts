@@ -25,7 +25,7 @@ it('the package pg is the version that is tested here', async () => {
   expect(version).toBe('8.11.0')
 })
 
-it('postgres by its URL, with pg 8.11.0, executes runs and transactions in a process of its own and tells others', async () => {
+it('postgres by its URL, with pg 8.11.0, executes runs and transactions, and tells others', async () => {
   const url = `${await scene.ownDatabase()}?schema=${scene.schema}`
   const add = workflow('add', async (ctx, n: number) => {
     const bytes = await ctx.step('bytes', () => new Uint8Array([0, 255, n]))

@@ -17,6 +17,7 @@ import { killAtTicks } from '../crash/ticks.ts'
 import { walkWindows, windowClasses } from '../crash/windows.ts'
 import { raiseZombies, type ZombiePoint, zombiePointsOn } from '../crash/zombies.ts'
 import { playScene, sceneNames } from '../forgets/scene.ts'
+import { loadTarget } from '../forgets/target.ts'
 import { Coverage } from '../model/coverage.ts'
 import { type StoreName, storeNames } from '../model/grounds.ts'
 import { runMutants } from '../mutants/run-mutants.ts'
@@ -186,7 +187,10 @@ async function tortureByOutages(kind: 'postgres' | 'redis', minutes: number): Pr
 
 /** Every way in which a store forgets, again and again, each round with a seed of its own. */
 async function tortureByForgetting(rounds: number): Promise<void> {
-  for (const scene of sceneNames.filter((name) => modelStores.some((store) => name.startsWith(store)))) {
+  const canBeImaged = (await loadTarget(values.on)).createOpenMemoryStore() !== null
+  if (!canBeImaged) say(`${values.on} has no memory store that can be imaged: left out`)
+  const scenes = sceneNames.filter((name) => modelStores.some((store) => name.startsWith(store)))
+  for (const scene of scenes.filter((name) => canBeImaged || !name.startsWith('memory'))) {
     const sums = new Map<string, number>()
     const brokenBefore = broken.length
     for (let round = 0; round < rounds; round++) {
