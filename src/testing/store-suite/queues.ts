@@ -108,6 +108,47 @@ export function testQueues(test: StoreTest): void {
     expect(await scene.claimedIds()).toEqual(['a', 'b'])
   })
 
+  test('a queue that was found full or paused is claimed from as soon as it has room, whatever makes it', async (scene) => {
+    const { store } = scene
+    await store.setQueue({ name: 'mails', concurrency: 1 })
+    const stepped = { events: [stepCompleted('last')], isCheckpoint: true }
+    const ways: Record<string, (claim: Claim) => Promise<unknown>> = {
+      'the end of a run': (claim) =>
+        scene.write(claim, { ...stepped, run: { status: 'completed', reason: null, currentStep: null, setsEnd: true } }),
+      'a run that fails': (claim) => scene.leave(claim, 'failed'),
+      'a run that waits': (claim) => scene.leave(claim, 'waiting', { due: 'never' }),
+      'a run that is paused': (claim) => scene.leave(claim, 'paused'),
+      'a deletion': async ({ run }) => store.deleteThread({ owner: run.owner, threadId: run.threadId, at: await store.now() }),
+      'a higher limit': () => store.setQueue({ name: 'mails', concurrency: 2 }),
+      'no limit': () => store.setQueue({ name: 'mails', concurrency: null }),
+      'an end of the pause': async () => {
+        await store.setQueue({ name: 'mails', concurrency: null, isPaused: true })
+        expect(await scene.claimedIds()).toEqual([])
+        await store.setQueue({ name: 'mails', isPaused: false })
+      },
+    }
+    for (const [way, makeRoom] of Object.entries(ways)) {
+      for (const ownerCount of [1, 12]) {
+        await store.setQueue({ name: 'mails', concurrency: 1 })
+        const name = `${way}, ${ownerCount}`
+        const ids = Array.from({ length: ownerCount + 1 }, (_, index) => `${name}, ${index}`)
+        const owners = ids.map((_, index) => `o-${index % ownerCount}`)
+        for (const [index, id] of ids.entries()) await scene.create({ id, queue: 'mails', owner: owners[index] as string })
+        const first = await scene.claimOne()
+        // It is found full, more than once.
+        expect([name, await scene.claimedIds(), await scene.claimedIds({ limit: 1 })]).toEqual([name, [], []])
+        await makeRoom(first)
+        expect([name, await scene.claimedIds({ limit: 1 })]).toEqual([name, [expect.stringContaining(name)]])
+        await store.setQueue({ name: 'mails', concurrency: null })
+        await scene.claimedIds()
+        for (const owner of new Set(owners)) {
+          const { items } = await store.listRuns({ owner, limit: 100 })
+          for (const { threadId } of items) await store.deleteThread({ owner, threadId, at: await store.now() })
+        }
+      }
+    }
+  })
+
   test('sixteen racing claimers keep to the concurrency of a queue', async (scene) => {
     await scene.store.setQueue({ name: 'mails', concurrency: 5 })
     const ids = Array.from({ length: 60 }, (_, index) => `r-${index}`)
