@@ -1,3 +1,4 @@
+import { HoldfastError } from './errors.ts'
 import type { Payload } from './payload.ts'
 
 /**
@@ -50,5 +51,10 @@ export function isOpenQuestion({ kind, status }: Pick<Operation, 'kind' | 'statu
 export function readKind(kind: string | null | undefined, name: string): Pick<Operation, 'kind' | 'name'> {
   const [, asked] = /^ask\[([^/[]+)\]$/.exec(name) ?? []
   if (asked !== undefined) return { kind: 'question', name: asked }
-  return { kind: kind === 'question' ? 'question' : 'effect', name }
+  if (kind === 'question') return { kind, name }
+  if (kind === 'effect' || kind == null || kind === '') return { kind: 'effect', name }
+  throw new HoldfastError(
+    'corrupt_record',
+    `Operation "${name}" is damaged: there is no kind "${kind}". Restore it from a backup.`,
+  )
 }

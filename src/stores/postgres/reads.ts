@@ -147,7 +147,7 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
       const rows = await read(logSql(query), [
         ...[owner, threadId, position(query.afterSeq ?? 0), query.toSeq === undefined ? null : position(query.toSeq)],
         ...(limit === null ? [null] : [limit + 1]),
-        ...(runId === undefined ? [] : [runId]),
+        ...(isFilteredByRun(query) ? [runId] : []),
         ...(types === undefined ? [] : [types]),
         ...(query.payloadsOf === undefined ? [] : [query.payloadsOf]),
       ])
@@ -196,7 +196,7 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
 
     async listCheckpoints({ owner, threadId, afterSeq, limit, label }: CheckpointQuery): Promise<CheckpointRow[]> {
       const rows = await read(
-        `SELECT l.seq, l.at, r.run_id, l.step, b.label, l.checkpoint_bytes
+        `SELECT r.run_id, b.label, ${bareRecordColumns('false')}
          FROM holdfast.threads t
            JOIN holdfast.log l ON l.thread = t.id AND l.seq > $3 AND l.checkpoint_bytes IS NOT NULL
            ${label === undefined ? 'LEFT' : ''} JOIN holdfast.labels b ON b.thread = t.id AND b.seq = l.seq
@@ -211,16 +211,11 @@ export function prepareReads(connections: Connections, prepare: (sql: string) =>
           ...(label === undefined ? [] : [label]),
         ],
       )
-      return rows.map(([seq, at, runId, step, label, bytes]) => ({
-        ...{
-          seq: Number(seq),
-          at: Number(at),
-          runId: runId ?? null,
-          step: step ?? null,
-          label: label ?? null,
-          bytes: Number(bytes),
-        },
-      }))
+      return rows.map((row) => {
+        const [runId = null, found = null] = row
+        const { seq, at, step } = toBareRecord(row, { owner, threadId }, runId, 2).record
+        return { seq, at, runId, step, label: found, bytes: Number(row[5]) }
+      })
     },
 
     async readInbox({ owner, runId }: RunKey): Promise<Message[]> {
@@ -312,7 +307,7 @@ function hasColumns(row: Row): boolean {
  * the range comes in any case: so a gap is found among what is passed over as well.
  */
 function logSql(query: LogQuery): string {
-  const { records, columns } = recordsSql(query, { owner: '$1', run: '$6', next: query.runId === undefined ? 6 : 7 })
+  const { records, columns } = recordsSql(query, { owner: '$1', run: '$6', next: isFilteredByRun(query) ? 7 : 6 })
   return `
     SELECT t.first, t.last, l.n, r.run_id, ${columns}
     FROM (SELECT t.id, greatest($3, t.base_seq) + 1 AS first, CASE WHEN t.deleted_at IS NULL THEN least($4, t.head_seq) ELSE 0 END AS last
@@ -341,13 +336,21 @@ function filtersOf({ runId, withEdits, types, patchesOnly, bare, payloadsOf, lim
   return JSON.stringify([runId === undefined, withEdits, types, patchesOnly, bare, payloadsOf, limit ?? null])
 }
 
+/**
+ * Whether the server passes over records of other runs. Without their contents all of them are read and verified: one whose run is damaged
+ * would be passed over, too.
+ */
+function isFilteredByRun(query: LogQuery): boolean {
+  return query.runId !== undefined && !(isBare(query) && query.limit === undefined)
+}
+
 /** Records of thread `t` between `t.first` and `t.last`, and their columns. `next` is the number of the first parameter for types. */
 function recordsSql(query: LogQuery, { owner, run, next }: { owner: string; run: string; next: number }) {
-  const { runId, withEdits, types, patchesOnly, payloadsOf } = query
+  const { withEdits, types, patchesOnly, payloadsOf } = query
   const hasPatch = '(l.patch IS NOT NULL OR l.patch_bytes IS NOT NULL)'
   const ofRun = `l.run = (SELECT r.id FROM holdfast.runs r WHERE r.owner = ${owner} AND r.run_id = ${run})`
   const filters = [
-    ...(runId === undefined ? [] : [withEdits === true ? `(${ofRun} OR ${hasPatch})` : ofRun]),
+    ...(!isFilteredByRun(query) ? [] : [withEdits === true ? `(${ofRun} OR ${hasPatch})` : ofRun]),
     ...(types === undefined ? [] : [`l.type = ANY ($${next}::text[])`]),
     ...(patchesOnly === true ? [hasPatch] : []),
   ]
@@ -367,7 +370,7 @@ function readRecords(rows: readonly Row[], query: LogQuery, limit: number): LogR
   const [first, last] = [Number(rows[0]?.[0]), Number(rows[0]?.[1])]
   if (rows.length === 0 || first > last) return records
   const { owner, threadId } = query
-  const hasFilter = query.runId !== undefined || query.types !== undefined || query.patchesOnly === true
+  const hasFilter = isFilteredByRun(query) || query.types !== undefined || query.patchesOnly === true
   let seen = first - 1
   for (const row of rows) {
     const seq = Number(row[recordAt])

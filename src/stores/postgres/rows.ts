@@ -1,3 +1,4 @@
+import { verifyRun, verifyThread } from '../../model/check-rows.ts'
 import { type Place, payloadChecksum, sealChecksum, verifyChecksum, verifyRecord } from '../../model/checksum.ts'
 import type { EventType, LogRecord } from '../../model/event.ts'
 import { type Operation, type OperationStatus, readKind } from '../../model/operation.ts'
@@ -56,7 +57,7 @@ export const runColumnCount = runColumns.length + 1
 export function toRun(row: Row, at = 0): Run {
   const text = (index: number) => row[at + index] as string
   const status = text(6) as Run['status']
-  return {
+  return verifyRun({
     owner: text(2),
     id: text(3),
     threadId: text(24),
@@ -80,7 +81,7 @@ export function toRun(row: Row, at = 0): Run {
     createdAt: Number(row[at + 21]),
     startedAt: toNumber(row[at + 22]),
     finishedAt: toNumber(row[at + 23]),
-  }
+  })
 }
 
 /** A run inside an answer in JSON, by the names of its columns. */
@@ -97,7 +98,7 @@ export const selectThreadColumns = threadColumns.map((column) => `t.${column}`).
 export const threadColumnCount = threadColumns.length
 
 export function toThread(row: Row, at = 0): Thread {
-  return {
+  return verifyThread({
     owner: row[at] as string,
     threadId: row[at + 1] as string,
     headSeq: Number(row[at + 2]),
@@ -109,7 +110,7 @@ export function toThread(row: Row, at = 0): Thread {
     baseSeq: Number(row[at + 5]),
     createdAt: Number(row[at + 6]),
     deletedAt: toNumber(row[at + 7]),
-  }
+  })
 }
 
 const bareColumns = 'l.seq, l.at, l.duration_ms, l.checkpoint_bytes, l.count, l.attempt, l.type, l.step'

@@ -1,4 +1,5 @@
 import { crc32 } from 'node:zlib'
+import { verifyRun, verifyThread } from '../../model/check-rows.ts'
 import {
   headChecksum,
   payloadChecksum,
@@ -82,7 +83,7 @@ export function toRun(pair: string, row: Row): StoredRun {
     ...{ inputSeq: Number(input), tapeSeq: numberOrNull(tape), endSeq: numberOrNull(end) },
     ...{ createdAt: Number(created), startedAt: numberOrNull(started), finishedAt: numberOrNull(finished) },
   }
-  return { run, thread, number: Number(number), hasMail: mail !== '0' }
+  return { run: verifyRun(run), thread, number: Number(number), hasMail: mail !== '0' }
 }
 
 /** As `runFields` lists them. */
@@ -107,7 +108,7 @@ export function toThread(pair: string, row: Row, logLength: number): { thread: T
     createdAt: Number(created),
     deletedAt: isThere ? null : Number(deleted),
   }
-  return { thread, number: Number(number) }
+  return { thread: verifyThread(thread), number: Number(number) }
 }
 
 /** As `threadFields` lists them. */
@@ -118,7 +119,8 @@ type Seven<Value> = readonly [Value, Value, Value, Value, Value, Value, Value]
 // ── the log ────────────────────────────────────────────────────────────────
 
 /**
- * An entry of the log is `<sealed checksum> <C or -><header>\n<payload><patch>`. The header is a JSON array, so it has no line break.
+ * An entry of the log is `<sealed checksum> <letter><header>\n<payload><patch>`. The letter is `D` at a checkpoint, else `~`; in entries of version 1,
+ * whose headers have no checksum, `C` and `-`. No damaged bit makes one of another. The header is a JSON array, so it has no line break.
  * `true` as run means the run with the thread's own id. A length says the kind, too: n bytes of text are n, n other bytes are -n - 1.
  */
 type Header = readonly [
@@ -187,7 +189,7 @@ function addEntry(packer: Packer, record: Omit<LogRecord, 'seq'>, thread: Thread
   const place = `"${type}",${run},${step === null ? null : JSON.stringify(step)},${count},${attempt},${at},${durationMs}`
   const bytes = isCheckpoint ? checkpointBytes : null
   const sizes = `${lengthOf(payload)},${lengthOf(patch)},${bytes},${headSum(thread, record, bytes)}`
-  packer.addText(`${isCheckpoint ? 'C' : '-'}[${place},${sizes}]\n`)
+  packer.addText(`${isCheckpoint ? 'D' : '~'}[${place},${sizes}]\n`)
   if (payload !== null) addPayload(packer, payload)
   if (patch !== null) addPayload(packer, patch)
 }
@@ -203,7 +205,7 @@ export function toRecord(entry: Buffer, seq: number, thread: ThreadKey, wholeTyp
   const what = `Record ${thread.threadId}@${seq}`
   const start = entry.indexOf(32) + 2
   const end = entry.indexOf(10)
-  const header = parseHeader(entry.toString('utf8', start, end), what)
+  const header = parseHeader(entry.toString('utf8', start, end), lettersOf[entry.toString('latin1', start - 1, start)] ?? 0, what)
   const [type, run, step, count, attempt, at, durationMs, payloadLength, patchLength, checkpointBytes, sum] = header
   const patchStart = end + 1 + bytesOf(payloadLength)
   const isBare = wholeTypes !== undefined && !wholeTypes.includes(type)
@@ -225,10 +227,13 @@ export function toRecord(entry: Buffer, seq: number, thread: ThreadKey, wholeTyp
   return { record, hasPatch: patchLength !== null, checkpointBytes }
 }
 
-function parseHeader(text: string, what: string): Header {
+/** How many values the header has, by the letter in front of it. */
+const lettersOf: Readonly<Record<string, number>> = { D: 11, '~': 11, C: 10, '-': 10 }
+
+function parseHeader(text: string, size: number, what: string): Header {
   try {
     const header = JSON.parse(text) as unknown
-    if (Array.isArray(header) && (header.length === 10 || header.length === 11)) return header as unknown as Header
+    if (Array.isArray(header) && header.length === size) return header as unknown as Header
   } catch {
     // Not JSON any more: damaged like the rest.
   }

@@ -69,7 +69,9 @@ export function prepareListRuns(db: Database) {
   function listBuckets(query: RunQuery, bounds: Bounds, limit: number): NamedRunRow[] {
     const rows: NamedRunRow[] = []
     for (const { number } of merged(query.owner, [...buckets(query)], bounds)) {
-      rows.push(findRun.get(number) as NamedRunRow)
+      const row = findRun.get(number) as NamedRunRow | undefined
+      // A run without its thread, which only damage can bring about, is not found by its id either.
+      if (row !== undefined) rows.push(row)
       if (rows.length === limit) break
     }
     return rows

@@ -156,11 +156,14 @@ function prepareReadLog(db: Database) {
 
   function readPiece(thread: ThreadRow, stretch: { firstSeq: number; lastSeq: number }, { query, nameOf }: Piece): LogRecord[] {
     if (query.bare === true || query.payloadsOf !== undefined) {
-      const rows = stretches.readBare(thread, stretch).filter((row) => isAskedFor(row, nameOf(row.run), query))
-      return rows.map((row) => {
-        if (query.payloadsOf?.includes(row.type) !== true) return toBareRecord(row, thread, nameOf(row.run))
-        return { ...toRecord(wholeRow.get(row.id) as LogRow, thread, nameOf(row.run)), patch: null }
-      })
+      // Verified before it is asked for: a damaged one may only look like that of another run.
+      const rows = stretches.readBare(thread, stretch).map((row) => ({ row, record: toBareRecord(row, thread, nameOf(row.run)) }))
+      return rows
+        .filter(({ row, record }) => isAskedFor(row, record.runId, query))
+        .map(({ row, record }) => {
+          if (query.payloadsOf?.includes(row.type) !== true) return record
+          return { ...toRecord(wholeRow.get(row.id) as LogRow, thread, record.runId), patch: null }
+        })
     }
     const rows = query.patchesOnly === true ? stretches.readPatches(thread, stretch) : stretches.readFull(thread, stretch)
     const records = rows.map((row) => ({ row, record: toRecord(row, thread, nameOf(row.run)) }))

@@ -1,3 +1,4 @@
+import { verifyRun, verifyThread } from '../../model/check-rows.ts'
 import { payloadChecksum, verifyChecksum, verifyRecord } from '../../model/checksum.ts'
 import type { EventType, LogRecord } from '../../model/event.ts'
 import { type Operation, type OperationKind, type OperationStatus, readKind } from '../../model/operation.ts'
@@ -136,7 +137,7 @@ export const selectRun = `
 export type NamedRunRow = RunRow & { readonly thread_id: string; readonly holder: string | null }
 
 export function toRun(row: NamedRunRow): Run {
-  return runOf(row, row.thread_id, row.holder)
+  return verifyRun(runOf(row, row.thread_id, row.holder))
 }
 
 export function runOf(row: RunRow, threadId: string, holder: string | null): Run {
@@ -168,7 +169,7 @@ export function runOf(row: RunRow, threadId: string, holder: string | null): Run
 }
 
 export function toThread(row: ThreadRow): Thread {
-  return {
+  return verifyThread({
     owner: row.owner,
     threadId: row.thread_id,
     headSeq: row.head_seq,
@@ -180,7 +181,7 @@ export function toThread(row: ThreadRow): Thread {
     baseSeq: row.base_seq,
     createdAt: row.created_at,
     deletedAt: row.deleted_at,
-  }
+  })
 }
 
 export function placeOf(thread: Pick<ThreadRow, 'owner' | 'thread_id'>) {

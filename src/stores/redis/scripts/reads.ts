@@ -157,7 +157,7 @@ ${setLabel}
 local t = call('HMGET', P .. 'thread:' .. ARGV[5], 'number', 'base', 'deleted')
 local index = t[1] and (t[3] or '') == '' and ARGV[6] - (t[2] or 0) - 1
 local entry = index and index >= 0 and call('LINDEX', P .. 'log:' .. ARGV[5], index)
-if not entry or not string.find(entry, '^%d+ C') then return keep(0) end
+if not entry or not string.find(entry, '^%d+ [CD]') then return keep(0) end
 set_label(ARGV[5], ARGV[7], ARGV[6], run_of_entry(entry, ARGV[5], ARGV[8]))
 return keep(1)
 `,
