@@ -1342,11 +1342,14 @@ export class Execution {
   async #giveLeaseUp({ isCounted }: { isCounted: boolean }): Promise<boolean> {
     // What is on its way could pass behind what gives the lease up (H2).
     this.history.end()
+    // At once: what ends while the store is being asked must not get lost.
+    this.sendings.keep(this.runId)
     await this.history.sent.idle()
     const { claim, store, codec, log, history } = this
     const settle = () => this.sendings.settle(this.runId, this.leaseMs)
+    const letGo = () => this.sendings.letGo(this.runId)
     const chunks = this.streams.abandon()
-    return giveLeaseUp(claim, { store, codec, log, history, isCounted, chunks, settle, isForced: () => this.#isForced })
+    return giveLeaseUp(claim, { store, codec, log, history, isCounted, chunks, settle, letGo, isForced: () => this.#isForced })
   }
 
   /** Takes from an answer what concerns the execution as a whole. */

@@ -20,6 +20,8 @@ export interface GivingUp {
   readonly chunks: NonNullable<Change['chunks']>
   /** Waits for what is under way in the world. */
   readonly settle: () => Promise<void>
+  /** Somebody else has the run: what is under way is not waited for. */
+  readonly letGo: () => void
   readonly isForced: () => boolean
 }
 
@@ -50,7 +52,10 @@ export async function giveLeaseUp(claim: Claim, how: GivingUp): Promise<boolean>
   const held = await patiently(() => isHeld(claim, store))
   if (held === undefined) return false
   await patiently(() => tellOfEffects(claim, how, held))
-  if (!held) return false
+  if (!held) {
+    how.letGo()
+    return false
+  }
   await how.settle()
   const release: Change = {
     ...{ owner, threadId, runId, events: [], isCheckpoint: false, guard: guardOf(claim) },

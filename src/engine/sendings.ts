@@ -6,6 +6,7 @@ interface Sending {
   readonly outcome: Promise<unknown>
   /** Its execution gave the run up: the next one in this process takes the outcome. */
   isKept: boolean
+  hasEnded: boolean
 }
 
 /** The effects that this process is sending, by owner and key, whichever execution began it. */
@@ -29,9 +30,10 @@ export class Sendings {
     }
     const outcome = run()
     if (!(outcome instanceof Promise)) return outcome
-    const sending = { runId, outcome, isKept: false }
+    const sending: Sending = { runId, outcome, isKept: false, hasEnded: false }
     this.#underWay.set(name, sending)
     const ended = () => {
+      sending.hasEnded = true
       if (sending.isKept) setTimeout(() => this.#forget(name, sending), keptMs).unref()
       else this.#forget(name, sending)
     }
@@ -39,20 +41,38 @@ export class Sendings {
     return outcome
   }
 
+  /** From now on the outcome of what is being sent for a run is kept, for the execution that takes the run up next. */
+  keep(runId: string): void {
+    for (const sending of this.#ofRun(runId)) sending.isKept = true
+  }
+
+  /** Somebody else has the run: what comes of it is not for this process. */
+  letGo(runId: string): void {
+    for (const [name, sending] of this.#underWay) {
+      if (sending.runId !== runId) continue
+      sending.isKept = false
+      if (sending.hasEnded) this.#underWay.delete(name)
+    }
+  }
+
   /**
    * Waits, for so long at most, until nothing of a run is being sent: whoever takes the run up next would look for what has not happened yet.
    * What came of it is kept.
    */
   async settle(runId: string, limitMs: number): Promise<void> {
-    const ofRun = [...this.#underWay.values()].filter((sending) => sending.runId === runId)
+    this.keep(runId)
+    const ofRun = this.#ofRun(runId)
     if (ofRun.length === 0) return
-    for (const sending of ofRun) sending.isKept = true
     let timer: NodeJS.Timeout | undefined
     const limit = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, limitMs)
     })
     await Promise.race([Promise.allSettled(ofRun.map(({ outcome }) => outcome)), limit])
     clearTimeout(timer)
+  }
+
+  #ofRun(runId: string): Sending[] {
+    return [...this.#underWay.values()].filter((sending) => sending.runId === runId)
   }
 
   #forget(name: string, sending: Sending): void {

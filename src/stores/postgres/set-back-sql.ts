@@ -21,21 +21,25 @@ DECLARE
   v_queues text[];
 BEGIN
   ${readCommittedSql}
-  UPDATE holdfast.runs x SET wake_at = v_now + p_lease_ms
-    FROM (SELECT r.id FROM holdfast.runs r WHERE ${heldTooLong} LIMIT ${limit} FOR NO KEY UPDATE SKIP LOCKED) a WHERE x.id = a.id;
   WITH RECURSIVE q AS (
     (SELECT r.queue FROM holdfast.runs r WHERE ${unfinished} ORDER BY r.queue LIMIT 1)
     UNION ALL
     SELECT x.queue FROM q CROSS JOIN LATERAL (SELECT r.queue FROM holdfast.runs r WHERE ${unfinished} AND r.queue > q.queue ORDER BY r.queue LIMIT 1) x
   ) SELECT array_agg(q.queue) INTO v_queues FROM q;
+  UPDATE holdfast.runs x SET wake_at = v_now + p_lease_ms
+    FROM unnest(v_queues) AS q(queue) CROSS JOIN LATERAL (
+      SELECT r.id FROM holdfast.runs r WHERE r.queue = q.queue AND ${heldTooLong} LIMIT ${limit} FOR NO KEY UPDATE SKIP LOCKED) a
+    WHERE x.id = a.id;
   UPDATE holdfast.runs x SET due_at = v_now, wake_at = v_now
     FROM unnest(v_queues) AS q(queue) CROSS JOIN LATERAL (
       SELECT r.id FROM holdfast.runs r WHERE r.queue = q.queue AND ${heldUp} ORDER BY r.due_at LIMIT ${limit} FOR NO KEY UPDATE SKIP LOCKED) a
     WHERE x.id = a.id;
   DELETE FROM holdfast.queue_starts s WHERE s.at > v_now;
   now := v_now;
-  is_done := NOT EXISTS (SELECT FROM holdfast.runs r WHERE ${heldTooLong}) AND NOT EXISTS (
-    SELECT FROM unnest(v_queues) AS q(queue) CROSS JOIN LATERAL (SELECT FROM holdfast.runs r WHERE r.queue = q.queue AND ${heldUp} LIMIT 1) a);
+  is_done := NOT EXISTS (SELECT FROM unnest(v_queues) AS q(queue) CROSS JOIN LATERAL (
+    (SELECT FROM holdfast.runs r WHERE r.queue = q.queue AND ${heldTooLong} LIMIT 1)
+    UNION ALL
+    (SELECT FROM holdfast.runs r WHERE r.queue = q.queue AND ${heldUp} LIMIT 1)) a);
 END $$;
 `
 
