@@ -204,6 +204,40 @@ describe('redis, when the connection breaks', () => {
     expect(await stepNames(store, 'r')).toEqual(['first', 'second'])
   })
 
+  it('a write whose answer was lost and forgotten by the server is outcome_unknown, and not done again', async () => {
+    const [{ store, proxy }, direct] = [await openOnProxy(), await open()]
+    const claim = await createAndClaim(store, 'r')
+    const forget = async () => void (await admin.del(await admin.keys(`holdfast:{${namespace}}:answer:*`)))
+    // As when the server's clock is set forward by more than it keeps answers for.
+    proxy.arm('swallow')
+    const sent = codeOf(store.commit([named(claim, 'once')]))
+    await vi.waitUntil(async () => (await stepNames(direct, 'r')).length === 1)
+    await forget()
+    expect(await sent).toBe('outcome_unknown')
+    expect(await stepNames(direct, 'r')).toEqual(['once'])
+    // What was not sent before is written.
+    expect((await store.commit([named(claim, 'next')]))[0]?.ok).toBe(true)
+    // A copy that arrives when all is forgotten is not carried out.
+    proxy.arm('hold')
+    await store.commit([named(claim, 'held')])
+    await forget()
+    proxy.release()
+    await new Promise((resolve) => setTimeout(resolve, 50))
+    expect(await stepNames(direct, 'r')).toEqual(['once', 'next', 'held'])
+  })
+
+  it('a heartbeat that is not answered is given up in time for another one', async () => {
+    const { store, proxy } = await openOnProxy({})
+    const { run, leaseId } = await createAndClaim(store, 'r')
+    const leaseMs = patience(4_000)
+    const heartbeat = () => store.renew({ leaseMs, leases: [{ owner: '', runId: 'r', epoch: run.epoch, leaseId }] })
+    proxy.arm('swallow')
+    const startedAt = performance.now()
+    expect(await codeOf(heartbeat())).toBe('store_unavailable')
+    expect(await heartbeat()).toMatchObject([{ isHeld: true }])
+    expect(performance.now() - startedAt).toBeLessThan(leaseMs)
+  })
+
   it('many at once over connections that break all the time: nothing lost, nothing doubled', async () => {
     const { store, proxy } = await openOnProxy({ answerMs: patience(300) })
     await store.commit(Array.from({ length: 20 }, (_, index) => creating(`r-${index}`)))

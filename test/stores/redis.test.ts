@@ -6,6 +6,7 @@ import type { WholeThread } from '../../src/store/moving.ts'
 import { readWholeThread } from '../../src/store/read-whole-thread.ts'
 import type { Hint, Store } from '../../src/store/store.ts'
 import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
+import { laneOf, parseLane } from '../../src/stores/redis/keys.ts'
 import { openRedisStore, type RedisClientLike, type RedisStoreOptions } from '../../src/stores/redis/redis-store.ts'
 import { commitScript } from '../../src/stores/redis/scripts/commit.ts'
 import { compareStores, createTestClock, testStore } from '../../src/testing/index.ts'
@@ -42,6 +43,47 @@ async function openStore(options: Partial<RedisStoreOptions> = {}): Promise<Stor
   return store
 }
 
+/** How many commands the server has carried out inside of scripts since its statistics were reset. */
+async function commandsInScripts(admin: { info(section: string): Promise<unknown> }): Promise<number> {
+  const calls = [...String(await admin.info('commandstats')).matchAll(/cmdstat_(\S+?):calls=(\d+)/g)]
+  const inScripts = calls.filter(([, name]) => !/eval|config|info|client|hello|ping/.test(String(name)))
+  return inScripts.reduce((sum, [, , count]) => sum + Number(count), 0)
+}
+
+/** That claims find every lane that has something for them: L1 to L5 of scripts/script.ts. */
+async function expectIndexOfLanes(namespace: string): Promise<void> {
+  const admin = await createClient({ url: server.url }).connect()
+  const prefix = `holdfast:{${namespace}}:`
+  const groups = new Set(await admin.sMembers(`${prefix}groups`))
+  const named = async (kind: string) =>
+    (await admin.keys(`${prefix}${kind}:*`)).map((key) => key.slice(prefix.length + kind.length + 1))
+  const placeOf = (name: string) => {
+    const [, kind = '', lane = ''] = /^\d+:(.):(.*)$/.exec(name) ?? []
+    const { workflow, version, queue, priority } = parseLane(lane)
+    return { kind, group: laneOf({ workflow, version, priority, queue: '' }), queue }
+  }
+  for (const lane of await named('lane')) {
+    const { kind, group } = placeOf(lane)
+    const [first] = await admin.zRangeWithScores(`${prefix}lane:${lane}`, 0, 0)
+    const noted = await admin.zScore(`${prefix}${kind === '-' ? 'sleeping' : 'apart'}:${group}`, lane)
+    expect([lane, groups.has(group), noted !== null && noted <= (first?.score ?? 0)]).toEqual([lane, true, true])
+  }
+  for (const lane of await named('turns')) {
+    const { kind, group, queue } = placeOf(lane)
+    const isApart = await Promise.all([`limited:${group}`, `parked:${queue}`].map((key) => admin.sIsMember(prefix + key, lane)))
+    for (const owner of await admin.zRange(`${prefix}turns:${lane}`, 0, -1)) {
+      const place = `${Buffer.byteLength(owner)}:${owner}`
+      const [first] = await admin.zRangeWithScores(`${prefix}ready:${place}${lane}`, 0, 0)
+      const head = await admin.zScore(`${prefix}heads:${place}${kind}:${group}`, lane)
+      const hasTurn = (await admin.zScore(`${prefix}owners:${kind}:${group}`, owner)) !== null
+      const found = isApart.map(Number).reduce((sum, one) => sum + one, Number(head !== null))
+      expect([lane, owner, found, head ?? first?.score, hasTurn || head === null]).toEqual([lane, owner, 1, first?.score, true])
+      if (!isApart[1]) expect([lane, groups.has(group)]).toEqual([lane, true])
+    }
+  }
+  admin.destroy()
+}
+
 testStore('redis', {
   open: async ({ clockOffsetMs }) => {
     const namespace = newNamespace()
@@ -63,7 +105,7 @@ let client: Redis | undefined
 afterAll(() => client?.disconnect())
 
 testStore("redis on a user's ioredis client and a cluster", {
-  parts: ['creating', 'claiming', 'queues', 'leases', 'commits', 'streams', 'moving', 'concurrency'],
+  parts: ['creating', 'claiming', 'queues', 'leases', 'history', 'commits', 'streams', 'moving', 'concurrency'],
   open: async ({ clockOffsetMs }) => {
     client ??= new Redis(cluster.port, '127.0.0.1')
     await expect.poll(() => client?.status).toBe('ready')
@@ -86,9 +128,11 @@ describe('redis', () => {
   it.each([1, 2])('does what the memory store does, with seed %i', { timeout: patience(120_000) }, async (seed) => {
     const compare = async () => {
       const clock = createTestClock()
-      const store = await openStore({ clockOffsetMs: clock.clockOffsetMs })
+      const namespace = newNamespace()
+      const store = await openStore({ namespace, clockOffsetMs: clock.clockOffsetMs })
       try {
         await compareStores(createMemoryStore(clock), store, { seed, operations: 500, clock, checkEvery: 250 })
+        await expectIndexOfLanes(namespace)
       } finally {
         await store.close()
       }
@@ -124,9 +168,7 @@ describe('redis', () => {
     const claims = await store.claim(claimRequest({ limit: count }))
     const run = { status: 'completed', reason: null, currentStep: null, setsEnd: true, hasProgress: true } as const
     await store.commit(claims.map((claim) => stepping(claim, { events: [event('run_completed')], run })))
-    const calls = [...String(await admin.info('commandstats')).matchAll(/cmdstat_(\S+?):calls=(\d+)/g)]
-    const inScripts = calls.filter(([, name]) => !/eval|config|info|client|hello|ping/.test(String(name)))
-    expect(inScripts.reduce((sum, [, , calls]) => sum + Number(calls), 0) / count).toBeLessThan(14.5)
+    expect((await commandsInScripts(admin)) / count).toBeLessThan(14.5)
     expect(await store.listQueues({})).toEqual([])
     admin.destroy()
     await store.close()
@@ -251,6 +293,62 @@ describe('redis', () => {
     await store.commit([creating('now', { priority: -5 })])
     expect((await store.claim(claimRequest())).map(({ run }) => run.id)).toEqual(['now'])
     await store.close()
+  })
+
+  it('a claim wakes a bounded part of what is overdue; all of it comes, in order of time', async () => {
+    const clock = createTestClock()
+    const store = await openStore({ clockOffsetMs: clock.clockOffsetMs })
+    const [count, dueAt] = [5_000, (await store.now()) + 3_600_000]
+    for (let from = 0; from < count; from += 500) {
+      const later = (_: unknown, index: number) => creating(`r-${from + index}`, { due: { at: dueAt + from + index } })
+      await store.commit(Array.from({ length: 500 }, later))
+    }
+    clock.advance(2 * 3_600_000)
+    const admin = await createClient({ url: server.url }).connect()
+    const ids: string[] = []
+    let most = 0
+    for (let found = 1; found > 0; ) {
+      await admin.sendCommand(['CONFIG', 'RESETSTAT'])
+      const claims = await store.claim(claimRequest({ limit: 250, leaseMs: 600_000 }))
+      most = Math.max(most, await commandsInScripts(admin))
+      found = claims.length
+      ids.push(...claims.map(({ run }) => run.id))
+    }
+    expect(ids).toEqual(Array.from({ length: count }, (_, index) => `r-${index}`))
+    // Without a bound the first claim takes some 30,000.
+    expect(most).toBeLessThan(5_000)
+    admin.destroy()
+    await store.close()
+  })
+
+  it.each([
+    ['queues without settings', {}],
+    ['queues with a limit', { concurrency: 10 }],
+  ])('a claim takes as many commands among two thousand %s as in one', async (_, settings) => {
+    const admin = await createClient({ url: server.url }).connect()
+    const commandsPerClaim = async (queueCount: number, isAsleep: boolean) => {
+      const store = await openStore()
+      const queueAt = (index: number) => `q-${index % queueCount}`
+      for (let index = 0; index < queueCount; index++) {
+        if ('concurrency' in settings) await store.setQueue({ name: queueAt(index), ...settings })
+      }
+      const due = { inMs: isAsleep ? 3_600_000 : 0 }
+      for (let from = 0; from < 2_000; from += 500) {
+        const queued = (_: unknown, index: number) => creating(`r-${from + index}`, { queue: queueAt(from + index), due })
+        await store.commit(Array.from({ length: 500 }, queued))
+      }
+      await store.claim(claimRequest({ limit: 1 }))
+      if (isAsleep)
+        await store.commit(Array.from({ length: 5 }, (_, index) => creating(`due-${index}`, { queue: queueAt(index) })))
+      await admin.sendCommand(['CONFIG', 'RESETSTAT'])
+      expect(await store.claim(claimRequest({ limit: 5 }))).toHaveLength(5)
+      const commands = await commandsInScripts(admin)
+      await store.close()
+      return commands
+    }
+    expect(await commandsPerClaim(2_000, true)).toBeLessThan(3 * (await commandsPerClaim(1, true)))
+    expect(await commandsPerClaim(2_000, false)).toBeLessThan(3 * (await commandsPerClaim(1, false)))
+    admin.destroy()
   })
 
   it('reads a long log and long lists in pieces', async () => {

@@ -1,8 +1,7 @@
 import { randomBytes } from 'node:crypto'
-import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { gunzipSync } from 'node:zlib'
 import { open, workflow } from 'holdfast'
 import pg from 'pg'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
@@ -12,6 +11,7 @@ import { patience } from '../patience.ts'
 import { sharedPostgres } from '../servers/postgres.ts'
 import { sharedRedis } from '../servers/redis.ts'
 import { makeCounting, readJournal } from './counting.ts'
+import { unpackOldVersion } from './unpack-old-version.ts'
 
 /** A new store that two versions open, one after the other. */
 const places: Readonly<Record<string, (folder: string) => Promise<string>>> = {
@@ -110,12 +110,4 @@ function makeFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-upgrade-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
   return folder
-}
-
-/** The old version as a file that finds the drivers. */
-function unpackOldVersion(folder: string): string {
-  symlinkSync(join(import.meta.dirname, '../../node_modules'), join(folder, 'node_modules'))
-  const file = join(folder, 'old-holdfast.mjs')
-  writeFileSync(file, gunzipSync(readFileSync(new URL('./old-holdfast.mjs.gz', import.meta.url))))
-  return file
 }

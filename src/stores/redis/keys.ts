@@ -30,10 +30,10 @@ import { HoldfastError } from '../../model/errors.ts'
  *   groups                  set     names of the groups of lanes that hold a run
  *   sleeping:<group>        zset    its lanes of runs that sleep, by the time of their first run or earlier
  *   apart:<group>           zset    its lanes of suspects and of runs that somebody holds, in the same way
- *   owners:<kind>:<group>   zset    owners of runs that are due, in queues without settings, bytewise
+ *   owners:<kind>:<group>   zset    owners of runs that are due, bytewise
  *   heads:<bytes>:<owner><kind>:<group>  zset  of one such owner: lanes, by the time since which the first run is due
- *   limited:<group>         set     its lanes of runs that are due, in queues with settings
- *   state-versions          set     state versions other than 0 that threads have had
+ *   limited:<group>         set     its lanes of runs that are due, for which that would be too much
+ *   parked:<queue>          set     its lanes of runs that are due, while the queue is full or paused
  *   queues                  set     names of the queues with settings of their own
  *   queue:<queue>           hash    its settings
  *   starts:<queue>          hash    under a rate limit: time → how many runs were claimed for the first time

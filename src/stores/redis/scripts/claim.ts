@@ -1,11 +1,25 @@
 import { runFields, threadFields } from '../rows.ts'
-import { at, clock, defineScript, foreignOf, gathering, laneIndex, lines, once, places, quoted, rowOf } from './script.ts'
+import {
+  at,
+  clock,
+  defineScript,
+  foreignOf,
+  gathering,
+  laneIndex,
+  lines,
+  once,
+  places,
+  quoted,
+  replyOf,
+  rowOf,
+} from './script.ts'
 
 /** How many lanes a claim looks at in each index by time at most, and how many runs it wakes at most unless it may take more. */
 const mostChecks = 1_000
 const mostWakes = 500
-/** How many entries of an index are read at once. */
+/** How many entries of an index are read at once, and of those that are as early as the last one that is needed. */
 const pageSize = 100
+const mostTies = 10
 
 /**
  * Takes runs, in the order of model/turns.ts. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 worker, 6 lease ms, 7 limit, 8 a random word
@@ -26,6 +40,7 @@ ${places}
 ${laneIndex}
 ${lines}
 ${gathering}
+${replyOf}
 ${rowOf}
 local worker, lease_ms, limit, word = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
@@ -36,8 +51,9 @@ local function room_of(queue)
   if room then return room end
   local q = call('HMGET', P .. 'queue:' .. queue, 'concurrency', 'rate_count', 'rate_per_ms', 'is_paused')
   local concurrency, count = q[1] or '', q[2] or ''
-  room = { takes = takes[queue] or math.huge, places = math.huge, starts = math.huge, is_paused = q[4] == '1', is_limited = 0 }
+  room = { takes = takes[queue] or math.huge, places = math.huge, starts = math.huge, is_limited = 0 }
   if concurrency ~= '' then room.places = concurrency - (call('HGET', P .. 'counts:' .. queue, 'running') or 0) end
+  if q[4] == '1' then room.places, room.takes = 0, 0 end
   if count ~= '' then
     room.since = now - q[3]
     room.starts = tonumber(count)
@@ -99,14 +115,12 @@ for _, name in ipairs(call('SMEMBERS', P .. 'groups')) do
 end
 table.sort(priorities, function(a, b) return a > b end)
 
--- A lane of a group, unless this worker does not take its runs, or nobody does.
+-- A lane of a group, unless this worker does not take its runs.
 local function read_lane(group, name)
   local state, kind, lane = string.match(name, '^(%d+):(.):(.*)$')
   local queue = queue_of(lane)
   if tonumber(state) > group.highest or (queues and not queues[queue]) then return end
-  local room = room_of(queue)
-  if room.is_paused or room.takes <= 0 then return end
-  return { name = name, state = state, kind = kind, lane = lane, queue = queue, room = room }
+  return { name = name, state = state, kind = kind, lane = lane, queue = queue, room = room_of(queue) }
 end
 
 local answer, claims, bytes = { now }, { now }, 0
@@ -208,7 +222,7 @@ local function due_lanes(index, group, most, is_wanted)
       local name = page[i]
       if lanes[name] == nil then
         local lane = read_lane(group, name)
-        lanes[name] = lane and is_wanted(lane) and lane or false
+        lanes[name] = lane and lane.room.takes > 0 and (not is_wanted or is_wanted(lane)) and lane or false
       end
       if lanes[name] and not lanes[name].is_checked then
         if checks_left[index] <= 0 then return found, true end
@@ -227,7 +241,7 @@ local function due_lanes(index, group, most, is_wanted)
     if not is_corrected then
       for i = 1, #page, 2 do
         local lane, at = lanes[page[i]], tonumber(page[i + 1])
-        if #found >= most and (at > found[#found].at or #found >= most + ${pageSize}) then return found, true end
+        if #found >= most and (at > found[#found].at or #found >= most + ${mostTies}) then return found, true end
         if lane then found[#found + 1] = { lane = lane, at = at } end
       end
       offset = offset + #page / 2
@@ -235,15 +249,11 @@ local function due_lanes(index, group, most, is_wanted)
   end
 end
 
-local function has_room(lane)
-  return lane.room.places > 0
-end
-
 -- Runs that have slept until now get ready: of each lane the earliest, in equal shares.
 local function wake(groups)
   local found = {}
   for _, group in ipairs(groups) do
-    for _, one in ipairs(due_lanes('sleeping:', group, wakes_left, has_room)) do found[#found + 1] = one end
+    for _, one in ipairs(due_lanes('sleeping:', group, wakes_left)) do found[#found + 1] = one end
   end
   table.sort(found, by_time)
   for i, one in ipairs(found) do
@@ -270,7 +280,7 @@ end
 -- Abandoned runs and suspects.
 local function is_apart_wanted(lane)
   if lane.kind ~= 'h' and suspects_left <= 0 then return false end
-  return lane.kind ~= 's' or has_room(lane)
+  return lane.kind ~= 's' or lane.room.places > 0
 end
 local function take_apart(groups)
   repeat
@@ -315,15 +325,16 @@ end
 local function add_part(lines, owner, lane, most)
   local line, queue = lane.kind .. #owner .. ':' .. owner .. lane.queue, lane.queue
   if lines.has_room[line] == nil then
-    local count = lines.by_queue[queue] or 0
-    lines.has_room[line] = count < math.min(lane.room.takes, lane.room.places)
-    if lines.has_room[line] then lines.by_queue[queue], lines.count = count + 1, lines.count + 1 end
+    local room, counts = lane.room, lines.by_queue[queue] or { b = 0, n = 0 }
+    lines.by_queue[queue] = counts
+    lines.has_room[line] = counts.b + counts.n < math.min(room.takes, room.places) and (lane.kind == 'b' or counts.n < room.starts)
+    if lines.has_room[line] then counts[lane.kind], lines.count = counts[lane.kind] + 1, lines.count + 1 end
   end
   lines.parts[#lines.parts + 1] = { line = line, owner = owner, lane = lane, most = most, page = {}, size = 0 }
   return lines.has_room[line]
 end
 
--- A lane of a queue with settings: it has at most as many owners to look at as it has room.
+-- A lane of many owners in a queue with settings: there are at most as many to look at as it has room.
 local function find_limited(group, last, lines)
   for _, name in ipairs(call('SMEMBERS', P .. 'limited:' .. group.name)) do
     local lane = read_lane(group, name)
@@ -339,7 +350,7 @@ local function find_limited(group, last, lines)
   end
 end
 
--- Lines of one owner in queues without settings, of one kind: by the time of their first runs, until there are enough.
+-- Lines of one owner, of one kind: by the time of their first runs, until there are enough.
 local function find_open(groups, kind, owner, lines)
   local wanted = left - lines.count
   for _, group in ipairs(groups) do
@@ -348,25 +359,29 @@ local function find_open(groups, kind, owner, lines)
     while is_more do
       local page = call('ZRANGE', heads, from, from + ${pageSize} - 1, 'WITHSCORES')
       is_more = #page == 2 * ${pageSize}
+      local parked = 0
       for i = 1, #page, 2 do
         -- Those of the same instant as the last one may come before it, as in \`due_lanes\`.
-        if met >= wanted and (page[i + 1] ~= last_at or met >= wanted + ${pageSize}) then
+        if met >= wanted and (page[i + 1] ~= last_at or met >= wanted + ${mostTies}) then
           is_more = false
           break
         end
         local lane = read_lane(group, page[i])
-        if lane then
+        if lane and lane.room.places <= 0 then
+          park(group.name, page[i])
+          parked = parked + 1
+        elseif lane and lane.room.takes > 0 then
           if add_part(lines, owner, lane, left) and not is_met[lane.queue] then met = met + 1 end
           is_met[lane.queue] = true
           last_at = page[i + 1]
         end
       end
-      from = from + ${pageSize}
+      from = from + ${pageSize} - parked
     end
   end
 end
 
--- Lines of all owners in queues without settings, in the order of their turns, until there is one for each run that may be taken.
+-- Lines of all owners, in the order of their turns, until there is one for each run that may be taken.
 local function find_owners(groups, last, lines)
   for _, stretch in ipairs(stretches_after(last)) do
     local from, is_more = stretch[1], true

@@ -13,6 +13,7 @@ import {
   publish,
   putMessage,
   quoted,
+  replyOf,
   rowOf,
   setLabel,
   settleOpen,
@@ -38,9 +39,7 @@ local changes = cmsgpack.unpack(ARGV[6])
 -- Numbers are given to the server as text: it would write each with 17 digits.
 local now_text = string.format('%d', now)
 ${foreignOf}
-${places}
-${laneIndex}
-${gathering}
+${replyOf}
 
 -- Events are pairs of checksum and entry, from index \`from\` on; \`head\` is the last position before them. A checksum is sealed with its
 -- position, as in model/checksum.ts; the sum is exact in doubles.
@@ -75,21 +74,13 @@ local function extended(until_, lease_ms)
   if left < lease_ms * 2 / 3 or left > lease_ms then return now + lease_ms end
 end
 
--- What a plain step reads comes first: a short hash is searched from its beginning.
-local function write_run(key, thread, owner, lane, fingerprint, number, due, is_ready, epoch, base, input)
-  call('HSET', key, 'epoch', epoch, 'thread', thread, 'status', 'pending', 'number', number, 'lane', lane, 'due', due, 'ready', is_ready and 'n' or '',
-    'fingerprint', fingerprint, 'created', now_text)
-  if owner ~= '' then call('HSET', key, 'owner', owner) end
-  if input ~= '1' then call('HSET', key, 'base', base, 'input', input) end
-end
-
-local others
-
 local function copy_from(from, list)
   local copy = {}
   for i = from, #list do copy[#copy + 1] = list[i] end
   return copy
 end
+
+local prepare
 
 -- What nearly every change is: a lease guard, events, and of the run only its step, its claims, its lease, the start of its tape, and its end.
 -- { 1, run, thread, epoch, lease, step or false, 1 progress or 2 uncount or 0, lease ms or false, starts tape, mail seen, status at the end or
@@ -108,7 +99,7 @@ local function plain(c)
   local t = ends and call('HMGET', thread_key, 'version', 'run', 'foreign')
   if ends and (t[2] ~= run or r[9] ~= 'running' or (r[12] or '') ~= '' or (r[13] or '') ~= '') then
     -- Others wait behind it, or it leaves something open.
-    return others().judge_and_write({
+    return prepare().others().judge_and_write({
       thread = thread, run = run, guard = 'lease', epoch = c[4], lease = c[5], seen = c[10], written = c[12], patched = c[13], events = copy_from(14, c),
       change = { status = ends, reason = '', step = c[6], progress = c[7] == 1, uncount = c[7] == 2, tape = c[9], ends = true },
     })
@@ -135,15 +126,32 @@ local function plain(c)
   if ends then
     if (r[14] or '') ~= '' then set[#set + 1], set[#set + 2] = 'reason', '' end
     call('HSET', key, 'status', ends, 'lease', '', 'end', head + (#c - 13) / 2, 'finished', now_text, unpack(set))
-    remove_later(P .. 'lane:' .. lane_of(t[1] or '0', r[11], r[6], 'running'), member_of(r[10], run))
-    count_later(queue_of(r[11]), 'running', -1)
+    local to = prepare()
+    to.remove_later(P .. 'lane:' .. to.lane_of(t[1] or '0', r[11], r[6], 'running'), to.member_of(r[10], run))
+    to.count_later(to.queue_of(r[11]), 'running', -1)
   elseif #set > 0 then
     call('HSET', key, unpack(set))
-    if until_ or claims and r[6] ~= '1' then others().move(run, thread, r[6]) end
+    if until_ or claims and r[6] ~= '1' then prepare().others().move(run, thread, r[6]) end
   end
   return first * 2 + ((not r[5] or tonumber(r[5]) <= c[10]) and 0 or 1)
 end
 
+-- All that plain steps do not need; made when the first change of a batch needs it.
+local prepared
+function prepare()
+  if prepared then return prepared end
+${places}
+${laneIndex}
+${gathering}
+-- What a plain step reads comes first: a short hash is searched from its beginning.
+local function write_run(key, thread, owner, lane, fingerprint, number, due, is_ready, epoch, base, input)
+  call('HSET', key, 'epoch', epoch, 'thread', thread, 'status', 'pending', 'number', number, 'lane', lane, 'due', due, 'ready', is_ready and 'n' or '',
+    'fingerprint', fingerprint, 'created', now_text)
+  if owner ~= '' then call('HSET', key, 'owner', owner) end
+  if input ~= '1' then call('HSET', key, 'base', base, 'input', input) end
+end
+
+local others
 -- How many runs a queue still takes in, and the last number that was given.
 local rooms, last_number = {}
 -- Where runs of one owner and lane go: nearly always the same as those of the change before.
@@ -205,7 +213,7 @@ local function start(c)
   return due
 end
 
--- All that plain changes do not need; made when the first change of a batch needs it. It sees what was gathered before.
+-- All that starts do not need either. It sees what was gathered before.
 local made
 function others()
   settle()
@@ -555,7 +563,6 @@ ${rowOf}
       local head = head_of_line(c.thread)
       if head then hide_run(head, t.version) end
       call('HSET', P .. 'thread:' .. c.thread, 'version', c.version)
-      call('SADD', P .. 'state-versions', c.version)
       t.version = c.version
       if head then show_run(head, t.version) end
     end
@@ -630,20 +637,27 @@ ${rowOf}
   return made
 end
 
+prepared = {
+  start = start, others = others, settle = settle, remove_later = remove_later, count_later = count_later, lane_of = lane_of, member_of = member_of,
+  queue_of = queue_of,
+}
+return prepared
+end
+
 local answer = { now }
 local is_done, problem = pcall(function()
   for i, c in ipairs(changes) do
     if c[1] == 1 then
       answer[i + 1] = plain(c)
     elseif c[1] == 2 then
-      answer[i + 1] = start(c)
+      answer[i + 1] = prepare().start(c)
     else
-      answer[i + 1] = others().judge_and_write(c)
+      answer[i + 1] = prepare().others().judge_and_write(c)
     end
   end
 end)
 -- A damaged key breaks the batch; what came before it is there whole.
-settle()
+if prepared then prepared.settle() end
 if not is_done then return reply_of(problem) end
 ${publish}
 return keep(answer)

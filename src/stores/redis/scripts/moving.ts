@@ -129,7 +129,6 @@ for _, o in ipairs(whole.operations) do
 end
 call('HSET', P .. 'thread:' .. thread, 'number', number, 'run', #whole.runs == 1 and whole.runs[1].run or '', unpack(whole.row))
 for label, seq in pairs(whole.labels) do call('HSET', P .. 'labels:' .. thread, 'L' .. label, seq, 'S' .. seq, label) end
-if whole.version ~= '0' then call('SADD', P .. 'state-versions', whole.version) end
 local head = head_of_line(thread)
 if head then show_run(head, whole.version) end
 ${publish}

@@ -13,9 +13,9 @@ ${once}
 if kept then return kept end
 ${places}
 ${laneIndex}
+index_lanes()
 local name = ARGV[6]
 local key = P .. 'queue:' .. name
-local had_settings = call('EXISTS', key) == 1
 if call('SADD', P .. 'queues', name) == 1 then
   call('HSET', key, 'concurrency', '', 'rate_count', '', 'rate_per_ms', '', 'max_queued', '', 'is_paused', '0')
 end
@@ -28,31 +28,7 @@ if q[1] == '' and q[2] == '' and q[3] == '' and q[4] == '0' then
   call('DEL', key)
   call('SREM', P .. 'queues', name)
 end
-
--- Its lanes are found by owner without settings, and each by itself with them (L2).
-local has_settings = call('EXISTS', key) == 1
-if has_settings ~= had_settings and call('HEXISTS', P .. 'in-queues', name) == 1 then
-  local versions = call('SMEMBERS', P .. 'state-versions')
-  versions[#versions + 1] = '0'
-  for _, group in ipairs(call('SMEMBERS', P .. 'groups')) do
-    for _, kind in ipairs({ 'b', 'n' }) do
-      for _, version in ipairs(versions) do
-        local lane = version .. ':' .. kind .. ':' .. group .. name
-        local owners = call('ZRANGE', P .. 'turns:' .. lane, 0, -1)
-        if #owners > 0 then call(has_settings and 'SADD' or 'SREM', P .. 'limited:' .. group, lane) end
-        for _, owner in ipairs(owners) do
-          if has_settings then
-            drop_head(kind, group, owner, lane)
-          else
-            local first = call('ZRANGE', ready_key(lane, owner), 0, 0, 'WITHSCORES')
-            call('ZADD', heads_key(kind, group, owner), first[2], lane)
-            call('ZADD', P .. 'owners:' .. kind .. ':' .. group, 0, owner)
-          end
-        end
-      end
-    end
-  end
-end
+unpark(name)
 ${publish}
 return keep(1)
 `,

@@ -14,9 +14,9 @@ if string.match(life, '^%d+') ~= '1' then return life end
 
 ${places}
 ${laneIndex}
+index_lanes()
 for _, name in ipairs(call('SMEMBERS', P .. 'lanes')) do
-  local version, kind = string.match(name, '^(%d+):(.):')
-  if version ~= '0' then call('SADD', P .. 'state-versions', version) end
+  local kind = string.match(name, '^%d+:(.):')
   if kind == 'b' or kind == 'n' then
     local owners = call('ZRANGE', P .. 'turns:' .. name, 0, -1)
     -- What is noted is new to the index only while the lane does not have the owner.

@@ -159,62 +159,110 @@ local function ready_key(name, owner)
 end
 `
 
+/** A lane with more owners is not parked (L4). */
+const mostParkedOwners = 4
+
 /**
  * Where a claim finds lanes, so that it looks at those alone that have something for it. Needs `places`.
  *
  *   L1  A lane that holds runs is in `sleeping:` or `apart:` of its group, at the time of its first run or earlier. A claim that finds it
  *       there too early corrects it.
- *   L2  An owner with due runs in a lane is in the lane's `turns:`. If its queue has settings, the lane is in `limited:` of its group;
- *       otherwise the lane is in the owner's `heads:`, at the time of the owner's first run in it exactly, and the owner in `owners:`.
- *   L3  A group with any of these is in `groups`.
+ *   L2  An owner with due runs in a lane is in the lane's `turns:`. The lane is in the owner's `heads:`, at the time of the owner's first run
+ *       in it exactly, and the owner in `owners:`; unless L3 or L4 holds.
+ *   L3  A lane is in `parked:` of its queue when a claim has found the queue full or paused. It comes back as soon as a run of the queue
+ *       runs no more, or the queue's settings are changed.
+ *   L4  One with many owners would come and go with all of them: it is in `limited:` of its group instead, and a claim looks at it.
+ *   L5  A group with any of these is in `groups`.
  */
 export const laneIndex = `
-local function note_time(name, at)
-  local kind, lane = string.match(name, '^%d+:(.):(.*)$')
-  local group = group_of(lane)
-  if call('ZADD', P .. (kind == '-' and 'sleeping:' or 'apart:') .. group, 'LT', at, name) == 1 then call('SADD', P .. 'groups', group) end
-end
-
-local function heads_key(kind, group, owner)
-  return P .. 'heads:' .. #owner .. ':' .. owner .. kind .. ':' .. group
-end
-
--- A run of an owner in a lane became due, at this time.
-local function note_due(name, owner, at)
-  local kind, lane = string.match(name, '^%d+:(.):(.*)$')
-  local group = group_of(lane)
-  if call('ZADD', P .. 'turns:' .. name, 0, owner) == 0 then
-    call('ZADD', heads_key(kind, group, owner), 'XX', 'LT', at, name)
-    return
+local note_time, heads_key, add_head, note_due, drop_head, note_left, park, unpark
+-- Made when it is needed: plain steps do without.
+local function index_lanes()
+  if note_time then return end
+  function note_time(name, at)
+    local kind, lane = string.match(name, '^%d+:(.):(.*)$')
+    local group = group_of(lane)
+    if call('ZADD', P .. (kind == '-' and 'sleeping:' or 'apart:') .. group, 'LT', at, name) == 1 then call('SADD', P .. 'groups', group) end
   end
-  local is_new
-  if call('EXISTS', P .. 'queue:' .. queue_of(lane)) == 1 then
-    is_new = call('SADD', P .. 'limited:' .. group, name)
-  else
+
+  function heads_key(kind, group, owner)
+    return P .. 'heads:' .. #owner .. ':' .. owner .. kind .. ':' .. group
+  end
+
+  function add_head(kind, group, owner, name, at)
     call('ZADD', heads_key(kind, group, owner), at, name)
-    is_new = call('ZADD', P .. 'owners:' .. kind .. ':' .. group, 0, owner)
+    if call('ZADD', P .. 'owners:' .. kind .. ':' .. group, 0, owner) == 1 then call('SADD', P .. 'groups', group) end
   end
-  if is_new == 1 then call('SADD', P .. 'groups', group) end
-end
 
-local function drop_head(kind, group, owner, name)
-  local heads = heads_key(kind, group, owner)
-  if call('ZREM', heads, name) == 0 then return false end
-  if call('EXISTS', heads) == 0 then call('ZREM', P .. 'owners:' .. kind .. ':' .. group, owner) end
-  return true
-end
-
--- Due runs of an owner left a lane.
-local function note_left(name, owner)
-  local kind, lane = string.match(name, '^%d+:(.):(.*)$')
-  local group = group_of(lane)
-  local first = call('ZRANGE', ready_key(name, owner), 0, 0, 'WITHSCORES')
-  if first[1] then
-    call('ZADD', heads_key(kind, group, owner), 'XX', first[2], name)
-    return
+  -- A run of an owner in a lane became due, at this time.
+  function note_due(name, owner, at)
+    local kind, lane = string.match(name, '^%d+:(.):(.*)$')
+    local group = group_of(lane)
+    if call('ZADD', P .. 'turns:' .. name, 0, owner) == 0 then
+      call('ZADD', heads_key(kind, group, owner), 'XX', 'LT', at, name)
+      return
+    end
+    local limited, parked = P .. 'limited:' .. group, P .. 'parked:' .. queue_of(lane)
+    if call('EXISTS', limited, parked) > 0 and (call('SISMEMBER', limited, name) == 1 or call('SISMEMBER', parked, name) == 1) then return end
+    add_head(kind, group, owner, name, at)
   end
-  call('ZREM', P .. 'turns:' .. name, owner)
-  if not drop_head(kind, group, owner, name) and call('EXISTS', P .. 'turns:' .. name) == 0 then call('SREM', P .. 'limited:' .. group, name) end
+
+  function drop_head(kind, group, owner, name)
+    local heads = heads_key(kind, group, owner)
+    if call('ZREM', heads, name) == 0 then return false end
+    if call('EXISTS', heads) == 0 then call('ZREM', P .. 'owners:' .. kind .. ':' .. group, owner) end
+    return true
+  end
+
+  -- Due runs of an owner left a lane.
+  function note_left(name, owner)
+    local kind, lane = string.match(name, '^%d+:(.):(.*)$')
+    local group = group_of(lane)
+    local first = call('ZRANGE', ready_key(name, owner), 0, 0, 'WITHSCORES')
+    if first[1] then
+      call('ZADD', heads_key(kind, group, owner), 'XX', first[2], name)
+      return
+    end
+    call('ZREM', P .. 'turns:' .. name, owner)
+    if not drop_head(kind, group, owner, name) and call('EXISTS', P .. 'turns:' .. name) == 0 then
+      call('SREM', P .. 'limited:' .. group, name)
+      call('SREM', P .. 'parked:' .. queue_of(lane), name)
+    end
+  end
+
+  -- A queue is full or paused: no claim has to look at this lane of it.
+  function park(group, name)
+    local kind, lane = string.match(name, '^%d+:(.):(.*)$')
+    local owners = call('ZRANGE', P .. 'turns:' .. name, 0, -1)
+    for _, owner in ipairs(owners) do drop_head(kind, group, owner, name) end
+    if #owners > ${mostParkedOwners} then
+      call('SADD', P .. 'limited:' .. group, name)
+      call('SADD', P .. 'groups', group)
+    elseif #owners > 0 then
+      call('SADD', P .. 'parked:' .. queue_of(lane), name)
+    end
+  end
+
+  -- It may have room again.
+  function unpark(queue)
+    local names = call('SMEMBERS', P .. 'parked:' .. queue)
+    if #names == 0 then return end
+    call('DEL', P .. 'parked:' .. queue)
+    for _, name in ipairs(names) do
+      local kind, lane = string.match(name, '^%d+:(.):(.*)$')
+      for _, owner in ipairs(call('ZRANGE', P .. 'turns:' .. name, 0, -1)) do
+        local first = call('ZRANGE', ready_key(name, owner), 0, 0, 'WITHSCORES')
+        add_head(kind, group_of(lane), owner, name, first[2])
+      end
+    end
+  end
+end
+`
+
+/** The answer of a script for what `pcall` caught, which is a text or a table, depending on the server. */
+export const replyOf = `
+local function reply_of(problem)
+  return redis.error_reply(type(problem) == 'table' and problem.err or problem)
 end
 `
 
@@ -278,12 +326,8 @@ local function call_in_parts(command, key, list)
   for i = 1, #list, 1000 do call(command, key, unpack(list, i, math.min(i + 999, #list))) end
 end
 
--- The answer for what \`pcall\` caught, which is a text or a table, depending on the server.
-local function reply_of(problem)
-  return redis.error_reply(type(problem) == 'table' and problem.err or problem)
-end
-
 local function write_gathered()
+  if next(gathered_times) or next(gathered_due) or next(gathered_counts) then index_lanes() end
   for key, list in pairs(gathered_adds) do call_in_parts('ZADD', key, list) end
   for key, list in pairs(gathered_removals) do call_in_parts('ZREM', key, list) end
   for name, at in pairs(gathered_times) do note_time(name, string.format('%d', at)) end
@@ -295,12 +339,13 @@ local function write_gathered()
       if by ~= 0 then call('HINCRBY', P .. 'counts:' .. queue, status, by) end
     end
     count_in_queue(queue, all)
+    if (sums.running or 0) < 0 then unpark(queue) end
   end
   begin_gathering()
 end
 `
 
-/** Keeps count of the unfinished runs of each queue. Needs `places`. */
+/** Keeps count of the unfinished runs of each queue. Needs `places` and `laneIndex`. */
 export const counts = `
 -- A run of a queue changes from one status to another; nil where it comes or goes.
 local function count_run(lane, run, from, to, due, created)
@@ -315,11 +360,13 @@ local function count_run(lane, run, from, to, due, created)
   if was then call('HINCRBY', P .. 'counts:' .. queue, from, -1) end
   if is then call('HINCRBY', P .. 'counts:' .. queue, to, 1) end
   count_in_queue(queue, (is and 1 or 0) - (was and 1 or 0))
+  if from == 'running' then unpark(queue) end
 end
 `
 
 /** The lines of threads and the lanes in which their heads wait to be claimed. Needs `now`, `places` and `laneIndex`. */
 export const lines = `
+index_lanes()
 local function add_ready(name, owner, number, run, at)
   call('ZADD', ready_key(name, owner), at, member_of(number, run))
   note_due(name, owner, at)
