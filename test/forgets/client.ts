@@ -11,7 +11,7 @@ import { permitOf } from './workflows.ts'
 /** A run that a client wanted, and what came of it; `problem` where it did not come to its end. */
 export interface WantedRun {
   readonly id: string
-  readonly workflow: 'agent' | 'errand' | 'reader' | 'trifle'
+  readonly workflow: 'agent' | 'errand' | 'stroll' | 'reader' | 'trifle'
   readonly output?: unknown
   readonly problem?: string
 }
@@ -46,8 +46,8 @@ export class Client {
     return new Client(await target.holdfast.open(store, { worker: false }), options)
   }
 
-  /** An agent with its permit, or an errand. Resolves when it has ended or is given up. */
-  want(workflow: 'agent' | 'errand', id: string, random: Random): Promise<unknown> {
+  /** An agent with its permit, an errand or a stroll. Resolves when it has ended or is given up. */
+  want(workflow: 'agent' | 'errand' | 'stroll', id: string, random: Random): Promise<unknown> {
     const input = { paceMs: random.integer(10, 80) }
     const permit = () => this.#hf.signal(id, 'permit', permitOf(id), { id: `permit-${id}` })
     return this.#ask(() => this.#want({ id, workflow, input }, workflow === 'agent' ? permit : undefined))

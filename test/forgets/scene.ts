@@ -33,8 +33,8 @@ export interface SceneOptions {
 const workerCount = 2
 
 /** How many of each there are. */
-const load = { early: 10, agents: 16, errands: 8, lost: 40, late: 6, fresh: 20, next: 6 }
-const shortLoad: typeof load = { early: 3, agents: 6, errands: 3, lost: 10, late: 2, fresh: 5, next: 2 }
+const load = { early: 10, agents: 16, errands: 8, lost: 40, late: 6, strolls: 10, fresh: 20, next: 6 }
+const shortLoad: typeof load = { early: 3, agents: 6, errands: 3, lost: 10, late: 2, strolls: 4, fresh: 5, next: 2 }
 
 /**
  * Workers and a client are at work on a store that loses its last writes and lets them in again, in an order that chance decides. Ends when every run has, and says what was wrong. A scene in which nothing was lost proves nothing
@@ -92,8 +92,11 @@ async function playOnce(name: SceneName, { seed, on, isShort = false }: SceneOpt
       // Intents of effects are always flushed, and with them all before. While effects take their time, results can be lost.
       writeFileSync(order.slowEffects, '')
       await wait(patience(400))
-      client.wantTrifles(idsOf('unflushed', counts.lost))
-      await until(() => countAcks(file, 'unflushed') > counts.lost / 2, 'something can be lost')
+      for (const id of idsOf('stroll', counts.strolls)) void client.want('stroll', id, random)
+      await until(() => countAcks(file, 'stroll') > counts.strolls, 'strolls are under way')
+      await ground.keep()
+      const flushed = countAcks(file, 'stroll')
+      await until(() => countAcks(file, 'stroll') > flushed + counts.strolls, 'something can be lost')
     }
 
     isGone = true

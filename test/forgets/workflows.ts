@@ -35,8 +35,11 @@ export function classOf(name: string): 'plain' | 'idempotent' | 'check' | undefi
 export const roundCount = 2
 const errands = ['work', 'plain', 'checked', 'repeated'].flatMap((name) => [1, 2, 3, 4].map((n) => `${name}-${n}`))
 
+const strolls = Array.from({ length: 12 }, (_, index) => `work-${index + 1}`)
+
 /** Everything that a run makes, in all rounds. */
-export function namesOf(workflow: 'agent' | 'errand', hasSql: boolean): string[] {
+export function namesOf(workflow: 'agent' | 'errand' | 'stroll', hasSql: boolean): string[] {
+  if (workflow === 'stroll') return strolls.map((name) => `1.${name}`)
   if (workflow === 'errand') return errands.map((name) => `1.${name}`)
   const names = ['work-1', 'work-2', 'plain', 'work-3', 'repeated', 'checked', 'left', 'right', 'helped', 'work-4']
   const rounds = Array.from({ length: roundCount }, (_, index) => index + 1)
@@ -172,6 +175,14 @@ export function workflowsOf({ holdfast }: Target, world: World): AnyWorkflow[] {
     return { made: own, count: ctx.state.count }
   })
 
+  /** Step after step, and no effect. */
+  const stroll = workflow<AgentInput, AgentOutput, Made>({ name: 'stroll', state: made }, async (ctx, { paceMs }) => {
+    const { step } = on(ctx, 1)
+    const own: Record<string, string> = {}
+    for (const name of strolls) own[`1.${name}`] = await step(name, paceMs)
+    return { made: own, count: ctx.state.count }
+  })
+
   /** A later run of the same thread: shows the state that its worker believes in. */
   const reader = workflow<undefined, Made, Made>({ name: 'reader', state: made }, async (ctx) => {
     await ctx.step('read', () => null)
@@ -181,5 +192,5 @@ export function workflowsOf({ holdfast }: Target, world: World): AnyWorkflow[] {
   /** As little as a run can be. */
   const trifle = workflow<undefined, string, Made>({ name: 'trifle', state: made }, (ctx) => on(ctx, 1).step('only', 1))
 
-  return [agent, errand, helper, reader, trifle]
+  return [agent, errand, stroll, helper, reader, trifle]
 }
