@@ -299,7 +299,7 @@ export interface LogQuery extends ThreadKey {
   readonly patchesOnly?: boolean
   /** Without payloads and patches: for counting and naming. */
   readonly bare?: boolean
-  /** As `bare`, but with the payloads of records of these types. */
+  /** As `bare`, but with the payloads of records of these types, whichever run they belong to. */
   readonly payloadsOf?: readonly EventType[]
 }
 

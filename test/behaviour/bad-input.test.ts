@@ -577,7 +577,7 @@ onSqlite('a store file', (scene) => {
     const hf = await scene.open({ workflows: [echo] })
     await hf.run(echo, 'kept', { id: 'r' })
     await hf.close()
-    const db = new DatabaseSync(fileOf())
+    const db = new DatabaseSync(fileOf(), { timeout: 5_000 })
     const { version } = db.prepare('SELECT version FROM holdfast_schema').get() as { version: number }
     db.prepare('UPDATE holdfast_schema SET version = ?').run(version + 1)
     const error = await openHoldfast(scene.url).catch((thrown: HoldfastError) => thrown)
@@ -649,7 +649,7 @@ onSqlite('a store file', (scene) => {
 
   /** Changes a digit in a column of one record, as a flipped bit would. */
   function damage(where: string, column: 'payload' | 'patch'): void {
-    const db = new DatabaseSync(fileOf())
+    const db = new DatabaseSync(fileOf(), { timeout: 5_000 })
     const { changes } = db.prepare(`UPDATE holdfast_log SET ${column} = replace(${column}, '1000', '9000') WHERE ${where}`).run()
     expect(changes).toBeGreaterThanOrEqual(1)
     db.close()

@@ -114,7 +114,7 @@ function chooseKinds(list: string | undefined): readonly StoreKind[] {
 }
 
 function sqlOn(file: string, text: string): Record<string, unknown>[] {
-  const db = new DatabaseSync(file)
+  const db = new DatabaseSync(file, { timeout: 5_000 })
   try {
     const statement = db.prepare(text)
     if (statement.columns().length > 0) return statement.all().map((row) => ({ ...row }))

@@ -13,7 +13,7 @@ function fileOf(store: 'sqlite' | 'postgres' | 'redis'): URL {
 }
 
 export function dumpSqlite(file: string): void {
-  const db = new DatabaseSync(file)
+  const db = new DatabaseSync(file, { timeout: 5_000 })
   db.exec('PRAGMA wal_checkpoint(TRUNCATE)')
   db.exec('VACUUM')
   db.close()

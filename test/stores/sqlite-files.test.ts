@@ -87,7 +87,7 @@ describe('sqlite: the file', () => {
     const store = await opened(file)
     await store.commit([creating('r')])
     await store.close()
-    const db = new DatabaseSync(file)
+    const db = new DatabaseSync(file, { timeout: 5_000 })
     db.prepare('UPDATE holdfast_schema SET version = 99').run()
     db.close()
     const later = await openSqliteStore({ file, durability: 'full' })
@@ -222,7 +222,7 @@ describe('sqlite: damage', () => {
     }
     await readAll()
 
-    const db = new DatabaseSync(file)
+    const db = new DatabaseSync(file, { timeout: 5_000 })
     const places = [
       ...['payload', 'patch'].map((column) => ({ table: 'holdfast_log', column })),
       { table: 'holdfast_snapshots', column: 'state' },
@@ -348,7 +348,7 @@ async function opened(path: string): Promise<Store> {
 }
 
 function damage(sql: string): void {
-  const db = new DatabaseSync(file)
+  const db = new DatabaseSync(file, { timeout: 5_000 })
   db.exec(sql)
   db.close()
 }

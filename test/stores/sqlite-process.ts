@@ -43,7 +43,7 @@ const acts: Record<string, () => Promise<unknown>> = {
 
   /** Keeps the file's write lock for so many milliseconds. */
   async lock() {
-    const db = new DatabaseSync(file)
+    const db = new DatabaseSync(file, { timeout: 5_000 })
     db.exec('BEGIN IMMEDIATE')
     say({ locked: true })
     await new Promise((done) => setTimeout(done, Number(argument)))

@@ -393,7 +393,9 @@ function isAskedFor(record: LogRecord, hasPatch: boolean, { runId, withEdits, ty
   return patchesOnly !== true || hasPatch
 }
 
-function showRecord(record: LogRecord, { runId, patchesOnly }: LogQuery): LogRecord {
+function showRecord(record: LogRecord, query: LogQuery): LogRecord {
+  const { runId, patchesOnly } = query
+  if (isBare(query)) return record
   const isForeign = runId !== undefined && record.runId !== runId
   const isPatchAlone = (isForeign || patchesOnly === true) && record.type !== 'state_migrated'
   return isPatchAlone ? { ...record, payload: null } : record

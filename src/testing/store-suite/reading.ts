@@ -65,6 +65,11 @@ export function testReading(test: StoreTest): void {
       { payloadsOf: ['step_completed', 'state_migrated'], runId: 'a', afterSeq: 2 },
       ['3 p3 -', '4 p4 -', '5 - -'],
     ],
+    [
+      'with the payloads of types of a run with edits',
+      { payloadsOf: ['run_queued', 'state_updated'], runId: 'b', withEdits: true, afterSeq: 3 },
+      ['4 - -', '6 p6 -', '7 in -', '8 - -'],
+    ],
     ['with the payloads of no type', { payloadsOf: [], afterSeq: 6 }, ['7 - -', '8 - -']],
     ['with a limit counts what matches, not what was passed over', { types: ['run_queued'], limit: 2 }, ['1 in -', '7 in -']],
   ]

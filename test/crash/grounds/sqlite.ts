@@ -69,7 +69,7 @@ async function openFile(file: string): Promise<Store> {
 }
 
 function readOrders(file: string): StoreDump['orders'] {
-  const db = new DatabaseSync(file)
+  const db = new DatabaseSync(file, { timeout: 5_000 })
   try {
     const hasTable = db.prepare(`SELECT 1 FROM sqlite_schema WHERE name = 'orders'`).get() !== undefined
     return hasTable
