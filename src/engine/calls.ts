@@ -212,7 +212,7 @@ export class Calls {
     return Buffer.byteLength(name) <= maxIdBytes ? name : createHash('sha256').update(name).digest('base64url')
   }
 
-  /** The key of the undo of a result: a position of a thread's log is never given twice. */
+  /** The key of the undo of a result. A position of a thread's log is given twice only by a store that has lost what was there. */
   undoKey(seq: number): string {
     const escaped = (id: string) => id.replace(/[%/~:]/g, (mark) => `%${mark.charCodeAt(0).toString(16)}`)
     const owner = this.#owner === '' ? '' : `${escaped(this.#owner)}:`

@@ -1109,9 +1109,6 @@ export class Execution {
 
   /** Ends an execution that was told that it has lost its lease. Where the lease is still there, the store has lost commits: the run is given up, to be read anew. */
   async #surrender(): Promise<void> {
-    this.history.end()
-    // What is on its way could pass behind what gives the lease up (H2).
-    await this.history.sent.idle()
     if (await this.#giveLeaseUp({ isCounted: false })) {
       reportForgotten(this)
       this.wakeWorker()
@@ -1342,7 +1339,10 @@ export class Execution {
     return this.#giveLeaseUp({ isCounted: codeOf(error) !== 'outcome_unknown' })
   }
 
-  #giveLeaseUp({ isCounted }: { isCounted: boolean }): Promise<boolean> {
+  async #giveLeaseUp({ isCounted }: { isCounted: boolean }): Promise<boolean> {
+    // What is on its way could pass behind what gives the lease up (H2).
+    this.history.end()
+    await this.history.sent.idle()
     const { claim, store, codec, log, history } = this
     const settle = () => this.sendings.settle(this.runId, this.leaseMs)
     const chunks = this.streams.abandon()
@@ -1371,6 +1371,7 @@ export class Execution {
    * read anew; its function does not hear of it.
    */
   async #refused(refusal: string, { canBeOverruled }: ChangeOptions = {}): Promise<never> {
+    if (this.isDetached) return never()
     if (this.#hasEnded) throw this.#endError()
     const error = new HoldfastError('conflict', `A write of run "${this.runId}" was refused: ${refusal}.`, {
       details: { runId: this.runId, refusal },

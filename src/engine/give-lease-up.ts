@@ -47,16 +47,24 @@ export async function giveLeaseUp(claim: Claim, how: GivingUp): Promise<boolean>
     }
   }
 
+  const held = await patiently(() => isHeld(claim, store))
+  if (held === undefined) return false
+  await patiently(() => tellOfEffects(claim, how, held))
+  if (!held) return false
+  await how.settle()
   const release: Change = {
     ...{ owner, threadId, runId, events: [], isCheckpoint: false, guard: guardOf(claim) },
     run: { status: 'pending', reason: null, due: { inMs: 0 }, ...(!isCounted && { uncountClaim: true }) },
     ...(chunks.length > 0 && { chunks }),
   }
-  if ((await patiently(() => intendAgain(claim, how))) === undefined) return false
-  await how.settle()
-  // Written before or taken by somebody else, it is refused: either way it is given up.
+  // Written before or taken by somebody else meanwhile, it is refused: either way it is given up.
   const answers = await patiently(() => store.commit([release]))
   return answers?.[0]?.ok === true
+}
+
+async function isHeld({ run: { owner, id: runId, epoch }, leaseId }: Claim, store: Store): Promise<boolean> {
+  const run = await store.readRun({ owner, runId })
+  return run !== null && run.epoch === epoch && run.leaseId === leaseId
 }
 
 /** Nothing that was acknowledged is named: it may be gone. */
@@ -64,12 +72,12 @@ function guardOf({ run, leaseId }: Claim): Change['guard'] {
   return { kind: 'lease', epoch: run.epoch, leaseId }
 }
 
-/** What is known of their outcomes is kept beside them, for the person who may have to decide; so it is where the lease is gone. */
-async function intendAgain(claim: Claim, { store, codec, history }: GivingUp): Promise<true> {
+/** Intends what is forgotten once more. What is known of outcomes is kept as evidence, for the person who may have to decide; that needs no lease. */
+async function tellOfEffects(claim: Claim, { store, codec, history }: GivingUp, isHeld: boolean): Promise<void> {
   const { owner, id: runId, threadId } = claim.run
   const forgotten = await history.effects.forgotten(runId, (key) => store.readOperation({ owner, key }))
-  if (forgotten.length === 0) return true
-  const intents = forgotten.flatMap((one) => intentOf(claim, codec, one))
+  if (forgotten.length === 0) return
+  const intents = isHeld ? forgotten.flatMap((one) => intentOf(claim, codec, one)) : []
   if (intents.length > 0) await store.commit(intents)
   const notes = forgotten.flatMap(({ effect: { key, answer } }): Change[] =>
     answer === undefined
@@ -82,7 +90,6 @@ async function intendAgain(claim: Claim, { store, codec, history }: GivingUp): P
         ],
   )
   if (notes.length > 0) await store.commit(notes)
-  return true
 }
 
 function evidenceOf({ result, at }: NonNullable<BegunEffect['answer']>, codec: Codec): Payload {
