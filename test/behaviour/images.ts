@@ -1,4 +1,4 @@
-import Database from 'better-sqlite3'
+import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import type { Tables } from '../../src/stores/memory/tables.ts'
 
 /** An image of a memory store's tables; what is returned puts it back. */
@@ -27,18 +27,15 @@ function refill<Key, Value>(map: Map<Key, Value>, from: ReadonlyMap<Key, Value>)
 /** An image of all tables of a SQLite file, the user's own among them; what is returned puts it back, in one transaction beside open connections. */
 export function imageOfFile(file: string): () => void {
   const image = inside(file, (db) => {
-    const names = db
+    const tables = db
       .prepare(`SELECT name FROM sqlite_schema WHERE type = 'table' AND (name NOT LIKE 'sqlite_%' OR name = 'sqlite_sequence')`)
-      .pluck()
-      .all() as string[]
-    return names.map((name) => ({
-      name,
-      columns: storedColumns(db, name),
-      rows: db
-        .prepare(`SELECT ${quoted(storedColumns(db, name))} FROM "${name}"`)
-        .raw()
-        .all() as unknown[][],
-    }))
+      .all() as { name: string }[]
+    return tables.map(({ name }) => {
+      const columns = storedColumns(db, name)
+      const select = db.prepare(`SELECT ${quoted(columns)} FROM "${name}"`)
+      select.setReturnArrays(true)
+      return { name, columns, rows: select.all() as unknown as SQLInputValue[][] }
+    })
   })
   return () =>
     inside(file, (db) => {
@@ -50,17 +47,20 @@ export function imageOfFile(file: string): () => void {
     })
 }
 
-function inside<T>(file: string, act: (db: Database.Database) => T): T {
-  const db = new Database(file)
+function inside<T>(file: string, act: (db: DatabaseSync) => T): T {
+  const db = new DatabaseSync(file, { timeout: 5_000 })
   try {
-    return db.transaction(() => act(db)).immediate()
+    db.exec('BEGIN IMMEDIATE')
+    const answer = act(db)
+    db.exec('COMMIT')
+    return answer
   } finally {
     db.close()
   }
 }
 
 /** Those that are not computed. */
-function storedColumns(db: Database.Database, table: string): string[] {
+function storedColumns(db: DatabaseSync, table: string): string[] {
   const columns = db.prepare(`PRAGMA table_xinfo("${table}")`).all() as { name: string; hidden: number }[]
   return columns.filter(({ hidden }) => hidden === 0).map(({ name }) => name)
 }
