@@ -60,6 +60,8 @@ async function fill(url: string): Promise<void> {
   await hf.close()
 }
 
+const seed = Number(process.env['HOLDFAST_TEST_SEED'] ?? 1)
+
 const runIds = ['report-one', 'report-failure', 'report-waiting', 'child-one']
 
 /** Every way in which users read, by name. */
@@ -129,29 +131,36 @@ function damage(value: Cell['value'], random: Random): Cell['value'] {
   return text === value || text.includes('\0') || text.includes('\ufffd') ? `${value}x` : text
 }
 
-/** Damages each cell, reads, mends it. Returns what escaped, as `where → path`. */
-async function fuzz({ cells, hf }: Damaged, { seed, times }: { seed: number; times: number }): Promise<Map<string, string>> {
+/** A few values of each column, chosen at random. */
+function someOf(cells: readonly Cell[], random: Random): Cell[] {
+  return [...Map.groupBy(cells, ({ where }) => where).values()].flatMap((column) => {
+    const most = column[0]?.where.endsWith('.entry') ? 40 : 3
+    return column
+      .map((cell) => ({ cell, order: random.integer(0, 1_000_000) }))
+      .toSorted((a, b) => a.order - b.order)
+      .slice(0, most)
+      .map(({ cell }) => cell)
+  })
+}
+
+/** Damages some cells, one at a time, reads, mends it. Returns what escaped, as `where → path`. */
+async function fuzz({ cells, hf }: Damaged): Promise<Map<string, string>> {
   const random = createRandom(seed)
   const right = new Map<string, unknown>()
   for (const [path, read] of Object.entries(paths)) right.set(path, await read(hf))
   const escaped = new Map<string, string>()
-  for (const cell of cells) {
-    for (let time = 0; time < times; time++) {
-      const value = damage(cell.value, random)
-      await cell.write(value)
-      for (const [path, read] of Object.entries(paths)) {
-        const problem = await read(hf).then(
-          (found) => (isHonest(found, right.get(path)) ? null : plain(found)),
-          (error: { code?: string }) => (honest.has(error.code ?? '') ? null : `threw ${error.code}: ${String(error)}`),
-        )
-        if (problem !== null)
-          escaped.set(
-            `${cell.where} → ${path.split(' ')[0]}`,
-            `${plain(cell.value)} as ${plain(value)}: ${problem.slice(0, 300)}`,
-          )
-      }
-      await cell.write(cell.value)
+  for (const cell of someOf(cells, random)) {
+    const value = damage(cell.value, random)
+    await cell.write(value)
+    for (const [path, read] of Object.entries(paths)) {
+      const problem = await read(hf).then(
+        (found) => (isHonest(found, right.get(path)) ? null : plain(found)),
+        (error: { code?: string }) => (honest.has(error.code ?? '') ? null : `threw ${error.code}: ${String(error)}`),
+      )
+      if (problem !== null)
+        escaped.set(`${cell.where} → ${path.split(' ')[0]}`, `${plain(cell.value)} as ${plain(value)}: ${problem.slice(0, 300)}`)
     }
+    await cell.write(cell.value)
   }
   for (const [path, read] of Object.entries(paths))
     expect(plain(await read(hf)), `${path} after all is mended`).toBe(plain(right.get(path)))
@@ -172,12 +181,10 @@ const uncovered = [
 
 function expectCovered(name: string, cells: readonly Cell[], escaped: ReadonlyMap<string, string>): void {
   const columns = new Set(cells.map(({ where }) => where))
-  console.log(`${name}: ${cells.length} values of ${columns.size} columns damaged; ${escaped.size} kinds of escapes`)
+  console.log(`${name}: values of ${columns.size} columns damaged with seed ${seed}; ${escaped.size} kinds of escapes`)
   for (const [what, how] of escaped) console.log(`  ${what}: ${how}`)
   expect([...escaped.keys()].filter((what) => !uncovered.some((pattern) => pattern.test(what)))).toEqual([])
 }
-
-const seed = Number(process.env['HOLDFAST_TEST_SEED'] ?? 1)
 
 describe('a damaged value never comes back as another', () => {
   it('on SQLite', { timeout: 600_000 }, async () => {
@@ -199,7 +206,7 @@ describe('a damaged value never comes back as another', () => {
           }
         }
       }
-      expectCovered('SQLite', cells, await fuzz({ cells, hf }, { seed, times: 1 }))
+      expectCovered('SQLite', cells, await fuzz({ cells, hf }))
     } finally {
       await hf.close()
       db.close()
@@ -243,7 +250,7 @@ describe('a damaged value never comes back as another', () => {
         }
       }
       const some = cells.filter(({ where }) => !/^runs\.(is_|ready)/.test(where))
-      expectCovered('Postgres', some, await fuzz({ cells: some, hf }, { seed, times: 1 }))
+      expectCovered('Postgres', some, await fuzz({ cells: some, hf }))
     } finally {
       await hf.close()
       await client.query(`DROP SCHEMA IF EXISTS ${schema} CASCADE`)
@@ -266,7 +273,7 @@ describe('a damaged value never comes back as another', () => {
         if (['log', 'run', 'thread', 'snapshots', 'operation', 'labels'].includes(kind))
           cells.push(...(await cellsOf(client as never, key, kind)))
       }
-      expectCovered('Redis', cells, await fuzz({ cells, hf }, { seed, times: 1 }))
+      expectCovered('Redis', cells, await fuzz({ cells, hf }))
     } finally {
       await hf.close()
       client.destroy()

@@ -172,6 +172,8 @@ local after = tonumber(wanted[5] or '-inf')
 
 -- Whether a workflow and queue, as they stand in a lane or a bucket, are wanted.
 local function is_named(names)
+  -- A damaged lane names nothing.
+  if not names or not string.find(names, '^%d+:') then return false end
   if not wanted[1] and not wanted[2] and not wanted[4] then return true end
   local length, from = string.match(names, '^(%d+):()')
   local workflow = string.sub(names, from, from + length - 1)
