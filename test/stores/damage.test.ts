@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import BetterSqlite3 from 'better-sqlite3'
+import { DatabaseSync } from 'node:sqlite'
 import { type Holdfast, open, workflow } from 'holdfast'
 import pg from 'pg'
 import { createClient, RESP_TYPES } from 'redis'
@@ -191,7 +191,7 @@ describe('a damaged value never comes back as another', () => {
     const folder = mkdtempSync(join(tmpdir(), 'holdfast-damage-'))
     const url = `sqlite:${join(folder, 'store.db')}`
     await fill(url)
-    const db = new BetterSqlite3(join(folder, 'store.db'))
+    const db = new DatabaseSync(join(folder, 'store.db'), { timeout: 5_000 })
     const hf = await open(url, { worker: false })
     try {
       const cells: Cell[] = []
