@@ -136,15 +136,19 @@ function brokenSteps(of: {
   const recorded = settledIn(final).results
   const entered = new Set<string>()
   const given = new Set<string>()
+  /** What a worker has claimed, or begun, since: of what it had read before, it may still give results that are gone. */
+  const since = new Set<string>()
   const broken: string[] = []
   for (const entry of after) {
-    if (entry.of === 'ack') {
+    if (entry.of === 'claimed') since.add(`${entry.by} ${entry.run}`)
+    if (entry.of === 'ack' && (since.has(`${entry.by} ${entry.run}`) || since.has(`${entry.by} ${callOf(entry)}`))) {
       given.add(callOf(entry))
       if (!recorded.has(callOf(entry))) broken.push(`${callOf(entry)} was acknowledged since, and is not in the log`)
     }
     if (entry.of !== 'body') continue
     const call = callOf(entry)
     entered.add(call)
+    since.add(`${entry.by} ${call}`)
     if (known.has(call)) broken.push(`${call} was executed again, though its result was still recorded`)
     if (given.has(call)) broken.push(`${call} was executed again after its result was given`)
   }

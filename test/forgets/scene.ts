@@ -69,7 +69,7 @@ async function playOnce(name: SceneName, { seed, on, isShort = false }: SceneOpt
   const client = await Client.open(target, store, { journal, account, limitMs: patience(40_000) })
   try {
     const order = {
-      ...{ journal: file, slowEffects: join(folder, 'slow-effects'), leaseMs: patience(4_000), hasSql },
+      ...{ journal: file, slowEffects: join(folder, 'slow-effects'), leaseMs: patience(isShort ? 4_000 : 15_000), hasSql },
       provider: { port: provider.port, account: name },
     }
     const numbers = Array.from({ length: workerCount }, (_, index) => index + 1)
