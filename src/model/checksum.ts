@@ -17,7 +17,7 @@ export interface Place {
  * is added afterwards: `sealChecksum`. Any single damaged byte is found, and so is a record at the wrong position.
  */
 export function recordChecksum(place: Place, record: Omit<LogRecord, 'seq'>): number {
-  return addContents(headChecksum(place, record), record)
+  return withContents(headChecksum(place, record), record)
 }
 
 /** The checksum of all that a record says besides its payload and patch. */
@@ -33,7 +33,7 @@ export function headChecksum(place: Place, record: Omit<LogRecord, 'seq' | 'payl
  */
 export function storedChecksum(place: Place, record: Omit<LogRecord, 'seq'>): number {
   const head = headChecksum(place, record)
-  return shortened(head) * wholeRange + addContents(head, record)
+  return shortened(head) * wholeRange + withContents(head, record)
 }
 
 const wholeRange = 2 ** 32
@@ -60,12 +60,12 @@ export function sealChecksum(checksum: number, seq: number): number {
  */
 export function verifyRecord(stored: number, place: Place, record: LogRecord, isBare = false): void {
   const what = `Record ${place.threadId}@${record.seq}`
-  const hasHead = stored >= wholeRange
-  if (hasHead) verifyChecksum(Math.floor(stored / wholeRange), shortened(headChecksum(place, record)), what)
   if (!isBare) verifyChecksum(wholeOf(stored), sealChecksum(recordChecksum(place, record), record.seq), what)
+  else if (stored >= wholeRange) verifyChecksum(Math.floor(stored / wholeRange), shortened(headChecksum(place, record)), what)
 }
 
-function addContents(head: number, { payload, patch }: Pick<LogRecord, 'payload' | 'patch'>): number {
+/** The checksum of a record, from that of its head. */
+export function withContents(head: number, { payload, patch }: Pick<LogRecord, 'payload' | 'patch'>): number {
   if (isShortText(payload) && isShortText(patch)) return crc32(sized(payload) + sized(patch), head)
   return addPayload(addPayload(head, payload), patch)
 }

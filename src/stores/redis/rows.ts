@@ -1,13 +1,6 @@
 import { crc32 } from 'node:zlib'
 import { verifyRun, verifyThread } from '../../model/check-rows.ts'
-import {
-  headChecksum,
-  payloadChecksum,
-  recordChecksum,
-  sealChecksum,
-  verifyChecksum,
-  verifyRecord,
-} from '../../model/checksum.ts'
+import { headChecksum, payloadChecksum, sealChecksum, verifyChecksum, verifyRecord, withContents } from '../../model/checksum.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { EventType, LogRecord, NewEvent } from '../../model/event.ts'
 import { type Operation, readKind } from '../../model/operation.ts'
@@ -138,20 +131,6 @@ type Header = readonly [
   headSum?: number,
 ]
 
-/** Of all that stands before the contents. */
-function headSum(
-  thread: ThreadKey,
-  record: Omit<LogRecord, 'seq'>,
-  checkpointBytes: number | null,
-  sizes = sizesOf(record),
-): number {
-  return crc32(`${sizes},${checkpointBytes}`, headChecksum(thread, record))
-}
-
-function sizesOf({ payload, patch }: Pick<LogRecord, 'payload' | 'patch'>): string {
-  return `${lengthOf(payload)},${lengthOf(patch)}`
-}
-
 export interface EventPlace extends ThreadKey {
   readonly runId: string | null
   readonly isCheckpoint: boolean
@@ -167,9 +146,10 @@ export function packEvents(packer: Packer, events: readonly NewEvent[], change: 
     const { type, step, count, attempt, at, durationMs, payload, patch } = event
     const { runId } = change
     const record = { runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint }
-    packer.number(recordChecksum(change, record))
+    const head = headChecksum(change, record)
+    packer.number(withContents(head, record))
     packer.beginString()
-    addEntry(packer, record, change, bytes)
+    addEntry(packer, record, { threadId: change.threadId, checkpointBytes: bytes, head })
     packer.endString()
   }
 }
@@ -177,19 +157,26 @@ export function packEvents(packer: Packer, events: readonly NewEvent[], change: 
 /** An entry as it stands in the log, for a record that has its position already. */
 export function entryOf(record: LogRecord, thread: ThreadKey, checkpointBytes: number): Buffer {
   const packer = new Packer(512)
-  packer.addText(`${sealChecksum(recordChecksum(thread, record), record.seq)} `)
-  addEntry(packer, record, thread, checkpointBytes)
+  const head = headChecksum(thread, record)
+  packer.addText(`${sealChecksum(withContents(head, record), record.seq)} `)
+  addEntry(packer, record, { threadId: thread.threadId, checkpointBytes, head })
   return packer.end()
 }
 
-function addEntry(packer: Packer, record: Omit<LogRecord, 'seq'>, thread: ThreadKey, checkpointBytes: number): void {
+interface EntryPlace {
+  readonly threadId: string
+  readonly checkpointBytes: number
+  /** The checksum of the record's head. */
+  readonly head: number
+}
+
+function addEntry(packer: Packer, record: Omit<LogRecord, 'seq'>, { threadId, checkpointBytes, head }: EntryPlace): void {
   const { type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint } = record
-  const run = record.runId === thread.threadId ? true : JSON.stringify(record.runId)
+  const run = record.runId === threadId ? true : JSON.stringify(record.runId)
   // A `Header` in JSON, put together by hand: it is made for every event.
   const place = `"${type}",${run},${step === null ? null : JSON.stringify(step)},${count},${attempt},${at},${durationMs}`
-  const bytes = isCheckpoint ? checkpointBytes : null
-  const sizes = `${lengthOf(payload)},${lengthOf(patch)},${bytes},${headSum(thread, record, bytes)}`
-  packer.addText(`${isCheckpoint ? 'D' : '~'}[${place},${sizes}]\n`)
+  const sizes = `${lengthOf(payload)},${lengthOf(patch)},${isCheckpoint ? checkpointBytes : null}`
+  packer.addText(`${isCheckpoint ? 'D' : '~'}[${place},${sizes},${crc32(sizes, head)}]\n`)
   if (payload !== null) addPayload(packer, payload)
   if (patch !== null) addPayload(packer, patch)
 }
@@ -222,8 +209,11 @@ export function toRecord(entry: Buffer, seq: number, thread: ThreadKey, wholeTyp
     patch: isBare ? null : readPayload(entry, patchStart, patchLength),
     isCheckpoint: checkpointBytes !== null,
   }
-  if (sum !== undefined) verifyChecksum(sum, headSum(thread, record, checkpointBytes, `${payloadLength},${patchLength}`), what)
   if (!isBare) verifyRecord(Number(entry.toString('latin1', 0, start - 2)), thread, record)
+  else if (sum !== undefined) {
+    const sizes = `${payloadLength},${patchLength},${checkpointBytes}`
+    verifyChecksum(sum, crc32(sizes, headChecksum(thread, record)), what)
+  }
   return { record, hasPatch: patchLength !== null, checkpointBytes }
 }
 

@@ -146,7 +146,7 @@ local function take(one)
   if was ~= 'running' then
     count_later(one.lane.queue, was, -1)
     count_later(one.lane.queue, 'running', 1)
-    list_later(r.owner or '', row[${at(runFields, 'lane')}], row[${at(runFields, 'number')}], run, row[${at(runFields, 'created')}], was, 'running')
+    list_later(r.owner or '', row[${at(runFields, 'lane')}], one.member, row[${at(runFields, 'created')}], was, 'running')
     holder, ended = '', ''
   end
   if was == 'pending' and is_delayed(row[${at(runFields, 'due')}], row[${at(runFields, 'created')}]) then remove_later(P .. 'delayed:' .. one.lane.queue, run) end

@@ -128,9 +128,10 @@ local function plain(c)
     if (r[14] or '') ~= '' then set[#set + 1], set[#set + 2] = 'reason', '' end
     call('HSET', key, 'status', ends, 'lease', '', 'end', head + (#c - 13) / 2, 'finished', now_text, unpack(set))
     local to = prepare()
-    to.remove_later(P .. 'lane:' .. to.lane_of(t[1] or '0', r[11], r[6], 'running'), to.member_of(r[10], run))
+    local member = to.member_of(r[10], run)
+    to.remove_later(P .. 'lane:' .. to.lane_of(t[1] or '0', r[11], r[6], 'running'), member)
     to.count_later(to.queue_of(r[11]), 'running', -1)
-    to.list_later(r[17] or '', r[11], r[10], run, r[16], 'running', ends)
+    to.list_later(r[17] or '', r[11], member, r[16], 'running', ends)
   elseif #set > 0 then
     call('HSET', key, unpack(set))
     if until_ or claims and r[6] ~= '1' then prepare().others().move(run, thread, r[6]) end
@@ -204,14 +205,15 @@ local function start(c)
   write_run(run_key, thread, owner, lane, c[6], number, due_text, is_ready, '0', '0', '1')
   add_later(P .. 'threads', thread_number, thread)
   add_later(to.threads, thread_number, thread)
-  list_later(owner, lane, number, run, now_text, nil, 'pending')
+  local member = member_of(number, run)
+  list_later(owner, lane, member, now_text, nil, 'pending')
   count_later(queue, 'pending', 1)
   if is_ready then
     note_due_later(to.due, owner, due)
-    add_later(to.ready, due_text, member_of(number, run))
+    add_later(to.ready, due_text, member)
   else
     note_time_later('0:-:' .. lane, due)
-    add_later(to.sleeping, due_text, member_of(number, run))
+    add_later(to.sleeping, due_text, member)
     add_later(P .. 'delayed:' .. queue, due_text, run)
   end
   return due

@@ -48,17 +48,33 @@ end
 
 /** The same for changes of a batch. Needs `gathering` and `listing`. */
 export const gatheredListing = `
+-- The buckets of one owner and lane, by status: nearly always those of the change before.
+local buckets = {}
+local function buckets_of(owner, lane)
+  if buckets.owner ~= owner or buckets.lane ~= lane then
+    local names = names_in(lane)
+    buckets = { owner = owner, lane = lane, names = names, listed = not is_internal(names) and P .. 'listed:' .. owner }
+  end
+  return buckets
+end
+
+-- \`member\` is the run as indexes by number have it.
 local noted_buckets = {}
-local function list_later(owner, lane, number, run, created, from, to)
-  local names, member = names_in(lane), member_of(number, run)
-  if from then remove_later(bucket_key(owner, from .. ':' .. names), member) end
-  local bucket = bucket_key(owner, to .. ':' .. names)
+local function list_later(owner, lane, member, created, from, to)
+  local of = buckets_of(owner, lane)
+  if from then
+    of[from] = of[from] or bucket_key(owner, from .. ':' .. of.names)
+    remove_later(of[from], member)
+  elseif of.listed then
+    add_later(of.listed, created, member)
+  end
+  local bucket = of[to] or bucket_key(owner, to .. ':' .. of.names)
+  of[to] = bucket
   if not noted_buckets[bucket] then
     noted_buckets[bucket] = true
-    call('SADD', P .. 'buckets:' .. owner, to .. ':' .. names)
+    call('SADD', P .. 'buckets:' .. owner, to .. ':' .. of.names)
   end
   add_later(bucket, created, member)
-  if not from and not is_internal(names) then add_later(P .. 'listed:' .. owner, created, member) end
 end
 `
 
