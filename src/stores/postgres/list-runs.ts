@@ -38,7 +38,7 @@ export function runsQuery(
   if ([threadId, workflow, queue, label].some((name) => name?.includes('\0'))) return null
   const values: unknown[] = [owner, before.createdAt, before.number, after, statuses]
   const bound = (value: string) => `$${values.push(value)}`
-  const limit = `LIMIT ${pageSizes.find((size) => size > query.limit) ?? Math.ceil(query.limit) + 1}`
+  const limit = `LIMIT ${rowsFor(query)}`
   const place = (created: string, id: string) => `(${created}, ${id}) < ($2::bigint, $3::bigint) AND ${created} > $4::bigint`
   const newestFirst = (created: string, id: string) => `ORDER BY ${created} DESC, ${id} DESC ${limit}`
   const others = [
@@ -60,7 +60,7 @@ export function runsQuery(
         AND ${place('r.created_at', 'r.id')} AND ${holds(hasStatus, ...isLabelled())} ${newestFirst('r.created_at', 'r.id')}) r`
   } else if (label !== undefined && way === 'label') {
     // Without other filters each run of the label is one of the page.
-    const most = query.statuses === undefined && others.length === 0 ? limit : `LIMIT ${labelledAtFirst}`
+    const most = query.statuses === undefined && others.length === 0 ? limit : `LIMIT ${labelledAtFirst(query)}`
     runs = `(SELECT r.* FROM (SELECT b.run, b.created_at FROM holdfast.labels b
           WHERE b.label = ${bound(label)} AND b.owner = $1 AND b.run IS NOT NULL AND ${place('b.created_at', 'b.run')}
           ORDER BY b.created_at DESC, b.run DESC ${most}) b
@@ -90,14 +90,20 @@ export function runsQuery(
 /** Rows that are read, one more than are shown, so that few different statements are prepared. */
 const pageSizes = [2, 11, 21, 51, 101, 201, 501, 1_001]
 
+function rowsFor({ limit }: RunQuery): number {
+  return pageSizes.find((size) => size > limit) ?? Math.ceil(limit) + 1
+}
+
 /** So many runs of a label are looked at before those are that pass the other filters: one of the two may be far fewer. */
-export const labelledAtFirst = 1_000
+function labelledAtFirst(query: RunQuery): number {
+  return Math.max(300, rowsFor(query))
+}
 
 /** Whether a label has more runs than are looked at first. */
 export function moreLabelledQuery(query: RunQuery): { readonly sql: string; readonly values: unknown[] } {
   const { before, after } = boundsOf(query)
   const sql = `SELECT 1 FROM holdfast.labels b WHERE b.label = $1 AND b.owner = $2 AND b.run IS NOT NULL
-    AND (b.created_at, b.run) < ($3::bigint, $4::bigint) AND b.created_at > $5::bigint ORDER BY b.created_at DESC, b.run DESC OFFSET ${labelledAtFirst} LIMIT 1`
+    AND (b.created_at, b.run) < ($3::bigint, $4::bigint) AND b.created_at > $5::bigint ORDER BY b.created_at DESC, b.run DESC OFFSET ${labelledAtFirst(query)} LIMIT 1`
   return { sql, values: [query.label, query.owner, before.createdAt, before.number, after] }
 }
 

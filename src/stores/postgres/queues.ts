@@ -36,33 +36,48 @@ export function setQueueValues({ name, concurrency, rateLimit, maxQueued, isPaus
 /** As the index of queues has it. */
 const isUnfinished = "r.status IN ('pending', 'running', 'waiting', 'paused')"
 
-/** Runs of queue `n.name`: up to the limit, so that a crowded queue costs no more. */
+/** Runs of queue `n.name`: up to the limit, so that a crowded queue costs no more. In the order of the index of queues, so that no other way to them looks shorter. */
 const counted = (what: string) =>
-  `(SELECT count(*) FROM (SELECT FROM holdfast.runs r WHERE r.queue = n.name AND ${what} LIMIT ${countLimit}) x)`
+  `(SELECT count(*) FROM (SELECT FROM holdfast.runs r WHERE r.queue = n.name AND ${what} ORDER BY r.due_at LIMIT ${countLimit}) x)`
 /** Read once: an index can look for no time that may be another for each row. */
 const now = '(SELECT k.now FROM clock k)'
 
-/** Queues with settings or unfinished runs. The names of the latter are found by hopping through their index. */
-const listSql = `
-  WITH RECURSIVE used AS (
-    (SELECT r.queue FROM holdfast.runs r WHERE ${isUnfinished} AND ($1::text IS NULL OR r.queue = $1) ORDER BY r.queue LIMIT 1)
-    UNION ALL
-    SELECT (SELECT r.queue FROM holdfast.runs r WHERE ${isUnfinished} AND r.queue > u.queue AND $1::text IS NULL ORDER BY r.queue LIMIT 1)
-      FROM used u WHERE u.queue IS NOT NULL
-  ), clock AS MATERIALIZED (SELECT ${nowSql.replace('p_offset', '$2')} AS now)
-  SELECT n.name, q.concurrency, q.rate_count, q.rate_per_ms, q.max_queued, coalesce(q.is_paused, false), c.counts
-    FROM (SELECT u.queue AS name FROM used u WHERE u.queue IS NOT NULL
-      UNION SELECT q.name FROM holdfast.queues q WHERE $1::text IS NULL OR q.name = $1) n
+/** Settings and counts of the queues that `names` selects. */
+const queuesSql = (names: string, before = '') => `
+  WITH RECURSIVE ${before} clock AS MATERIALIZED (SELECT ${nowSql.replace('p_offset', '$1')} AS now)
+  SELECT n.name, q.concurrency, q.rate_count, q.rate_per_ms, q.max_queued, coalesce(q.is_paused, false), c.counts, q.name
+    FROM (${names}) n
     LEFT JOIN holdfast.queues q ON q.name = n.name
     CROSS JOIN LATERAL (SELECT json_build_object('pending', ${counted(`r.status = 'pending' AND r.due_at <= ${now}`)},
       'delayed', least(${countLimit}, ${counted(`r.status = 'pending' AND r.due_at > ${now}`)} + ${counted("r.status = 'pending' AND r.due_at IS NULL")}),
       ${(['running', 'waiting', 'paused'] as const).map((status) => `'${status}', ${counted(`r.status = '${status}'`)}`).join(', ')}) AS counts) c
     ORDER BY n.name COLLATE "C"`
 
+const oneSql = queuesSql('SELECT $2::text AS name')
+
+/** Those with settings or unfinished runs. The names of the latter are found by hopping through their index. */
+const allSql = queuesSql(
+  'SELECT u.queue AS name FROM used u WHERE u.queue IS NOT NULL UNION SELECT q.name FROM holdfast.queues q',
+  `used AS (
+    (SELECT r.queue FROM holdfast.runs r WHERE ${isUnfinished} ORDER BY r.queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.queue FROM holdfast.runs r WHERE ${isUnfinished} AND r.queue > u.queue ORDER BY r.queue LIMIT 1)
+      FROM used u WHERE u.queue IS NOT NULL
+  ),`,
+)
+
 export function prepareListQueues(connections: Connections, prepare: (sql: string) => Statement, clock: Clock) {
-  const list = prepare(listSql)
-  return async ({ name }: { readonly name?: string }): Promise<Queue[]> =>
-    (await connections.read(list, [name ?? null, clock.offset()])).map(toQueue)
+  const [one, all] = [prepare(oneSql), prepare(allSql)]
+  return async ({ name }: { readonly name?: string }): Promise<Queue[]> => {
+    const rows = await (name === undefined
+      ? connections.read(all, [clock.offset()])
+      : connections.read(one, [clock.offset(), name]))
+    // One that was asked for by its name is there if it has settings or runs.
+    return rows.flatMap((row) => {
+      const queue = toQueue(row)
+      return row[7] === null && Object.values(queue.counts).every((count) => count === 0) ? [] : [queue]
+    })
+  }
 }
 
 function toQueue(row: Row): Queue {

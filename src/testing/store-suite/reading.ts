@@ -3,7 +3,7 @@ import type { LogRecord } from '../../model/event.ts'
 import type { Run, RunStatus } from '../../model/run.ts'
 import type { Claim, LogQuery, RunQuery } from '../../store/store.ts'
 import { listAllRuns, listAllThreads, plainPayload } from '../store-contents.ts'
-import { change, codeThrownBy, edit, event, ok, type Scene, type StoreTest, stepCompleted } from './scene.ts'
+import { change, codeThrownBy, edit, event, newRun, ok, type Scene, type StoreTest, stepCompleted } from './scene.ts'
 
 /**
  * A thread `t` with two runs and an edit by hand:
@@ -378,6 +378,23 @@ export function testReading(test: StoreTest): void {
     await scene.store.deleteThread({ owner: '', threadId: 'a', at: 1 })
     expect(await ids({ label: 'good' })).toEqual(['e', 'd'])
     expect(await ids({ label: 'better' })).toEqual(['c'])
+  })
+
+  test('a label that many runs have is found with what few of them have', async (scene) => {
+    const ids = Array.from({ length: 330 }, (_, index) => `r-${index}`)
+    await scene.commitAll(
+      ids.map((id, index) => change({ threadId: id, creates: [newRun({ id, queue: index === 3 ? 'rare' : 'default' })] })),
+    )
+    await Promise.all(ids.map((threadId) => scene.store.tag({ owner: '', threadId, seq: 1, label: 'often' })))
+    const found = async (query: object) =>
+      (await listAllRuns(scene.store, { owner: '', limit: 5, label: 'often', ...query })).map(({ id }) => id)
+    expect(await found({ queue: 'rare' })).toEqual(['r-3'])
+    expect(await found({ queue: 'rare', statuses: ['failed'] })).toEqual([])
+    expect(await found({ limit: 400 })).toHaveLength(330)
+    expect(await found({ limit: 100, statuses: ['pending'] })).toEqual(await found({}))
+    const [claim] = await scene.claim({ limit: 1 })
+    await scene.leave(claim as Claim, 'failed')
+    expect(await found({ statuses: ['failed'], withoutPrefix: 'holdfast.' })).toEqual([claim?.run.id])
   })
 
   test('runs of many workflows and queues are listed in order, whatever is asked for', async (scene) => {
