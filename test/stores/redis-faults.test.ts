@@ -554,7 +554,7 @@ describe('redis, when bytes were damaged', () => {
     ['a payload', '"done":true', '"done":null'],
     ['a step', '"work"', '"walk"'],
     ['a header', '["step', '{"step'],
-    ['a checksum', ' C[', '1 C['],
+    ['a checksum', ' D[', '1 D['],
   ])('%s that changed is corrupt_record', async (_, from, to) => {
     const store = await open()
     await store.commit([stepping(await createAndClaim(store, 'r'))])
