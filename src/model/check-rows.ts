@@ -37,12 +37,14 @@ export function verifyThread<Row extends ThreadNumbers>(thread: Row): Row {
   const { headSeq, baseSeq, writtenSeq, patchSeq, stateVersion, incarnation, createdAt, deletedAt } = thread
   const isSound =
     isCount(baseSeq) &&
+    (incarnation > 1 || baseSeq === 0) &&
     isCount(headSeq) &&
     headSeq >= baseSeq &&
     isCount(writtenSeq) &&
     writtenSeq <= headSeq &&
     isCount(patchSeq) &&
     patchSeq <= headSeq &&
+    (patchSeq === 0 || patchSeq > baseSeq) &&
     isCount(stateVersion) &&
     isCount(incarnation) &&
     incarnation >= 1 &&
