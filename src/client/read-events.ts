@@ -1,6 +1,7 @@
+import { HoldfastError } from '../model/errors.ts'
 import type { EventType, LogRecord } from '../model/event.ts'
 import type { Run } from '../model/run.ts'
-import { refuseWrongEnd } from '../model/run-end.ts'
+import { endsAsBefore, refuseWrongEnd } from '../model/run-end.ts'
 import { reviveError } from '../model/stored-error.ts'
 import type { Core } from './core.ts'
 
@@ -31,11 +32,23 @@ export async function readEvents(core: Core, run: Run, options: { after?: number
   return records.map((record) => toEvent(core, run.threadId, record))
 }
 
-/** The event that says how a run ended or why it stopped. `corrupt_record` where it is not there. */
+/**
+ * The event that says how a run ended or why it stopped. `corrupt_record` where it is not there; `store_unavailable` where the run is no longer as
+ * it was read, because the store has lost its last commits or the thread was deleted: whoever asks reads it again.
+ */
 export async function readEnd(core: Core, run: Run): Promise<RunEvent | null> {
   const { owner, threadId, endSeq } = run
   const [record] = endSeq === null ? [] : await core.store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
-  refuseWrongEnd(run, record)
+  try {
+    refuseWrongEnd(run, record)
+  } catch (error) {
+    if (endsAsBefore(run, await core.store.readRun({ owner, runId: run.id }))) throw error
+    throw new HoldfastError('store_unavailable', `Run "${run.id}" changed while it was read. Try again.`, {
+      retryable: true,
+      cause: error,
+      details: { runId: run.id },
+    })
+  }
   return record === undefined ? null : toEvent(core, threadId, record)
 }
 

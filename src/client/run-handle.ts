@@ -1,7 +1,7 @@
 import { refuseRetryInFunction } from '../engine/calls.ts'
 import { isOutage } from '../engine/committer.ts'
 import { checkMs } from '../model/duration.ts'
-import { codeOf, HoldfastError } from '../model/errors.ts'
+import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
 import { isTerminal, type Run } from '../model/run.ts'
@@ -13,7 +13,7 @@ import { pauseRun, readRun, resumeRun, retryRun } from './control-run.ts'
 import type { Core } from './core.ts'
 import { type RunEvent, readEnd, readEvents } from './read-events.ts'
 import { readStream, type StreamItem, type StreamOptions } from './read-stream.ts'
-import { isStillThere, type RunDetails, runDetails } from './run-info.ts'
+import { type RunDetails, runDetails } from './run-info.ts'
 import { SeenEvents } from './seen-events.ts'
 import { sooner } from './sooner.ts'
 import { cancelRun, rollbackRun } from './undo-run.ts'
@@ -211,8 +211,8 @@ export class RunHandle<Output = unknown> {
 
   async #output(run: Run): Promise<Output> {
     const end = await readEnd(this.#core, run).catch(async (error: unknown) => {
-      // A run that was deleted meanwhile is not damaged.
-      if (codeOf(error) === 'corrupt_record' && !(await isStillThere(this.#core, run))) await this.#read()
+      // It may have been deleted meanwhile.
+      if (isOutage(error)) await this.#read()
       throw error
     })
     if (run.status === 'completed') return end?.data?.['output'] as Output

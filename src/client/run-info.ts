@@ -86,7 +86,7 @@ export async function runDetails<Output>(core: Core, run: Run): Promise<RunDetai
 }
 
 /** Whether a run is still the one that was read: without its log it looks damaged. */
-export async function isStillThere({ store }: Pick<Core, 'store'>, run: Run): Promise<boolean> {
+async function isStillThere({ store }: Pick<Core, 'store'>, run: Run): Promise<boolean> {
   const now = await store.readRun({ owner: run.owner, runId: run.id })
   return now !== null && now.createdAt === run.createdAt && now.inputSeq >= run.inputSeq
 }

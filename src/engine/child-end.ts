@@ -1,7 +1,6 @@
 import type { Codec } from '../model/codec.ts'
-import { HoldfastError } from '../model/errors.ts'
 import { isTerminal, type Run } from '../model/run.ts'
-import { refuseWrongEnd } from '../model/run-end.ts'
+import { endsAsBefore, refuseWrongEnd } from '../model/run-end.ts'
 import { reviveError } from '../model/stored-error.ts'
 import { addUsage, isNothing, noUsage, type UsageTotal, usedSince } from '../model/usage.ts'
 import type { Store } from '../store/store.ts'
@@ -15,17 +14,21 @@ export interface RunEnd {
   readonly usage?: UsageTotal
 }
 
-/** What the log of a run that has ended says of its end. */
-export async function readEnd({ store, codec }: { readonly store: Store; readonly codec: Codec }, run: Run): Promise<RunEnd> {
+/**
+ * What the log of a run that has ended says of its end. Null where the run is no longer as it was read: it was deleted meanwhile, or the store
+ * has lost its end.
+ */
+export async function readEnd(
+  { store, codec }: { readonly store: Store; readonly codec: Codec },
+  run: Run,
+): Promise<RunEnd | null> {
   const { owner, threadId, endSeq } = run
   const [record] = endSeq === null ? [] : await store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
   try {
     refuseWrongEnd(run, record)
   } catch (error) {
-    if ((await store.readRun({ owner, runId: run.id })) !== null) throw error
-    throw new HoldfastError('thread_deleted', `Thread "${threadId}" was deleted, and run "${run.id}" with it.`, {
-      details: { runId: run.id },
-    })
+    if (endsAsBefore(run, await store.readRun({ owner, runId: run.id }))) throw error
+    return null
   }
   const end = (record?.payload == null ? {} : codec.decode(record.payload)) as RunEnd
   return end.error === undefined ? end : { ...end, error: reviveError(end.error) }
@@ -43,7 +46,9 @@ export async function bookEndedChild(execution: Execution, child: OpenChild): Pr
 export async function recordCompletedChild(execution: Execution, child: OpenChild): Promise<void> {
   const run = await execution.store.readRun({ owner: execution.owner, runId: child.runId })
   if (run?.status !== 'completed' || child.undo === undefined) return
-  const { output, usage: total } = await readEnd(execution, run)
+  const end = await readEnd(execution, run)
+  if (end === null) return
+  const { output, usage: total } = end
   const usage = total && usedSince(total, bookedFor(execution, child))
   const { path, count } = parseCallKey(child.call)
   const data = {
@@ -67,7 +72,7 @@ export async function unbookedUsage(
 ): Promise<UsageTotal | null> {
   const run = await reader.store.readRun({ owner, runId })
   if (run === null || !isTerminal(run.status)) return null
-  const { usage: total } = await readEnd(reader, run)
+  const total = (await readEnd(reader, run))?.usage
   const usage = total && usedSince(total, booked)
   return usage === undefined || isNothing(usage) ? null : usage
 }

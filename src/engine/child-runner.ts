@@ -12,7 +12,7 @@ import type { RunKey } from '../store/store.ts'
 import type { OverBudget } from './account.ts'
 import { blame } from './blame.ts'
 import type { Call } from './calls.ts'
-import { readEnd } from './child-end.ts'
+import { type RunEnd, readEnd } from './child-end.ts'
 import { isOutage } from './committer.ts'
 import type { CallOptions, Undo } from './context.ts'
 import { type Execution, never } from './execution.ts'
@@ -300,11 +300,15 @@ function ownBudget({ account }: Execution, workflow: Callee, options: CallOption
   return own ?? (account.isLimited ? {} : null)
 }
 
-/** A child that has used up what it was given is given more, where there is more by now. Says whether it was. */
+/**
+ * A child that has used up what it was given is given more, where there is more by now. Says whether it was, or is no longer as it was read: it
+ * has to be looked at again.
+ */
 async function giveMore(execution: Execution, call: Call, run: Run, own: Budget | null): Promise<boolean> {
   const { account, owner } = execution
   if (own === null || !account.isLimited) return false
   const end = await patiently(execution, call, async () => readEnd(execution, run))
+  if (end === null) return true
   const { what, limit, used, asked } = ((end.error as HoldfastError | undefined)?.details ?? {}) as Partial<OverBudget>
   if (what === undefined || what === 'repeats' || limit === undefined || used === undefined) return false
   const budget = lower(own, account.leftFor(call.key))
@@ -336,8 +340,14 @@ async function awaitChild(execution: Execution, call: Call, child: ChildData, ow
       await patiently(execution, call, () => retryChild(execution, key))
       isReopened = false
     } else if (run === null || isTerminal(run.status)) {
-      execution.dependants.settled(call.key)
-      return record(execution, call, child, run, nudges)
+      const end = run === null ? {} : await patiently(execution, call, () => readEnd(execution, run))
+      if (end !== null) {
+        execution.dependants.settled(call.key)
+        return record(execution, call, child, { run, end, reads: nudges })
+      }
+      execution.mailbox.keepNudges(mail, nudges)
+      mustLook = true
+      continue
     } else if (run.status === 'paused' && run.reason === 'budget' && child.isOther !== true) {
       isShort = !(await giveMore(execution, call, run, own))
       mustLook = !isShort
@@ -411,10 +421,9 @@ async function record(
   execution: Execution,
   call: Call,
   child: ChildData,
-  run: Run | null,
-  reads: readonly number[],
+  { run, end, reads }: { run: Run | null; end: RunEnd; reads: readonly number[] },
 ): Promise<unknown> {
-  const { output, error, usage: total } = run === null ? {} : await patiently(execution, call, () => readEnd(execution, run))
+  const { output, error, usage: total } = end
   const usage = total && usedSince(total, execution.tape.usageOfChildren.get(child.runId) ?? noUsage)
   const failure = run?.status === 'completed' ? null : failureOf(child, run, error)
   // What a run did that somebody else had started is not ours to undo.

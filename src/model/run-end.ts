@@ -19,6 +19,11 @@ export function refuseWrongEnd(run: Run, record: LogRecord | undefined): void {
   throw damagedRun(run, `it is ${run.status}, and the log does not say how it came to that`)
 }
 
+/** Whether a run that was read again still ends where it did: a store that has lost its last commits, or the thread, has another or none. */
+export function endsAsBefore(run: Run, again: Run | null): boolean {
+  return again !== null && again.status === run.status && again.endSeq === run.endSeq && again.epoch === run.epoch
+}
+
 /** Refuses with `corrupt_record` a record that can't be the one with the run's input. */
 export function refuseWrongInput(run: Run, record: LogRecord | undefined): void {
   if (record?.runId === run.id && record.seq === run.inputSeq && (record.type === 'run_queued' || record.type === 'run_started'))

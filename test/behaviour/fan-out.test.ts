@@ -53,6 +53,8 @@ onEveryStore('a parent of many children', ({ open, openWrapped, openMortal, adva
     const hf = await openWrapped(wrap, { workflows: [patient, waiting] })
     const run = await client.start('patient', undefined)
     await becomes(run, 'waiting')
+    // A child that somebody still holds would lose its lease when the clock moves.
+    for (let n = 1; n <= 6; n++) await becomes(await client.runs.get(`c${n}`), 'waiting')
     // It looks at all of them every ten minutes, whose end may be near: from there on there is time.
     const started = seen.rows
     advance(seen.looksAt - Date.now() + 1_000)
