@@ -679,6 +679,46 @@ onLocalStores('a store that forgets its last commits under a living holder', (sc
     expect(ran.of('send')).toBe(1)
   })
 
+  it('tells of an effect that it has forgotten, also where one that an earlier holder began has been answered since', async () => {
+    const { remember, forget } = forgetting(scene)
+    const ran = new Counts()
+    const isBegun = gate()
+    const hasSent = gate()
+    const make = (name: string) =>
+      workflow('work', async (ctx) => {
+        const slow = ctx.once('slow', {
+          idempotent: true,
+          run: async () => {
+            ran.note(`slow ${name}`)
+            isBegun.open()
+            if (name === 'first') await new Promise(() => {})
+            await hasSent.promise
+            forget()
+          },
+        })
+        await ctx.step('a', async () => {
+          if (name === 'first') await new Promise(() => {})
+        })
+        await ctx.step('b', () => remember())
+        await ctx.step('c', () => {})
+        const result = await ctx.once('send', { run: () => ran.note('send') })
+        await ctx.step('d', () => hasSent.open())
+        await slow
+        return result
+      })
+    const first = await scene.openMortal({ workflows: [make('first')] })
+    const run = await first.hf.start('work', undefined, { id: 'r' })
+    await isBegun.promise
+    await first.die()
+    advance(20_000)
+    const hf = await open({ workflows: [make('second')] })
+    const again = await hf.runs.get(run.id)
+    await becomes(again, 'waiting')
+    const [unsure] = await unsureEffects(hf)
+    expect(unsure).toMatchObject({ name: 'send', evidence: { result: 1 } })
+    expect(ran.of('send')).toBe(1)
+  })
+
   it('shows whoever watches a run what happens instead of what was lost', async () => {
     const { remember, forget } = forgetting(scene)
     const release = gate()
