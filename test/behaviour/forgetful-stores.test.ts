@@ -719,6 +719,26 @@ onLocalStores('a store that forgets its last commits under a living holder', (sc
     expect(ran.of('send')).toBe(1)
   })
 
+  it.each(['cancel', 'rollback'] as const)('comes to the end of a %s that is asked for after commits were lost', async (what) => {
+    const { remember, forget } = forgetting(scene)
+    const isThere = gate()
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => {})
+      await ctx.step('b', () => remember())
+      await ctx.step('c', () => {})
+      isThere.open()
+      await ctx.sleep(4_000)
+    })
+    const hf = await open({ workflows: [work] })
+    const run = await hf.start(work, undefined, { threadId: 't' })
+    await isThere.promise
+    forget()
+    if (what === 'cancel') await run.cancel()
+    else await run.rollback(`t@${(await run.events()).find(({ type }) => type === 'step_completed')?.seq}`)
+    expect((await run.info()).status).toBe(what === 'cancel' ? 'cancelled' : 'paused')
+    await expectWhole(run)
+  })
+
   it('shows whoever watches a run what happens instead of what was lost', async () => {
     const { remember, forget } = forgetting(scene)
     const release = gate()
