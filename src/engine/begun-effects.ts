@@ -70,7 +70,9 @@ export class BegunEffects {
       // Intended once more by whoever tried this before.
       const isIntentLost = effect.intent !== undefined && !isThere && !(isOurs && operation.status === 'intended')
       if (isIntentLost || (isUnanswered && effect.answer !== undefined)) forgotten.push({ effect, isIntentLost })
-      if (isThere && !(effect.isCompleted && isUnanswered)) break
+      // Of one that an earlier holder intended, nothing may have been acknowledged here: that it is there says nothing.
+      const isAcknowledged = effect.intent !== undefined || effect.isCompleted
+      if (isAcknowledged && isThere && !(effect.isCompleted && isUnanswered)) break
     }
     return forgotten.reverse()
   }

@@ -1367,11 +1367,11 @@ export class Execution {
     // What is on its way could pass behind what gives the lease up (H2).
     this.history.end()
     // At once: what ends while the store is being asked must not get lost.
-    this.sendings.keep(this.runId)
+    this.sendings.keep(this)
     await this.history.sent.idle()
     const { claim, store, codec, log, history } = this
-    const settle = () => this.sendings.settle(this.runId, this.leaseMs)
-    const letGo = () => this.sendings.letGo(this.runId)
+    const settle = () => this.sendings.settle(this, this.leaseMs)
+    const letGo = () => this.sendings.letGo(this)
     const chunks = this.streams.abandon()
     return giveLeaseUp(claim, { store, codec, log, history, isCounted, chunks, settle, letGo, isForced: () => this.#isForced })
   }

@@ -1,7 +1,10 @@
+import type { RunKey } from '../store/store.ts'
+
 /** How long the outcome of a sending is kept for whoever takes its run up again. */
 const keptMs = 60_000
 
 interface Sending {
+  readonly owner: string
   readonly runId: string
   readonly outcome: Promise<unknown>
   /** Its execution gave the run up: the next one in this process takes the outcome. */
@@ -30,7 +33,7 @@ export class Sendings {
     }
     const outcome = run()
     if (!(outcome instanceof Promise)) return outcome
-    const sending: Sending = { runId, outcome, isKept: false, hasEnded: false }
+    const sending: Sending = { owner, runId, outcome, isKept: false, hasEnded: false }
     this.#underWay.set(name, sending)
     const ended = () => {
       sending.hasEnded = true
@@ -42,14 +45,14 @@ export class Sendings {
   }
 
   /** From now on the outcome of what is being sent for a run is kept, for the execution that takes the run up next. */
-  keep(runId: string): void {
-    for (const sending of this.#ofRun(runId)) sending.isKept = true
+  keep(run: RunKey): void {
+    for (const sending of this.#ofRun(run)) sending.isKept = true
   }
 
   /** Somebody else has the run: what comes of it is not for this process. */
-  letGo(runId: string): void {
+  letGo({ owner, runId }: RunKey): void {
     for (const [name, sending] of this.#underWay) {
-      if (sending.runId !== runId) continue
+      if (sending.owner !== owner || sending.runId !== runId) continue
       sending.isKept = false
       if (sending.hasEnded) this.#underWay.delete(name)
     }
@@ -59,9 +62,9 @@ export class Sendings {
    * Waits, for so long at most, until nothing of a run is being sent: whoever takes the run up next would look for what has not happened yet.
    * What came of it is kept.
    */
-  async settle(runId: string, limitMs: number): Promise<void> {
-    this.keep(runId)
-    const ofRun = this.#ofRun(runId)
+  async settle(run: RunKey, limitMs: number): Promise<void> {
+    this.keep(run)
+    const ofRun = this.#ofRun(run)
     if (ofRun.length === 0) return
     let timer: NodeJS.Timeout | undefined
     const limit = new Promise<void>((resolve) => {
@@ -71,8 +74,8 @@ export class Sendings {
     clearTimeout(timer)
   }
 
-  #ofRun(runId: string): Sending[] {
-    return [...this.#underWay.values()].filter((sending) => sending.runId === runId)
+  #ofRun({ owner, runId }: RunKey): Sending[] {
+    return [...this.#underWay.values()].filter((sending) => sending.owner === owner && sending.runId === runId)
   }
 
   #forget(name: string, sending: Sending): void {

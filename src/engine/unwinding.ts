@@ -57,6 +57,7 @@ export class Unwinding {
     await this.#settle()
     if (await this.#isOutOfReach()) return 'refused'
     await this.#readDecisions()
+    if (execution.hasEnded) return null
     for (;;) {
       await this.#settle()
       if (execution.mailUnderWay !== null) await execution.mailUnderWay
@@ -123,8 +124,11 @@ export class Unwinding {
   async #readDecisions(): Promise<void> {
     const execution = this.#execution
     if (this.#undoes) {
+      const { lastSeq } = execution
       const { owner, threadId } = execution.claim.run
       this.#headSeq = (await execution.store.readThread({ owner, threadId }))?.headSeq
+      // The store has lost what was acknowledged: the log would never end where this run has written to.
+      if (this.#headSeq !== undefined && this.#headSeq < lastSeq) return execution.lose()
       await execution.undos.readDecisions(execution)
     }
     this.#isBehind = false

@@ -679,6 +679,66 @@ onLocalStores('a store that forgets its last commits under a living holder', (sc
     expect(ran.of('send')).toBe(1)
   })
 
+  it('tells of an effect that it has forgotten, also where one that an earlier holder began has been answered since', async () => {
+    const { remember, forget } = forgetting(scene)
+    const ran = new Counts()
+    const isBegun = gate()
+    const hasSent = gate()
+    const make = (name: string) =>
+      workflow('work', async (ctx) => {
+        const slow = ctx.once('slow', {
+          idempotent: true,
+          run: async () => {
+            ran.note(`slow ${name}`)
+            isBegun.open()
+            if (name === 'first') await new Promise(() => {})
+            await hasSent.promise
+            forget()
+          },
+        })
+        await ctx.step('a', async () => {
+          if (name === 'first') await new Promise(() => {})
+        })
+        await ctx.step('b', () => remember())
+        await ctx.step('c', () => {})
+        const result = await ctx.once('send', { run: () => ran.note('send') })
+        await ctx.step('d', () => hasSent.open())
+        await slow
+        return result
+      })
+    const first = await scene.openMortal({ workflows: [make('first')] })
+    const run = await first.hf.start('work', undefined, { id: 'r' })
+    await isBegun.promise
+    await first.die()
+    advance(20_000)
+    const hf = await open({ workflows: [make('second')] })
+    const again = await hf.runs.get(run.id)
+    await becomes(again, 'waiting')
+    const [unsure] = await unsureEffects(hf)
+    expect(unsure).toMatchObject({ name: 'send', evidence: { result: 1 } })
+    expect(ran.of('send')).toBe(1)
+  })
+
+  it.each(['cancel', 'rollback'] as const)('comes to the end of a %s that is asked for after commits were lost', async (what) => {
+    const { remember, forget } = forgetting(scene)
+    const isThere = gate()
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => {})
+      await ctx.step('b', () => remember())
+      await ctx.step('c', () => {})
+      isThere.open()
+      await ctx.sleep(4_000)
+    })
+    const hf = await open({ workflows: [work] })
+    const run = await hf.start(work, undefined, { threadId: 't' })
+    await isThere.promise
+    forget()
+    if (what === 'cancel') await run.cancel()
+    else await run.rollback(`t@${(await run.events()).find(({ type }) => type === 'step_completed')?.seq}`)
+    expect((await run.info()).status).toBe(what === 'cancel' ? 'cancelled' : 'paused')
+    await expectWhole(run)
+  })
+
   it('shows whoever watches a run what happens instead of what was lost', async () => {
     const { remember, forget } = forgetting(scene)
     const release = gate()
