@@ -45,7 +45,9 @@ testStore("sqlite on a user's handle of node:sqlite", {
   parts: ['creating', 'claiming', 'leases', 'commits', 'operations', 'inbox', 'concurrency'],
   open: async ({ clockOffsetMs }) => {
     const folder = newFolder()
-    const database = new DatabaseSync(join(folder, 'test.db'), { readBigInts: true, returnArrays: true })
+    const database = new DatabaseSync(join(folder, 'test.db'), {
+      ...{ readBigInts: true, returnArrays: true, allowBareNamedParameters: false },
+    })
     const open = () => openSqliteStore({ database, durability: 'relaxed', clockOffsetMs })
     let store = await open()
     return {

@@ -50,6 +50,33 @@ test('a namespace that 09549e1 has filled is migrated once by twenty that open i
   expect((await claimAll(stores)).filter((id) => id.startsWith('later'))).toEqual(expectedIds('later', 40))
 })
 
+test('what is damaged in a namespace of 09549e1 keeps nothing else of it from being opened and listed', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-upgrade-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  const server = await startRedis({ fsync: 'everysec' })
+  onTestFinished(() => server.stop())
+  const old = (await import(/* @vite-ignore */ pathToFileURL(unpackOldVersion(folder)).href)) as typeof import('holdfast')
+  const report = old.workflow('report', async (ctx) => void (await ctx.checkpoint('here')))
+  const before = await old.open(server.url, { workflows: [report], durability: 'relaxed', logger: false })
+  for (const id of ['entry', 'place', 'row', 'none', 'whole']) await before.run('report', undefined, { id })
+  await before.close()
+  const admin = await createClient({ url: server.url }).connect()
+  onTestFinished(() => admin.destroy())
+  const key = (name: string) => `holdfast:{default}:${name}`
+  const at = Number(await admin.hGet(key('labels:0:entry'), 'Lhere'))
+  await admin.lSet(key('log:0:entry'), at - 1, '12 Dbroken')
+  await admin.hSet(key('labels:0:place'), 'Lhere', 'x')
+  await admin.hSet(key('run:0:row'), 'lane', 'broken')
+  await admin.del(key('run:0:none'))
+
+  const store = await openRedisStore({ url: server.url, durability: 'relaxed' })
+  onTestFinished(() => store.close())
+  await store.migrate()
+  const list = async (query: object) => (await store.listRuns({ owner: '', limit: 10, ...query })).items.map(({ id }) => id)
+  expect(await list({})).toEqual(['whole', 'place', 'entry'])
+  expect(await list({ label: 'here' })).toEqual(['whole'])
+})
+
 /** What all stores together claim, each as much as it gets. */
 async function claimAll(stores: readonly Store[]): Promise<string[]> {
   const ids: string[] = []

@@ -55,7 +55,8 @@ import { HoldfastError } from '../../model/errors.ts'
  * Lanes of one workflow, version and priority, of whichever queue, are a group: `<priority>:<version>:<bytes of workflow>:<workflow>`.
  *
  * Version 1 had the names of all lanes in the set `lanes`, and no index of them; runs were listed in `owner-runs:<owner>` by number. While
- * `unlisted` is there, runs of threads with a greater number than it says are still to be put where lists find them.
+ * `unlisted` is there, lanes in `lanes` are still to be indexed, `indexing` says how far one of them is, and runs of threads with a greater number than
+ * `unlisted` says are still to be put where lists find them.
  */
 
 /** Later libraries that keep their data in another form raise it. A process of another version is refused by every script: see `life`. */

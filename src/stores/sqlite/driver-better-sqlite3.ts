@@ -53,6 +53,7 @@ export function overBetterSqlite3(db: BetterSqlite3): Database {
       return statement.reader ? statement.safeIntegers(false) : statement
     },
     exec: (sql) => void db.exec(sql),
+    defend: (isOn) => void db.unsafeMode(!isOn),
     pragma: (text) => db.pragma(text, { simple: true }),
     query(sql, params) {
       const statement = db.prepare(sql)

@@ -38,6 +38,7 @@ export function overNodeSqlite(db: DatabaseSync): Database {
     isWritable: () => db.isTransaction || canCreate(db),
     prepare,
     exec: (sql) => void db.exec(sql),
+    defend: (isOn) => db.enableDefensive?.(isOn),
     pragma: (text) => prepare(`PRAGMA ${text}`).pluck().get(),
     query: (sql, params) => query(db, sql, params),
     loadExtension: (file) => db.loadExtension(file),
@@ -68,6 +69,7 @@ class NodeStatement implements Statement {
     this.#native = native
     native.setReadBigInts(false)
     native.setReturnArrays(true)
+    native.setAllowBareNamedParameters(true)
   }
 
   run(...params: unknown[]): { readonly changes: number; readonly lastInsertRowid: number | bigint } {
@@ -176,6 +178,8 @@ export interface DatabaseSync {
   location(): string | null
   prepare(sql: string): StatementSync
   exec(sql: string): void
+  /** Newer than the module. */
+  enableDefensive?(isOn: boolean): void
   loadExtension(file: string): void
   close(): void
 }
@@ -188,6 +192,7 @@ interface StatementSync {
   columns(): readonly { readonly name: string }[]
   setReadBigInts(enabled: boolean): void
   setReturnArrays(enabled: boolean): void
+  setAllowBareNamedParameters(enabled: boolean): void
 }
 
 interface SqliteFailure {

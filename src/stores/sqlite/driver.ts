@@ -21,6 +21,8 @@ export interface Database {
   /** Rows come as objects, integers as numbers, blobs as bytes, whatever the user's handle is set to. */
   prepare(sql: string): Statement
   exec(sql: string): void
+  /** Whether the engine refuses statements that change its own tables, as it does from the start. */
+  defend(isOn: boolean): void
   /** The first column of the pragma's first row. */
   pragma(text: string): unknown
   /**

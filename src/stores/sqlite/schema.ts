@@ -238,8 +238,31 @@ export function migrateSchema(db: Database, file: string): void {
   refuseLaterSchema(found, file)
   if (found === schemaVersion) return
   if (found === 0) db.exec('CREATE TABLE holdfast_schema (version INTEGER NOT NULL); INSERT INTO holdfast_schema VALUES (0)')
-  for (const migration of migrations.slice(found)) db.exec(migration)
+  leavingOthersAlone(db, () => {
+    for (const migration of migrations.slice(found)) db.exec(migration)
+  })
   db.prepare('UPDATE holdfast_schema SET version = ?').run(schemaVersion)
+}
+
+/**
+ * Columns are renamed though the user has a view or trigger in the same file that SQLite can't read: one of a table that was dropped, or one with
+ * "text" in double quotes, which works otherwise. With this setting such a one stays as it is.
+ */
+function leavingOthersAlone(db: Database, act: () => void): void {
+  const setting = Number(db.pragma('writable_schema'))
+  const allow = () => {
+    db.pragma('writable_schema = ON')
+    return Number(db.pragma('writable_schema')) === 1
+  }
+  const isDefended = !allow()
+  if (isDefended) db.defend(false)
+  try {
+    allow()
+    act()
+  } finally {
+    db.pragma(`writable_schema = ${setting}`)
+    if (isDefended) db.defend(true)
+  }
 }
 
 /** 0 where there are no tables of ours. */
