@@ -93,6 +93,13 @@ test('links lead somewhere', () => {
   expect(broken).toEqual([])
 })
 
+test('no page has a section, and the changelog no entry, twice', () => {
+  const twice = (lines: readonly string[]) => lines.filter((line, index) => lines.indexOf(line) !== index)
+  const sections = pages.flatMap((page) => [...read(page).matchAll(/^## .*$/gm)].map(([heading]) => `${page}: ${heading}`))
+  expect(twice(sections)).toEqual([])
+  expect(twice([...read('CHANGELOG.md').matchAll(/^- .*$/gm)].map(([entry]) => entry))).toEqual([])
+})
+
 test('files that pages name are there', () => {
   const named = pages.flatMap((page) => [...read(page).matchAll(/`((?:src|test|examples|scripts|docs)\/[\w./-]+\.\w+)`/g)])
   expect(named.length).toBeGreaterThan(50)

@@ -118,14 +118,14 @@ export class Holdfast {
       const { status, limit = 100, createdAfter, createdBefore, ...rest } = filter
       for (const name of ['workflow', 'threadId', 'queue', 'label', 'cursor'] as const) checkText(name, rest[name])
       if (!Number.isInteger(limit) || limit < 1 || limit > 1_000) {
-        throw new HoldfastError('invalid_input', `limit is ${String(limit)}; it must be a whole number from 1 to 1,000.`)
+        throw new HoldfastError('invalid_input', `limit is ${shown(limit)}; it must be a whole number from 1 to 1,000.`)
       }
-      const statuses = status === undefined ? undefined : typeof status === 'string' ? [status] : status
-      const unknown = statuses?.find((one) => !runStatuses.includes(one))
+      const statuses = status === undefined || Array.isArray(status) ? (status as RunStatus[] | undefined) : [status as RunStatus]
+      const [unknown] = (statuses ?? []).filter((one) => !runStatuses.includes(one)).map(shown)
       if (unknown !== undefined) {
         throw new HoldfastError(
           'invalid_input',
-          `There is no status "${String(unknown)}". It is one of ${runStatuses.join(', ')}.`,
+          `There is no status ${unknown}. It is one of ${runStatuses.join(', ')}, or a list of them.`,
         )
       }
       const after = timeOf('createdAfter', createdAfter)
@@ -208,8 +208,13 @@ function checkText(name: string, value: unknown): void {
   if (value === undefined || typeof value === 'string') return
   throw new HoldfastError(
     'invalid_input',
-    `${name} of runs.list is ${value === null ? 'null' : `of type ${typeof value}`}; it must be a string.`,
+    `${name} of runs.list is ${value === null ? 'null' : `of type ${typeof value}`}; it must be a string${name === 'workflow' ? ': the name of the workflow' : ''}.`,
   )
+}
+
+/** A string with its quotes, so that `'3'` is not shown as the 3 that was asked for. */
+function shown(value: unknown): string {
+  return typeof value === 'string' ? JSON.stringify(value) : String(value)
 }
 
 /** The range of Date, in ms. */

@@ -240,6 +240,6 @@ function checkPosition(what: string, value: unknown): number {
   if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number
   throw new HoldfastError(
     'invalid_input',
-    `${what} is ${String(value)}; it must be the seq of an event, or 0 for all that there is.`,
+    `${what} is ${typeof value === 'string' ? JSON.stringify(value) : String(value)}; it must be the seq of an event, or 0 for all that there is.`,
   )
 }

@@ -165,6 +165,7 @@ onEveryStore('lists of runs', ({ open, openWrapped, advance }) => {
       ...[{ createdafter: 1 }, { labels: 'x' }, { createdAfter: 'yesterday' }, { createdBefore: new Date(Number.NaN) }],
       ...[{ createdAfter: Number.NaN }, { createdBefore: null }, { label: 7 }, { workflow: null }, { queue: ['a'] }],
       ...[{ cursor: 'n1' }, { cursor: "n1.1'; DROP TABLE runs" }, { cursor: 3 }, { limit: 0 }, { status: 'done' }],
+      ...[{ status: null }, { status: 5 }, { status: {} }, { status: new Set(['failed']) }, { status: [undefined] }],
     ]
     for (const filter of refused)
       expect(await codeOfRejection(hf.runs.list(filter as RunFilter)), JSON.stringify(filter)).toBe('invalid_input')
