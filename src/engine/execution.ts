@@ -691,6 +691,7 @@ export class Execution {
       if (!this.#handOut.takeTurn()) await this.#handOut.next()
     } finally {
       this.#resultsOnTheirWay--
+      this.#considerStopping()
     }
     if (this.isDetached) return never()
     this.throwIfEnded()
@@ -773,6 +774,7 @@ export class Execution {
       await this.#turn()
     } finally {
       this.#resultsOnTheirWay--
+      this.#considerStopping()
     }
   }
 
@@ -1449,6 +1451,8 @@ export class Execution {
   async #stopIfIdle(): Promise<void> {
     const waits = this.#waits
     if (this.#atWork > 0 || waits === undefined || waits.size === 0 || this.#hasEnded || !this.playback.isLive) return
+    // The function has not got it yet, and nothing else would wake the run to continue with it.
+    if (this.#resultsOnTheirWay > 0) return
     // The last of them may be one that sets nothing off: nobody else would look again.
     if (!this.#handOut.isEmpty || this.playback.isAwaited) return this.#considerStopping()
     if (this.#abandonedMs > 0) {

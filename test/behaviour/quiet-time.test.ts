@@ -469,6 +469,33 @@ onEveryStore('a run in its quiet time', ({ open, openWrapped, advance }) => {
     for (const code of late) expect(code).toBe('lease_lost')
   })
 
+  it('is not over while a signal is being recorded, which the function has not got yet', async () => {
+    const slow = (store: Store) =>
+      wrapStore(store, {
+        before: async (act, _nth, [changes]) => {
+          if (act !== 'commit') return
+          const events = (changes as readonly Change[]).flatMap((change) => change.events)
+          if (events.some(({ type }) => type === 'signal_received')) await pass(150)
+        },
+      })
+    const child = workflow('child', (ctx) => ctx.waitFor('never'))
+    const work = workflow('work', async (ctx) => {
+      ctx.call(child, undefined).catch(() => {})
+      await ctx.waitFor('go')
+      await ctx.step('after', () => 'done')
+      return ctx.waitFor('mail')
+    })
+    const hf = await openWrapped(slow, { workflows: [child], worker: { quietMs: 40 } })
+    for (let n = 0; n < 5; n++) {
+      const run = await hf.start(work)
+      await logged(run, 'child_started')
+      await pass(8 * n)
+      await hf.signal(run.id, 'go')
+      await hf.signal(run.id, 'mail', n)
+      expect(await run.result({ timeoutMs: patience(10_000) })).toBe(n)
+    }
+  })
+
   it('begins anew with a value that a replay finds on its tape, which writes nothing', async () => {
     const { wrap, seen } = countWaiting()
     const glance = workflow('glance', async (ctx) => {
