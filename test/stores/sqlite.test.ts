@@ -5,10 +5,12 @@ import { DatabaseSync } from 'node:sqlite'
 import BetterSqlite3 from 'better-sqlite3'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
-import type { SqlTransaction, Store } from '../../src/store/store.ts'
+import type { Claim, RunQuery, SqlTransaction, Store } from '../../src/store/store.ts'
 import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
+import { fewOpenRuns } from '../../src/stores/sqlite/list-runs.ts'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 import { compareStores, createTestClock, testStore } from '../../src/testing/index.ts'
+import { listAllRuns } from '../../src/testing/store-contents.ts'
 import { patience } from '../patience.ts'
 import { claimRequest, createAndClaim, creating, event, stepping } from './sqlite-scene.ts'
 
@@ -77,6 +79,30 @@ describe('sqlite', () => {
   afterEach(async () => {
     await store.close()
     rmSync(folder, { recursive: true })
+  })
+
+  it('lists open runs newest first, also where they are too many to be sorted', async () => {
+    const ids = Array.from({ length: fewOpenRuns + 20 }, (_, index) => `r-${index}`)
+    const workflowOf = (index: number) => (index % 3 === 0 ? 'mail' : 'report')
+    await store.commit(ids.map((id, index) => creating(id, { workflow: workflowOf(index), queue: `q${index % 2}` })))
+    const [claim] = await store.claim(claimRequest({ limit: 1 }))
+    const failed = stepping(claim as Claim, { run: { status: 'failed', setsEnd: true } })
+    await store.commit([failed])
+    const newest = async (query: Partial<RunQuery>) =>
+      (await store.listRuns({ owner: '', statuses: ['pending', 'failed'], limit: 5, ...query })).items.map(({ id }) => id)
+    const numbers = [...ids.keys()].toReversed()
+    const expected = (fits: (index: number) => boolean) =>
+      numbers
+        .filter(fits)
+        .slice(0, 5)
+        .map((index) => ids[index])
+    expect(await newest({})).toEqual(expected(() => true))
+    expect(await newest({ workflow: 'mail' })).toEqual(expected((index) => workflowOf(index) === 'mail'))
+    expect(await newest({ queue: 'q1', withoutPrefix: 'ma' })).toEqual(
+      expected((index) => index % 2 === 1 && workflowOf(index) !== 'mail'),
+    )
+    const oldest = await listAllRuns(store, { owner: '', statuses: ['pending', 'failed'], limit: 500 })
+    expect(oldest.map(({ id }) => id)).toEqual(ids.toReversed())
   })
 
   it('does what the memory store does, whatever the seed', { timeout: patience(120_000) }, async () => {

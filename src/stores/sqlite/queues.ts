@@ -21,6 +21,15 @@ interface QueueRow {
   readonly is_paused: number
 }
 
+/** Begins a statement: queues with unfinished runs, found by one seek each. */
+export const withQueuesInUse = `
+  WITH RECURSIVE queues_in_use (name) AS (
+    SELECT min(queue) FROM holdfast_runs INDEXED BY holdfast_runs_in_queue WHERE finished_at IS NULL
+    UNION ALL
+    SELECT (SELECT min(queue) FROM holdfast_runs INDEXED BY holdfast_runs_in_queue WHERE finished_at IS NULL AND queue > name) FROM queues_in_use
+    WHERE name IS NOT NULL
+  )`
+
 /** Changes settings, inside an open write transaction. */
 export function prepareSetQueue(db: Database) {
   const find = prepare(db, 'SELECT * FROM holdfast_queues WHERE queue = ?')

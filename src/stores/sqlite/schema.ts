@@ -224,6 +224,13 @@ const migrations: readonly string[] = [
   DROP INDEX holdfast_log_marks;
   CREATE INDEX holdfast_log_marked ON holdfast_log (thread, seq) WHERE (seq & 31) = 0;
   `,
+  // Lists of runs, without the status: each entry is written once, where a status in it had it written anew whenever a run was claimed,
+  // waited or ended. Runs that failed or were cancelled are few, and asked for most; those that are open are found in their queues.
+  `
+  DROP INDEX holdfast_runs_listed;
+  CREATE INDEX holdfast_runs_listed ON holdfast_runs (owner, workflow, queue, created_at);
+  CREATE INDEX holdfast_runs_failed ON holdfast_runs (owner, status, workflow, queue, created_at) WHERE status IN ('failed', 'cancelled');
+  `,
 ]
 
 /** What the end of a run settles, as the index of it says. */

@@ -302,6 +302,37 @@ export function testReading(test: StoreTest): void {
     expect(await ids({ workflow: 'REPORT' })).toEqual([])
   })
 
+  test('a list shows what its filters say, whatever statuses are asked for together', async (scene) => {
+    const statuses: readonly RunStatus[] = ['pending', 'running', 'waiting', 'paused', 'completed', 'failed', 'cancelled']
+    const runs: Pick<Run, 'id' | 'workflow' | 'queue' | 'status'>[] = []
+    const names = ['chat', 'mail']
+    for (let index = 0; index < 28; index++) {
+      const status = statuses[(index * 5) % 7] as RunStatus
+      const run = { id: `r-${index}`, workflow: names[index % 2] as string, queue: `q${(index >> 1) % 2}`, status }
+      runs.unshift(run)
+      await scene.create({ ...run, due: { inMs: status === 'pending' ? 1_000 : 0 } })
+      if (status === 'pending') continue
+      const claim = await scene.claimOne({ workflows: names.map((name) => ({ name, version: 1 })) })
+      if (status !== 'running') await scene.leave(claim, status, { due: { inMs: 1_000_000 } })
+    }
+    for (let set = 0; set < 2 ** statuses.length; set++) {
+      const asked = statuses.filter((_, index) => (set & (1 << index)) !== 0)
+      const [workflow, queue] = [set % 3 === 0 ? {} : { workflow: 'mail' }, set % 5 < 2 ? {} : { queue: 'q1' }]
+      const query = { owner: '', statuses: asked, ...workflow, ...queue, limit: 1 + (set % 6) }
+      const expected = runs.filter(
+        (run) =>
+          asked.includes(run.status) &&
+          run.workflow === (query.workflow ?? run.workflow) &&
+          run.queue === (query.queue ?? run.queue),
+      )
+      const listed = await listAllRuns(scene.store, query)
+      expect(
+        listed.map(({ id }) => id),
+        JSON.stringify(query),
+      ).toEqual(expected.map(({ id }) => id))
+    }
+  })
+
   test('runs can be asked for by when they were created, together with everything else, page by page', async (scene) => {
     const created: Run[] = []
     for (let index = 0; index < 12; index++) {
