@@ -12,7 +12,7 @@ import { createAndClaim, stepping } from './sqlite-scene.ts'
 vi.mock('pg', () => vi.importActual('pg-8.11'))
 
 /** What a driver carries: functions with bytes in both directions, many at once, answers of every shape. */
-const parts = ['leases', 'history', 'operations', 'payloads', 'moving', 'concurrency'] as const
+const parts = ['history', 'payloads', 'moving', 'concurrency'] as const
 const scene = usePostgres()
 const schema = useSharedSchema(async () => (await sharedPostgres()).url)
 
