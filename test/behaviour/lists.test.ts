@@ -206,7 +206,7 @@ onEveryStore('lists of runs', ({ open, openWrapped, advance }) => {
   })
 })
 
-onEveryStore('watching a run', ({ open, openMortal }) => {
+onEveryStore('watching a run', ({ open, openMortal, advance }) => {
   it('continues after a position: nothing is missed and nothing comes twice', async () => {
     const steps = 40
     const long = workflow('long', async (ctx) => {
@@ -248,6 +248,8 @@ onEveryStore('watching a run', ({ open, openMortal }) => {
       if (event.type === 'step_completed') break
     }
     await die()
+    // Past the leases of the dead, which may have claimed the run.
+    advance(11_000)
     const rest = collect((await hf.runs.get('r')).watch({ after: seen.at(-1)?.seq as number }))
     go.open()
     expect([...seen, ...(await rest)]).toEqual(await (await hf.runs.get('r')).events())

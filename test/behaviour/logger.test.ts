@@ -3,7 +3,7 @@ import { wrapStore } from 'holdfast/testing'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import { becomes, failureOf, gate, logged } from './runs.ts'
-import { onEveryStore } from './stores.ts'
+import { onEveryStore, onLocalStores } from './stores.ts'
 
 const once = { attempts: 1 }
 
@@ -280,7 +280,7 @@ onEveryStore('what helps a run that failed', ({ open }) => {
   })
 })
 
-onEveryStore('a run that no longer matches its log', ({ open }) => {
+onLocalStores('a run that no longer matches its log', ({ open }) => {
   it('is helped by both versions side by side; one whose undo is not found says each piece of advice once', async () => {
     const { logger, heard } = createListener()
     const before = workflow('work', async (ctx) => {
