@@ -32,6 +32,10 @@ export interface ScopeAttempt {
   follow(call: Promise<unknown>): void
   /** One of its calls waits, for time to pass or for somebody else, or does no longer. */
   rest(isResting: boolean): void
+  /** Its result is recorded also where an attempt around it is over, so that it can be undone, and with it what it changes. */
+  readonly isRecordedAnyway: boolean
+  /** An update of its function came too late: its result must not be recorded, and kept by another attempt, without that. */
+  updateDropped(): void
 }
 
 /**

@@ -820,11 +820,18 @@ export class Execution {
 
   /** The n-th ctx.update: moves to where it stood, or runs the recipe and lets the patch ride. */
   update(recipe: (draft: never) => unknown): void {
-    const isAwaited = this.isCancelled && !this.#hasEnded && this.calls.attempt?.isAwaited === true
-    if (!isAwaited && this.comesToNothing('update')) return
+    const { attempt } = this.calls
+    const isAwaited = this.isCancelled && !this.#hasEnded && attempt?.isAwaited === true
+    if (!isAwaited && this.comesToNothing('update')) {
+      attempt?.updateDropped()
+      return
+    }
     const { within } = isAwaited ? this.calls.enter('value', 'update', true) : this.enter('value', 'update', true)
     // What belongs to an attempt of a scope that is over changes nothing any more.
-    if (within?.isOver && !isAwaited) return
+    if (within?.isOver && !isAwaited && !within.isRecordedAnyway) {
+      within.updateDropped()
+      return
+    }
     const scope = this.calls.place
     const count = this.#nextUpdate(scope)
     const key = updateKey(scope, count)

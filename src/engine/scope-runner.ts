@@ -124,6 +124,8 @@ class ScopeRunner<T> {
     try {
       const made = attempt.run(path, body)
       const value = await (limit === undefined ? made : this.#withLimit(attempt, made, started.at + limit, path))
+      // An attempt around it is over. The next one would keep the result, and never make the update.
+      if (attempt.hasDroppedUpdate && this.#scope.undo === undefined) return await never()
       await this.#untilLive()
       this.#hear(path)
       if (await this.#isGoneBackInto()) {
@@ -319,6 +321,7 @@ class Attempt implements ScopeAttempt {
   #isOver = false
   #isUndoable = false
   #hasReturned = false
+  #hasDroppedUpdate = false
   /** What its function returns. */
   made: Promise<unknown> | undefined
   readonly view: StateView
@@ -344,6 +347,18 @@ class Attempt implements ScopeAttempt {
 
   get isAwaited(): boolean {
     return this.#isUndoable && !this.#hasReturned
+  }
+
+  get isRecordedAnyway(): boolean {
+    return this.#isUndoable && !this.#isOver
+  }
+
+  get hasDroppedUpdate(): boolean {
+    return this.#hasDroppedUpdate
+  }
+
+  updateDropped(): void {
+    this.#hasDroppedUpdate = true
   }
 
   async run<T>(path: string, body: () => Promise<T> | T): Promise<T> {

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { type Holdfast, plan, type RunHandle, state, workflow } from 'holdfast'
 import { expect, it } from 'vitest'
 import { becomes, codeOfRejection, eventTypes, failureOf, gate } from './runs.ts'
@@ -481,6 +482,48 @@ onEveryStore('another attempt and the state', (scene) => {
     expect(await run.result()).toEqual(['after'])
     for (const list of seen) expect(list).toEqual(['after'])
   })
+
+  it.each([
+    ['without an undo', {}],
+    ['with an undo', { undo: 'release' }],
+  ])(
+    'what a section %s updates after the one around it has failed is in the state when that is tried again',
+    async (_, options) => {
+      const hf = await open()
+      const failed = gate()
+      let isDown = true
+      const work = workflow({ name: 'work', state: listed, retry: once, undos: { release: () => {} } }, async (ctx) => {
+        try {
+          await ctx.section('outer', async () => {
+            const inner = ctx.section(
+              'inner',
+              async () => {
+                await ctx.step('reserve', () => {})
+                if (isDown) await failed.promise
+                ctx.update((draft) => void draft.list.push('reserved'))
+              },
+              options,
+            )
+            const bad = ctx.step('bad', async () => {
+              await delay(20)
+              if (isDown) throw new Error('down')
+            })
+            await Promise.all([bad, inner])
+          })
+        } catch (error) {
+          failed.open()
+          await ctx.step('report', () => delay(20))
+          throw error
+        }
+        return ctx.state.list
+      })
+      const run = await hf.start(work, undefined, { id: 'r' })
+      await failureOf(run)
+      isDown = false
+      await run.retry()
+      expect(await run.result()).toEqual(['reserved'])
+    },
+  )
 
   it('a plan step that was undone as a whole is done again as a whole, except for effects that stand', async () => {
     const hf = await open()
