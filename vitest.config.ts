@@ -19,7 +19,7 @@ export default defineConfig({
     exclude: ['**/node_modules/**', 'dist/**'],
     pool: 'forks',
     // Tests wait for servers, processes and leases more than they compute.
-    maxWorkers: 4,
+    maxWorkers: 5,
     sequence: { sequencer: SlowFirst },
     globalSetup: 'test/servers/setup.ts',
     setupFiles: 'test/patient-waits.ts',

@@ -6,7 +6,7 @@ test('random acts get the same answers from memory, sqlite, postgres and redis, 
   timeout: patience(600_000),
 }, async () => {
   const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
-  const operations = 6_000
+  const operations = 4_000
   const passing: string[] = []
   const { kinds } = await compareManyActs({ operations, seed, onPassing: (difference) => passing.push(difference) })
   console.log(
