@@ -33,11 +33,16 @@ export function parseHolder(text: string): Holder | null {
   }
 }
 
+/** The text that was read last: runs that are read together mostly have one holder. */
+let lastRead = { text: '', worker: '' }
+
 /** The worker's name alone. */
 export function workerOf(text: string): string
 export function workerOf(text: string | null): string | null
 export function workerOf(text: string | null): string | null {
-  return text === null ? null : (parseHolder(text)?.worker ?? text)
+  if (text === null) return null
+  if (lastRead.text !== text) lastRead = { text, worker: parseHolder(text)?.worker ?? text }
+  return lastRead.worker
 }
 
 /** Whether the holder's process is known to be gone, seen from this one. */
