@@ -9,7 +9,7 @@ import { killAtSystemCalls } from './syscalls.ts'
 const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
 const limitMs = patience(480_000)
 /** Each run of the tests has its share of the boundaries, by turns; torture and the mutants have all of them. */
-const every = process.env['HOLDFAST_BOUNDARIES'] === 'all' ? 1 : 5
+const every = process.env['HOLDFAST_BOUNDARIES'] === 'all' ? 1 : 8
 
 onEveryDurableStore((on) => {
   let harness: CrashHarness

@@ -108,7 +108,6 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'key-from-attempt',
     wrong: "an effect's key changes from attempt to attempt",
-    isRequired: true,
     edits: [
       {
         file: 'engine/effect-runner.ts',
@@ -420,7 +419,6 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'undo-recorded-early',
     wrong: 'an undo is recorded before it has run',
-    isRequired: true,
     edits: [
       {
         file: 'engine/undos.ts',
