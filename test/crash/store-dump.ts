@@ -43,22 +43,28 @@ export async function readStore(store: Store): Promise<Omit<StoreDump, 'orders'>
   const owner = ''
   const runs = await listAllRuns(store, { owner, limit: 500 })
   const listed = await listAllThreads(store, { owner, limit: 500 })
-  const threads = await Promise.all(
-    listed.map(async (thread) => {
-      const { threadId, headSeq } = thread
-      const log = annotate(await store.readLog({ owner, threadId }))
-      return { thread, log, snapshot: await store.readSnapshot({ owner, threadId, atSeq: headSeq }) }
-    }),
-  )
+  const threads = await inGroups(listed, async (thread) => {
+    const { threadId, headSeq } = thread
+    const log = annotate(await store.readLog({ owner, threadId }))
+    return { thread, log, snapshot: await store.readSnapshot({ owner, threadId, atSeq: headSeq }) }
+  })
   const intents = threads.flatMap(({ log }) => log.filter(({ type }) => type === 'effect_intended'))
   const keys = new Set(intents.map(({ data }) => data['key'] as string))
-  const found = await Promise.all([...keys].map((key) => store.readOperation({ owner, key })))
+  const found = await inGroups([...keys], (key) => store.readOperation({ owner, key }))
   const operations = found.filter((operation) => operation !== null)
   const heralds = runs.filter(({ workflow }) => workflow === 'herald')
-  const speeches = await Promise.all(
-    heralds.map(async ({ id: runId }) => ({ runId, records: await readSpeech(store, owner, runId) })),
-  )
+  const speeches = await inGroups(heralds, async ({ id: runId }) => ({ runId, records: await readSpeech(store, owner, runId) }))
   return { runs, threads, operations, speeches }
+}
+
+/** So many at once are answered in time, also by a server that is busy. */
+const groupSize = 500
+
+async function inGroups<Item, Result>(items: readonly Item[], read: (item: Item) => Promise<Result>): Promise<Result[]> {
+  const results: Result[] = []
+  for (let from = 0; from < items.length; from += groupSize)
+    results.push(...(await Promise.all(items.slice(from, from + groupSize).map(read))))
+  return results
 }
 
 async function readSpeech(store: Store, owner: string, runId: string): Promise<DumpedChunks[]> {

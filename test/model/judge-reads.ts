@@ -34,7 +34,7 @@ export function judgeReads(view: View, run: ObservedRun): Violation[] {
     if (new Set(note.list).size < note.list.length) say('read_twice', note, 'saw a change twice')
     if (isFlat && note.list.some((word, place) => list[place] !== word))
       say('read_other', note, `saw what the state never was (${list.join(' ')})`)
-    if (note.by === 'body') continue
+    if (note.by === 'body' || isLeftBehind(view, note, index)) continue
     const place = `${note.at} ${note.by}`
     const earlier = before.get(place)
     before.set(place, { note, index })
@@ -101,6 +101,16 @@ function awaitsAnything(node: Node): boolean {
 
 function isParallel({ kind }: Node): boolean {
   return kind === 'all' || kind === 'race' || kind === 'any' || kind === 'settled'
+}
+
+/** The attempt of a section that it is in is over: what a branch of it that gets a result then sees decides nothing. */
+function isLeftBehind(view: View, { run, at }: Looked, index: number): boolean {
+  const sections = view.nodeAt(at)?.above.filter(({ kind }) => kind === 'section') ?? []
+  return sections.some(({ id }) => {
+    const isOfIt = (note: Note) =>
+      (note.of === 'entered' || note.of === 'left') && note.run === run && view.nodeAt(note.at)?.node.id === id
+    return view.journal.notes.slice(0, index).findLast(isOfIt)?.of === 'left'
+  })
 }
 
 function hasFailedBetween(notes: readonly Note[], run: string, from: number, to: number): boolean {

@@ -7,6 +7,8 @@ export interface MatchOptions {
   readonly hasOldEffects: boolean
   /** What was undone was done again by another attempt, which may come off where a fallback had to help before. */
   readonly isRedone: (program: Program) => boolean
+  /** A failed run was retried. */
+  readonly isRetried: boolean
   /** Somebody gave a child up: its call throws. */
   readonly isGivenUp: boolean
 }
@@ -43,7 +45,7 @@ class Matcher {
   constructor(program: Program, options: MatchOptions) {
     this.#options = options
     this.#isRedone = options.isRedone(program)
-    this.#isMadeAnew = this.#isRedone && canBeMadeOtherwise(program)
+    this.#isMadeAnew = (this.#isRedone && canBeMadeOtherwise(program)) || (options.isRetried && canBlameCaught(program))
   }
 
   function(program: Program, output: ProgramOutput): undefined {
@@ -208,6 +210,17 @@ function canBeMadeOtherwise(program: Program): boolean {
   const isRace = ({ kind }: Node) => kind === 'race' || kind === 'any'
   const fallsBack = (node: Node) => 'onFailure' in node && (node.onFailure === 'fallback' || node.onFailure === 'skip')
   return [...walk(program)].some(({ node, above }) => fallsBack(node) || ('undo' in node && above.some(isRace)))
+}
+
+/**
+ * An error of the function's own is blamed on every failure after which nothing was begun at once, because of it: also on one that
+ * `Promise.allSettled` had kept while it waited for other branches. It is made again, and what came after it is kept.
+ */
+function canBlameCaught(program: Program): boolean {
+  const nodes = [...walk(program)].map(({ node }) => node)
+  const isSettled = (node: Node): node is Parallel => node.kind === 'settled'
+  const keeps = (node: Node) => isSettled(node) && node.isStrict !== true && node.branches.some((one) => errorsOf(one).size > 0)
+  return nodes.some(keeps) && nodes.some((node) => node.kind === 'throw' || (isSettled(node) && node.isStrict === true))
 }
 
 interface Winner {

@@ -148,7 +148,13 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
       if (view.mayBeDeadly(run)) return []
       const hasOldEffects = view.isRolledBack || view.isDeleted
       const { isGivenUp } = view
-      const problem = matchOutput(program, output, { hasOldEffects, isGivenUp, isRedone: (each) => view.isRedone(each) })
+      const isRetried = view.had(({ kind }) => kind === 'retry')
+      const problem = matchOutput(program, output, {
+        hasOldEffects,
+        isRetried,
+        isGivenUp,
+        isRedone: (each) => view.isRedone(each),
+      })
       return problem === undefined ? [] : [{ rule: 'output', what: `run "${info.id}" returned what it can't: ${problem}` }]
     }
     case 'failed': {
