@@ -34,8 +34,9 @@ export interface ScopeAttempt {
   rest(isResting: boolean): void
   /** Its result is recorded also where an attempt around it is over, so that it can be undone, and with it what it changes. */
   readonly isRecordedAnyway: boolean
-  /** An update of its function came too late: its result must not be recorded, and kept by another attempt, without that. */
-  updateDropped(): void
+  /** Something that its function does came too late: what was made with it must not be recorded, and kept by another attempt, without it. */
+  readonly hasMissed: boolean
+  miss(): void
 }
 
 /**

@@ -14,7 +14,6 @@ import { type Execution, never } from './execution.ts'
 import { nextAttempt } from './next-attempt.ts'
 import { reportHangingEffect, reportUnsureEffect } from './run-reports.ts'
 import { failureEvent, policyOf, recordFailure, resultOf, waitForRetry } from './step-runner.ts'
-import type { CallKey } from './tape.ts'
 import { recordedUndo, takeUndo } from './undo-option.ts'
 import { withTimeout } from './with-timeout.ts'
 
@@ -116,19 +115,27 @@ function refuseWhereIntentsGetLost(
 }
 
 /** Which call of an execution sends under a key: others wait for it. */
-const senders = new WeakMap<Execution, Map<string, CallKey>>()
+const senders = new WeakMap<Execution, Map<string, Sender>>()
+
+interface Sender {
+  readonly call: Call
+  /** It waits for its next attempt, which does not come once its section is over. */
+  readonly isBetweenAttempts?: boolean
+}
 
 /** Whether this call is the one that sends under the key. The first to ask is. */
 function hold(execution: Execution, call: Call, key: string): boolean {
-  const keys = senders.get(execution) ?? new Map<string, CallKey>()
+  const keys = senders.get(execution) ?? new Map<string, Sender>()
   senders.set(execution, keys)
-  if (!keys.has(key)) keys.set(key, call.key)
-  return keys.get(key) === call.key
+  const sender = keys.get(key)
+  const isFree = sender === undefined || (sender.isBetweenAttempts === true && sender.call.within?.isOver === true)
+  if (isFree) keys.set(key, { call })
+  return isFree || sender.call.key === call.key
 }
 
 function release(execution: Execution, call: Call, key: string): void {
   const keys = senders.get(execution)
-  if (keys?.get(key) === call.key) keys.delete(key)
+  if (keys?.get(key)?.call.key === call.key) keys.delete(key)
 }
 
 /** What the world is known to have done about the effect. */
@@ -335,7 +342,7 @@ class Effect<T> {
       if (!looked.ok) {
         const { error, delayMs } = nextAttempt(policy, tries, looked.error)
         if (delayMs === null) return this.#doubt(error)
-        await this.#rest(() => waitForRetry(execution, this.#call, execution.now() + delayMs))
+        await this.#untilRetry(execution.now() + delayMs)
         continue
       }
       const answer = looked.value
@@ -443,7 +450,7 @@ class Effect<T> {
       await execution.commit([event], { hasProgress: true, operation: { kind: 'fail', key: this.#key }, canBeOverruled: true })
       execution.history.effects.closed(this.#key)
     }
-    await this.#rest(() => waitForRetry(execution, this.#call, retryAt))
+    await this.#untilRetry(retryAt)
     return { stage: { kind: how.isOpen ? 'intended' : 'nothing' } }
   }
 
@@ -494,6 +501,15 @@ class Effect<T> {
       }),
     )
     return { stage: { kind: 'unsure' } }
+  }
+
+  async #untilRetry(retryAt: number): Promise<void> {
+    const execution = this.#execution
+    const keys = senders.get(execution)
+    const isMine = () => keys?.get(this.#key)?.call.key === this.#call.key
+    if (isMine()) keys?.set(this.#key, { call: this.#call, isBetweenAttempts: true })
+    await this.#rest(() => waitForRetry(execution, this.#call, retryAt))
+    if (isMine()) keys?.set(this.#key, { call: this.#call })
   }
 
   /** Waits with nothing under way: a run that is being stopped does not wait for it, since the wait does not end then. */

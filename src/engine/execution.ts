@@ -823,13 +823,13 @@ export class Execution {
     const { attempt } = this.calls
     const isAwaited = this.isCancelled && !this.#hasEnded && attempt?.isAwaited === true
     if (!isAwaited && this.comesToNothing('update')) {
-      attempt?.updateDropped()
+      attempt?.miss()
       return
     }
     const { within } = isAwaited ? this.calls.enter('value', 'update', true) : this.enter('value', 'update', true)
     // What belongs to an attempt of a scope that is over changes nothing any more.
     if (within?.isOver && !isAwaited && !within.isRecordedAnyway) {
-      within.updateDropped()
+      within.miss()
       return
     }
     const scope = this.calls.place

@@ -124,8 +124,7 @@ class ScopeRunner<T> {
     try {
       const made = attempt.run(path, body)
       const value = await (limit === undefined ? made : this.#withLimit(attempt, made, started.at + limit, path))
-      // An attempt around it is over. The next one would keep the result, and never make the update.
-      if (attempt.hasDroppedUpdate && this.#scope.undo === undefined) return await never()
+      if (this.#isIncomplete(attempt)) return await never()
       await this.#untilLive()
       this.#hear(path)
       if (await this.#isGoneBackInto()) {
@@ -140,11 +139,17 @@ class ScopeRunner<T> {
       if (execution.isCancelled && !isMade && this.#scope.undo !== undefined && attempt.made !== undefined)
         execution.work.follow(attempt.made.then((value) => this.#record(value as T, elapsed(), how)))
       execution.throwIfEnded()
+      if (this.#isIncomplete(attempt)) return await never()
       await this.#untilLive()
       return { ok: false, error: explainInPlaceChange(execution, this.#call.path, error), durationMs: elapsed() }
     } finally {
       attempt.endCounting()
     }
+  }
+
+  /** An attempt around it is over, and kept it from something. The next one would keep its outcome, and never do that. */
+  #isIncomplete(attempt: Attempt): boolean {
+    return attempt.lacksSomething && this.#scope.undo === undefined
   }
 
   /** The run is to go back to inside of it: with its result its undo would take back also what was done before that (O7). */
@@ -321,7 +326,8 @@ class Attempt implements ScopeAttempt {
   #isOver = false
   #isUndoable = false
   #hasReturned = false
-  #hasDroppedUpdate = false
+  #hasMissed = false
+  #lacks = false
   /** What its function returns. */
   made: Promise<unknown> | undefined
   readonly view: StateView
@@ -353,12 +359,20 @@ class Attempt implements ScopeAttempt {
     return this.#isUndoable && !this.#isOver
   }
 
-  get hasDroppedUpdate(): boolean {
-    return this.#hasDroppedUpdate
+  get hasMissed(): boolean {
+    return this.#hasMissed
   }
 
-  updateDropped(): void {
-    this.#hasDroppedUpdate = true
+  /** What its function comes to lacks something. What a branch misses that it did not wait for does not count. */
+  get lacksSomething(): boolean {
+    return this.#lacks
+  }
+
+  miss(): void {
+    this.#hasMissed = true
+    if (this.#isOver) return
+    this.#lacks = true
+    if (this.#call.within?.isOver === true) this.#call.within.miss()
   }
 
   async run<T>(path: string, body: () => Promise<T> | T): Promise<T> {

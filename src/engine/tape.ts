@@ -324,7 +324,11 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   const reopenInside = (scope: string, failed: readonly CallKey[]): void => {
     const areas = areasOf(failed)
     const isOfIt = (path: string) => isInside(path, scope) || isInside(path, fallbackPath(scope))
-    loosenSleeps(Math.min(...failed.map(failedAt)), isOfIt)
+    const since = Math.min(...failed.map(failedAt))
+    loosenSleeps(since, isOfIt)
+    // Nothing inside says where it failed if it did by itself or took too long, also where its fallback failed after that.
+    const isUnknown = failed.every((key) => isInside(pathOf(key), fallbackPath(scope)))
+    waitAnew(isUnknown ? 0 : since, isOfIt)
     for (const key of failed) reopen(key)
     for (const [area, from] of areas) if (area === scope || (isInside(area, scope) && isEntered(area))) reopenUpdates(area, from)
     beginAnewInside(scope)
@@ -333,6 +337,10 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     for (const [key, history] of calls) {
       if (key.startsWith('timer:') && (history.setSeq ?? 0) > from && isOfIt(pathOf(key))) history.isLoose = true
     }
+  }
+  /** What the function withdrew after it had failed it may have withdrawn for that: it waits again, and says so once more. */
+  const waitAnew = (from: number, isOfIt: (path: string) => boolean): void => {
+    for (const [key, { seq, isWithdrawn }] of outcomes) if (isWithdrawn === true && seq > from && isOfIt(pathOf(key))) reopen(key)
   }
   /** A section that was under way, and began with something that is taken out and made again, begins again after it is made. */
   const beginAnewInside = (scope: string): void => {
@@ -391,6 +399,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const areas = areasOf(keys)
     for (const key of keys) reopen(key)
     loosenSleeps(from, () => true)
+    waitAnew(from, () => true)
     for (const [key, outcome] of outcomes) {
       if (outcome.seq <= from) continue
       const loose = { ...outcome, isLoose: true }
@@ -443,6 +452,14 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
     const forget = (key: CallKey) => void (outcomes.has(key) || calls.delete(key))
     if (isUndone && call(kind, record).scope === undefined) forget(callKey(kind, record.step ?? '', record.count))
     if (/^effect_(?!intended)/.test(record.type)) forget(callKey('effect', record.step ?? '', record.count))
+  }
+
+  /** One of the last to fail in an attempt of a scope that is over: nobody has heard of it. With the scope it is tried again. */
+  const failedLate = (kind: CallKind, record: LogRecord): void => {
+    const key = callKey(kind, record.step ?? '', record.count)
+    const over = [...around(record.step ?? '', scopes)].filter(({ isRunning, next }) => !isRunning || next === 'fallback')
+    if (over.some(isBetweenAttempts)) reopen(key)
+    else for (const scope of over) scope.failed = [...(scope.failed ?? []), key]
   }
 
   const rolledBack = rolledBackStretches(records, runId, data)
@@ -608,10 +625,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
           )
           delete history.failed
         }
-        // The last to fail in an attempt of a scope that has failed already.
-        if (next === 'throw' && [...around(record.step ?? '', scopes)].some(isBetweenAttempts)) {
-          reopen(callKey(kind, record.step ?? '', record.count))
-        }
+        if (next === 'throw') failedLate(kind, record)
         break
       }
       case 'step_completed':
@@ -667,10 +681,12 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
       case 'timer_fired': {
         const { for: kind = 'timer', error } = data<TimerData>(record)
         settle(kind, record, error !== undefined)
+        if (error !== undefined) failedLate(kind, record)
         break
       }
       case 'wait_withdrawn':
         settle(data<TimerData>(record).for ?? 'timer', record, true)
+        failedLate(data<TimerData>(record).for ?? 'timer', record)
         break
       case 'signal_received':
         settle('signal', record)
@@ -693,6 +709,7 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
         const { error, endSeq } = data<{ error?: Error; endSeq?: number }>(record)
         settle('child', record, error !== undefined)
         if (endSeq !== undefined) call('child', record).childEndSeq = endSeq
+        if (error !== undefined) failedLate('child', record)
         break
       }
       case 'usage_recorded': {

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { type Holdfast, plan, type RunHandle, state, workflow } from 'holdfast'
-import { expect, it } from 'vitest'
+import { expect, it, vi } from 'vitest'
 import { becomes, codeOfRejection, eventTypes, failureOf, gate } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
@@ -524,6 +524,180 @@ onEveryStore('another attempt and the state', (scene) => {
       expect(await run.result()).toEqual(['reserved'])
     },
   )
+
+  it.each([
+    ['falls back', { retry: once, fallback: () => 'other' }],
+    ['is skipped', { retry: once, onFailure: 'skip' as const }],
+  ])(
+    'what a section that %s updated after the one around it had failed is in the state when that is tried again',
+    async (_, options) => {
+      const hf = await open()
+      let attempts = 0
+      const work = workflow({ name: 'work', state: listed, retry: once }, async (ctx) => {
+        const outer = async () => {
+          const attempt = ++attempts
+          const inner = ctx.section(
+            'inner',
+            async () => {
+              await ctx.step('reserve', () => {})
+              if (attempt === 1) await delay(40)
+              ctx.update((draft) => void draft.list.push('reserved'))
+              throw new Error('always')
+            },
+            options,
+          )
+          const bad = ctx.step('bad', async () => {
+            await delay(10)
+            if (attempt === 1) throw new Error('down')
+          })
+          await Promise.all([bad, inner])
+        }
+        await ctx.section('outer', outer, { retry: { attempts: 2, minMs: 150, jitter: false } })
+        return ctx.state.list
+      })
+      expect(await (await hf.start(work, undefined, { id: 'r' })).result()).toEqual(['reserved'])
+    },
+  )
+
+  it('what is updated in a begun step after its section has failed is in the state when that is tried again', async () => {
+    const hf = await open()
+    let isDown = true
+    const work = workflow({ name: 'work', state: listed, retry: once }, async (ctx) => {
+      const talk = async () => {
+        const step = await ctx.begin<string>('talk')
+        if (step.recorded !== undefined) return
+        if (isDown) await delay(40)
+        ctx.update((draft) => void draft.list.push('said'))
+        await step.complete('ok')
+      }
+      try {
+        await ctx.section('outer', async () => {
+          const bad = ctx.step('bad', async () => {
+            await delay(10)
+            if (isDown) throw new Error('down')
+          })
+          await Promise.all([talk(), bad])
+        })
+      } catch (error) {
+        await ctx.step('report', () => delay(80))
+        throw error
+      }
+      return ctx.state.list
+    })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await failureOf(run)
+    isDown = false
+    await run.retry()
+    expect(await run.result()).toEqual(['said'])
+  })
+
+  it('a section ends although a branch that it did not wait for updates right after it', async () => {
+    const hf = await open()
+    const work = workflow({ name: 'work', state: listed }, async (ctx, turns: number) => {
+      await ctx.section('outer', async () => {
+        void (async () => {
+          for (let turn = 0; turn < turns; turn++) await null
+          ctx.update((draft) => void draft.list.push('late'))
+        })()
+      })
+      return 'done'
+    })
+    for (let turns = 0; turns < 12; turns++)
+      expect(await (await hf.start(work, turns, { id: `r${turns}` })).result()).toBe('done')
+  })
+
+  it.each(['step', 'wait', 'child'])('a %s that fails after its section has failed is tried again with that', async (kind) => {
+    const hf = await open()
+    let isDown = true
+    const fails = async () => {
+      await delay(40)
+      if (isDown) throw new Error('late')
+    }
+    const child = workflow({ name: 'child', retry: once }, fails)
+    const work = workflow({ name: 'work', retry: once }, async (ctx) => {
+      try {
+        await ctx.section('outer', async () => {
+          const bad = ctx.step('bad', async () => {
+            await delay(10)
+            if (isDown) throw new Error('down')
+          })
+          const late =
+            kind === 'step'
+              ? ctx.step('late', fails)
+              : kind === 'child'
+                ? ctx.call(child)
+                : ctx.waitFor('go', { timeoutMs: isDown ? 50 : 15_000 })
+          await Promise.all([late, bad])
+        })
+      } catch (error) {
+        await ctx.step('report', () => delay(300))
+        throw error
+      }
+      return 'done'
+    })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await failureOf(run)
+    isDown = false
+    await run.retry()
+    if (kind === 'wait') await hf.signal('r', 'go')
+    expect(await run.result()).toBe('done')
+  })
+
+  it.each(['own retry', 'run.retry'])(
+    'a wait that a section withdrew because it failed or took too long is begun anew: %s',
+    async (how) => {
+      const hf = await open()
+      let attempts = 0
+      const retry = how === 'own retry' ? { attempts: 2, minMs: 50, maxMs: 50 } : once
+      const work = workflow({ name: 'work', retry: once }, async (ctx, tooLong: boolean) => {
+        const options = { retry, ...(tooLong && { timeoutMs: 1_000 }) }
+        await ctx.section(
+          'outer',
+          async () => {
+            const attempt = ++attempts
+            const abort = new AbortController()
+            const bad = ctx.step('bad', () => {
+              if (attempt === 1 && !tooLong) throw new Error('down')
+            })
+            try {
+              await Promise.all([bad, ctx.waitFor('go', { signal: tooLong ? ctx.signal : abort.signal })])
+            } finally {
+              abort.abort(new Error('given up'))
+            }
+          },
+          options,
+        )
+        return 'done'
+      })
+      for (const tooLong of [false, true]) {
+        attempts = 0
+        const id = `r-${tooLong}`
+        const run = await hf.start(work, tooLong, { id })
+        if (how !== 'own retry') {
+          await failureOf(run)
+          await run.retry()
+        }
+        await vi.waitUntil(() => attempts === 2, { timeout: 15_000, interval: 5 })
+        await hf.signal(id, 'go')
+        expect(await run.result()).toBe('done')
+      }
+    },
+  )
+
+  it('a fallback sends an effect under the key of one that waits for its next attempt in the section that took too long', async () => {
+    const hf = await open()
+    const charge = { key: 'order-1', idempotent: true }
+    const refused = () => {
+      throw new Error('503')
+    }
+    const work = workflow({ name: 'work' }, (ctx) =>
+      ctx.section('pay', () => ctx.once('charge', { ...charge, run: refused, retry: { minMs: 60_000, jitter: false } }), {
+        ...{ timeoutMs: 50, retry: once },
+        fallback: () => ctx.once('charge', { ...charge, run: () => 'paid' }),
+      }),
+    )
+    expect(await (await hf.start(work, undefined, { id: 'r' })).result()).toBe('paid')
+  })
 
   it('a plan step that was undone as a whole is done again as a whole, except for effects that stand', async () => {
     const hf = await open()
