@@ -625,7 +625,7 @@ onEveryStore('another attempt and the state', (scene) => {
             kind === 'step'
               ? ctx.step('late', fails)
               : kind === 'child'
-                ? ctx.call(child)
+                ? ctx.call(child, undefined)
                 : ctx.waitFor('go', { timeoutMs: isDown ? 50 : 15_000 })
           await Promise.all([late, bad])
         })
