@@ -35,7 +35,6 @@ export interface ScopeAttempt {
   /** Its result is recorded also where an attempt around it is over, so that it can be undone, and with it what it changes. */
   readonly isRecordedAnyway: boolean
   /** Something that its function does came too late: what was made with it must not be recorded, and kept by another attempt, without it. */
-  readonly hasMissed: boolean
   miss(): void
 }
 

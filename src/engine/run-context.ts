@@ -469,11 +469,6 @@ export class RunContext implements Context<never> {
     const close = async (event: ReturnType<Execution['event']>): Promise<void> => {
       if (!isOpen) await refuse()
       isOpen = false
-      // Its section is over, and kept it from something. Another attempt would keep the result, and never do that.
-      if (call.within?.hasMissed === true) {
-        execution.endOpen(call)
-        return never()
-      }
       try {
         if (!execution.playback.isLive) await execution.playback.untilLive(call.key)
         // A replay hands it out where it began: what it shows of the state is what was shown before.

@@ -326,7 +326,6 @@ class Attempt implements ScopeAttempt {
   #isOver = false
   #isUndoable = false
   #hasReturned = false
-  #hasMissed = false
   #lacks = false
   /** What its function returns. */
   made: Promise<unknown> | undefined
@@ -359,17 +358,12 @@ class Attempt implements ScopeAttempt {
     return this.#isUndoable && !this.#isOver
   }
 
-  get hasMissed(): boolean {
-    return this.#hasMissed
-  }
-
   /** What its function comes to lacks something. What a branch misses that it did not wait for does not count. */
   get lacksSomething(): boolean {
     return this.#lacks
   }
 
   miss(): void {
-    this.#hasMissed = true
     if (this.#isOver) return
     this.#lacks = true
     if (this.#call.within?.isOver === true) this.#call.within.miss()

@@ -559,38 +559,6 @@ onEveryStore('another attempt and the state', (scene) => {
     },
   )
 
-  it('what is updated in a begun step after its section has failed is in the state when that is tried again', async () => {
-    const hf = await open()
-    let isDown = true
-    const work = workflow({ name: 'work', state: listed, retry: once }, async (ctx) => {
-      const talk = async () => {
-        const step = await ctx.begin<string>('talk')
-        if (step.recorded !== undefined) return
-        if (isDown) await delay(40)
-        ctx.update((draft) => void draft.list.push('said'))
-        await step.complete('ok')
-      }
-      try {
-        await ctx.section('outer', async () => {
-          const bad = ctx.step('bad', async () => {
-            await delay(10)
-            if (isDown) throw new Error('down')
-          })
-          await Promise.all([talk(), bad])
-        })
-      } catch (error) {
-        await ctx.step('report', () => delay(80))
-        throw error
-      }
-      return ctx.state.list
-    })
-    const run = await hf.start(work, undefined, { id: 'r' })
-    await failureOf(run)
-    isDown = false
-    await run.retry()
-    expect(await run.result()).toEqual(['said'])
-  })
-
   it('a section ends although a branch that it did not wait for updates right after it', async () => {
     const hf = await open()
     const work = workflow({ name: 'work', state: listed }, async (ctx, turns: number) => {
