@@ -41,6 +41,8 @@ export class SignalWaiters {
 
   /** The oldest signal that is for this call. The change that records it has to name it in `reads`. */
   take(waiter: SignalWaiter): Letter | undefined {
+    // Its section may have ended since it was woken: the signal is for another call, which nobody has woken.
+    if (waiter.isOver) this.remove(waiter)
     const letter = this.#mailbox.firstSignal(waiter.names.filter((name) => this.#latest(name) === waiter))
     if (letter === undefined) return undefined
     this.#mailbox.takeSignal(letter)
