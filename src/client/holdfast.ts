@@ -1,4 +1,4 @@
-import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
+import type { AnyWorkflow, InputAndOptions, OutputOf, Workflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkOwner } from '../model/ids.ts'
 import { internalPrefix } from '../model/internal.ts'
@@ -17,7 +17,7 @@ import { RunHandle } from './run-handle.ts'
 import { type RunInfo, runInfos } from './run-info.ts'
 import { Schedules } from './schedules.ts'
 import { type SignalOptions, signalRun } from './signal-run.ts'
-import { type StartRequest, startMany } from './start-many.ts'
+import { type StartRequest, type StartRequests, startMany } from './start-many.ts'
 import { type StartOptions, startRun } from './start-run.ts'
 import { findStuckRuns, type StuckRun } from './stuck-runs.ts'
 import { ThreadHandle } from './thread-handle.ts'
@@ -51,6 +51,8 @@ const runFilterNames: OptionNames<RunFilter> = {
   cursor: true,
 }
 
+type OwnedStartOptions = StartOptions & { readonly owner?: string }
+
 /** What applications call. Bound to an owner; without `as` the owner is the empty one. */
 export class Holdfast {
   readonly #core: Core
@@ -64,13 +66,14 @@ export class Holdfast {
   }
 
   /** Starts a run. Same id and same input: the same run. */
-  async start<Input, Output, State>(
-    workflow: Workflow<Input, Output, State> | string,
-    input?: Input,
-    options: StartOptions & { readonly owner?: string } = {},
+  async start<Given, Output>(
+    // biome-ignore lint/suspicious/noExplicitAny: what its function gets and its state do not matter here
+    workflow: Workflow<any, Output, any, Given> | string,
+    ...inputAndOptions: InputAndOptions<NoInfer<Given>, OwnedStartOptions>
   ): Promise<RunHandle<Output>> {
+    const [input, options = {}] = inputAndOptions as [unknown?, OwnedStartOptions?]
     const owner = options.owner === undefined ? this.#owner : checkOwner(options.owner)
-    const run = await startRun(this.#core, owner, workflow as AnyWorkflow | string, input, options)
+    const run = await startRun(this.#core, owner, workflow, input, options)
     return new RunHandle<Output>(this.#core, run)
   }
 
@@ -78,18 +81,20 @@ export class Holdfast {
    * Starts many runs in few writes, each judged for itself. Handles in order; if some could not be started, an error says which, and
    * the others were.
    */
-  async startMany(requests: readonly StartRequest[]): Promise<RunHandle[]> {
-    const runs = await startMany(this.#core, this.#owner, requests)
-    return runs.map((run) => new RunHandle(this.#core, run))
+  async startMany<const Workflows extends readonly (AnyWorkflow | string)[]>(
+    requests: StartRequests<Workflows>,
+  ): Promise<{ -readonly [Index in keyof Workflows]: RunHandle<OutputOf<Workflows[Index]>> }> {
+    const runs = await startMany(this.#core, this.#owner, requests as readonly StartRequest[])
+    return runs.map((run) => new RunHandle(this.#core, run)) as never
   }
 
   /** Starts a run and waits for its output. */
-  async run<Input, Output, State>(
-    workflow: Workflow<Input, Output, State> | string,
-    input?: Input,
-    options?: StartOptions & { readonly owner?: string },
+  async run<Given, Output>(
+    // biome-ignore lint/suspicious/noExplicitAny: as in start
+    workflow: Workflow<any, Output, any, Given> | string,
+    ...inputAndOptions: InputAndOptions<NoInfer<Given>, OwnedStartOptions>
   ): Promise<Output> {
-    return (await this.start(workflow, input, options)).result()
+    return (await this.start(workflow, ...inputAndOptions)).result()
   }
 
   /** Looks into threads and carries them about. */

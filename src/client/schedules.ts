@@ -3,7 +3,7 @@ import { setImmediate } from 'node:timers/promises'
 import { refuseStartInFunction } from '../engine/calls.ts'
 import { refuseOtherVersion } from '../engine/other-version.ts'
 import { reportMissing } from '../engine/report-missing.ts'
-import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
+import type { AnyWorkflow, GivenTo, InputProperty } from '../engine/workflow.ts'
 import { fingerprint } from '../model/codec.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
@@ -29,7 +29,10 @@ import { RunHandle } from './run-handle.ts'
 import { createSchedule, sendChange, startScheduled } from './start-schedule.ts'
 
 /** What a schedule starts, and when: `cron` or `everyMs`. */
-export interface ScheduleOptions<Input = unknown> {
+export type ScheduleOptions<W extends AnyWorkflow | string = AnyWorkflow | string> = ScheduleSetting<W> &
+  InputProperty<GivenTo<W>>
+
+interface ScheduleSetting<W> {
   /** A cron pattern of 5 fields, 6 with seconds first, or `@daily` and its like. */
   readonly cron?: string
   /** The time zone of the pattern, by its IANA name. Default `UTC`. */
@@ -37,11 +40,9 @@ export interface ScheduleOptions<Input = unknown> {
   /** Ms between ticks, from 1,000. Counted from 1970: 3,600,000 ticks on the hour. */
   readonly everyMs?: number
   /** By name: which this process need not have. Its runs take the version that it has when the schedule is set. */
-  // biome-ignore lint/suspicious/noExplicitAny: the output and state do not matter here
-  readonly workflow: Workflow<Input, any, any> | string
+  readonly workflow: W
   /** For a bare name: which version is meant. Default: the highest registered here, else 1. */
   readonly version?: number
-  readonly input?: Input
   /** Default: the workflow's queue. */
   readonly queue?: string
   readonly priority?: number
@@ -67,8 +68,8 @@ const scheduleOptionNames: OptionNames<ScheduleOptions> = {
 /** A schedule as it is now. */
 export interface ScheduleInfo {
   readonly name: string
-  readonly settings: Omit<ScheduleOptions, 'workflow'> &
-    Required<Pick<ScheduleOptions, 'version' | 'queue' | 'priority' | 'ifMissed'>> & { readonly workflow: string }
+  readonly settings: ScheduleOptions<string> &
+    Required<Pick<ScheduleOptions<string>, 'version' | 'queue' | 'priority' | 'ifMissed'>>
   readonly isPaused: boolean
   /** The next tick; absent while it is paused. */
   readonly next?: Date
@@ -92,7 +93,7 @@ export class Schedules {
   }
 
   /** Sets a schedule. The same again changes nothing; with other settings it goes by them from its next tick on. */
-  async set<Input>(name: string, options: ScheduleOptions<Input>): Promise<void> {
+  async set<W extends AnyWorkflow | string>(name: string, options: ScheduleOptions<W>): Promise<void> {
     refuseUnknownOptions('hf.schedules.set', options, scheduleOptionNames)
     const core = this.#core
     const key = this.#key(name)

@@ -2,10 +2,13 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { RetryOptions } from '../model/retry.ts'
 import type { Budget, Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
-import type { Workflow } from './workflow.ts'
+import type { InputAndOptions, Workflow } from './workflow.ts'
 
-/** What a workflow's function works with. Every recording call is remembered; a replay gets the same answers. */
-export interface Context<State = Record<string, unknown>> {
+/**
+ * What a workflow's function works with. Every recording call is remembered; a replay gets the same answers.
+ * `Given` is what `continueAs` takes, which is what a start takes.
+ */
+export interface Context<State = Record<string, unknown>, Given = never> {
   readonly runId: string
   readonly threadId: string
   readonly owner: string
@@ -27,12 +30,12 @@ export interface Context<State = Record<string, unknown>> {
     options?: MapOptions<T>,
   ): Promise<T[]>
   /** Groups calls: inner names become `name/inner`. Nothing is recorded for the scope itself. */
-  scope<T>(name: string, fn: (ctx: Context<State>) => Promise<T> | T): Promise<T>
+  scope<T>(name: string, fn: (ctx: Context<State, Given>) => Promise<T> | T): Promise<T>
   /**
    * A scope that is recorded as a whole, like a step: one with a recorded result is not entered again, and another attempt keeps what
    * succeeded inside.
    */
-  section<T>(name: string, fn: (ctx: Context<State>) => Promise<T> | T, options?: SectionOptions<T, State>): Promise<T>
+  section<T>(name: string, fn: (ctx: Context<State, Given>) => Promise<T> | T, options?: SectionOptions<T, State>): Promise<T>
   /** Writes the user's own tables in the same transaction as the checkpoint. SQLite and Postgres; 5 s at most. */
   transaction<T>(name: string, fn: (tx: SqlTransaction) => Promise<T> | T): Promise<T>
   /** The two halves of a step, for loops that Holdfast does not drive. */
@@ -54,15 +57,19 @@ export interface Context<State = Record<string, unknown>> {
   /** Asks a person and waits for `hf.answer(runId, name, value)`. */
   ask<T = unknown>(name: string, options: AskOptions<T>): Promise<T>
   /** Starts a run of another workflow, in the same commit, on a thread of its own, and waits for its output. */
-  call<Input, Output, ChildState>(
-    workflow: Workflow<Input, Output, ChildState>,
-    input: Input,
-    options?: CallOptions & { readonly detached?: false; readonly undo?: Undo<Output> },
+  call<ChildGiven, Output>(
+    // biome-ignore lint/suspicious/noExplicitAny: what its function gets and its state do not matter here
+    workflow: Workflow<any, Output, any, ChildGiven>,
+    ...inputAndOptions: InputAndOptions<
+      NoInfer<ChildGiven>,
+      CallOptions & { readonly detached?: false; readonly undo?: Undo<NoInfer<Output>> }
+    >
   ): Promise<Output>
   /** Starts it and does not wait: it lives on its own. */
-  call<Input, Output, ChildState>(
-    workflow: Workflow<Input, Output, ChildState>,
-    input: Input,
+  call<ChildGiven, Output>(
+    // biome-ignore lint/suspicious/noExplicitAny: as above
+    workflow: Workflow<any, Output, any, ChildGiven>,
+    input: NoInfer<ChildGiven>,
     options: CallOptions & { readonly detached: true },
   ): Promise<{ readonly id: string; readonly threadId: string }>
   /** By name: a workflow that only other processes need to have. */
@@ -83,7 +90,7 @@ export interface Context<State = Record<string, unknown>> {
   /** A checkpoint by hand. A labelled one can be named instead of its position, and retention keeps it. */
   checkpoint(label?: string): Promise<void>
   /** Ends this tape and goes on with a fresh one, on the same thread and state. Never returns. */
-  continueAs(input: unknown): Promise<never>
+  continueAs(input: Given): Promise<never>
   /** The time in ms, recorded. */
   now(): number
   /** A number in [0, 1), recorded. */

@@ -46,7 +46,7 @@ import { checkWithdrawable, parkUnlessAborted, withdraw } from './withdrawal.ts'
 import type { AnyWorkflow } from './workflow.ts'
 
 /** The `ctx` of one execution: each call is entered on the tape, then carried out by its runner. */
-export class RunContext implements Context<never> {
+export class RunContext implements Context<never, never> {
   readonly #execution: Execution
 
   constructor(execution: Execution) {

@@ -409,7 +409,7 @@ onEveryStore('a call on ctx inside the body of a step', ({ open }) => {
       'ctx.ask("x")': (ctx) => ctx.ask('x', { question: '?' }),
       'ctx.call("x")': (ctx) => ctx.call('x'),
       'ctx.stream("x")': (ctx) => ctx.stream('x'),
-      'ctx.continueAs()': (ctx) => ctx.continueAs(1),
+      'ctx.continueAs()': (ctx) => ctx.continueAs(1 as never),
       'ctx.sleep()': (ctx) => ctx.sleep(1),
       'ctx.now()': (ctx) => ctx.now(),
       'ctx.update()': (ctx) => ctx.update(() => {}),
@@ -559,8 +559,8 @@ onEveryStore('the schema of an input', ({ open, openMortal, advance }) => {
 
   it('holds for ctx.continueAs', async () => {
     const { asked, work } = createWorkflow(async (ctx, n) => {
-      if (n === 9) await ctx.continueAs(n)
-      return n < 3 ? await ctx.continueAs(String(n + 1)) : n
+      if (n === 9) await ctx.continueAs(n as never)
+      return n < 3 ? await ctx.continueAs(String(n + 1) as never) : n
     })
     const hf = await open()
     expect(await hf.run(work, '1' as never)).toBe(3)

@@ -10,7 +10,7 @@ const hour = 60 * minute
 const waiting = { timeout: 20_000, interval: 10 }
 
 const job = workflow('job', async (ctx, input: { topic: string } | undefined) => ({ input, scheduledAt: ctx.scheduledAt }))
-const hourly: ScheduleOptions<{ topic: string } | undefined> = { everyMs: hour, workflow: job }
+const hourly: ScheduleOptions<typeof job> = { everyMs: hour, workflow: job }
 const scheduleId = 'holdfast.schedule:hourly'
 
 /** A clock that can be set to an hour of a day in the future. */
