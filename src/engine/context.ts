@@ -6,9 +6,10 @@ import type { InputAndOptions, Workflow } from './workflow.ts'
 
 /**
  * What a workflow's function works with. Every recording call is remembered; a replay gets the same answers.
- * `Given` is what `continueAs` takes, which is what a start takes.
+ * A function of your own that takes a plain `Context` takes that of any workflow, and knows nothing of its state. `Given` is what
+ * `continueAs` takes, which is what a start takes.
  */
-export interface Context<State = Record<string, unknown>, Given = never> {
+export interface Context<State = unknown, Given = never> {
   readonly runId: string
   readonly threadId: string
   readonly owner: string
@@ -112,7 +113,7 @@ export interface Context<State = Record<string, unknown>, Given = never> {
 }
 
 /** What a step's body works with. What it writes is committed with its result and dropped if it throws. */
-export interface StepHandle<State = Record<string, unknown>> {
+export interface StepHandle<State = unknown> {
   /** Recorded failures of this step plus one. */
   readonly attempt: number
   /** The same for every attempt: an idempotency key for providers that take one. */
@@ -171,7 +172,7 @@ export interface StepOptions<T> {
   readonly checkpoint?: boolean
 }
 
-export interface SectionOptions<T, State = Record<string, unknown>> {
+export interface SectionOptions<T, State = unknown> {
   /** Attempts of the section as a whole. Default: those of a step, but what a call inside has retried in vain is not tried again. */
   readonly retry?: RetryOptions
   /** Longest time of one attempt, waits inside and restarts included, in ms. Default none. */
