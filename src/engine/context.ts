@@ -20,23 +20,42 @@ export interface Context<State = unknown, Given = never> {
   /** The thread's state, read-only. Change it through `update`. */
   readonly state: Readonly<State>
   /** Runs `fn` and records its result. A recorded step never executes again. */
-  step<T>(name: string, fn: (step: StepHandle<State>) => Promise<T> | T, options?: StepOptions<T>): Promise<T>
+  step<T, Returned, Policy extends OnFailure = 'fail' | 'pause'>(
+    name: string,
+    fn: (step: StepHandle<State>) => Promise<Returned> | Returned,
+    options: StepOptions<T, Policy, Returned> & { readonly schema: StandardSchemaV1<Returned, T> },
+  ): Promise<Kept<T, Policy>>
+  step<T, Policy extends OnFailure = 'fail' | 'pause'>(
+    name: string,
+    fn: (step: StepHandle<State>) => Promise<T> | T,
+    options?: StepOptions<T, Policy>,
+  ): Promise<Kept<T, Policy>>
   /** An effect on the world: recorded before and after, under an operation key, never repeated blindly. */
   once<T>(name: string, options: EffectOptions<T>): Promise<T>
   /** Parallel steps `name[0]`, `name[1]`, …; finished ones are kept if another fails. */
-  map<Item, T>(
+  map<Item, T, Returned, Policy extends OnFailure = 'fail' | 'pause'>(
+    name: string,
+    items: readonly Item[],
+    fn: (item: Item, index: number, step: StepHandle<State>) => Promise<Returned> | Returned,
+    options: MapOptions<T, Policy, Returned> & { readonly schema: StandardSchemaV1<Returned, T> },
+  ): Promise<Kept<T, Policy>[]>
+  map<Item, T, Policy extends OnFailure = 'fail' | 'pause'>(
     name: string,
     items: readonly Item[],
     fn: (item: Item, index: number, step: StepHandle<State>) => Promise<T> | T,
-    options?: MapOptions<T>,
-  ): Promise<T[]>
+    options?: MapOptions<T, Policy>,
+  ): Promise<Kept<T, Policy>[]>
   /** Groups calls: inner names become `name/inner`. Nothing is recorded for the scope itself. */
   scope<T>(name: string, fn: (ctx: Context<State, Given>) => Promise<T> | T): Promise<T>
   /**
    * A scope that is recorded as a whole, like a step: one with a recorded result is not entered again, and another attempt keeps what
    * succeeded inside.
    */
-  section<T>(name: string, fn: (ctx: Context<State, Given>) => Promise<T> | T, options?: SectionOptions<T, State>): Promise<T>
+  section<T, Policy extends OnFailure = 'fail' | 'pause'>(
+    name: string,
+    fn: (ctx: Context<State, Given>) => Promise<T> | T,
+    options?: SectionOptions<T, State, Policy>,
+  ): Promise<Kept<T, Policy>>
   /** Writes the user's own tables in the same transaction as the checkpoint. SQLite and Postgres; 5 s at most. */
   transaction<T>(name: string, fn: (tx: SqlTransaction) => Promise<T> | T): Promise<T>
   /** The two halves of a step, for loops that Holdfast does not drive. */
@@ -153,39 +172,46 @@ export interface UndoInfo {
 /** How a result is taken back: a function, or the name of one in the workflow's `undos`. */
 export type Undo<T> = ((result: T, info: UndoInfo) => unknown) | string
 
-export interface StepOptions<T> {
+/** When all attempts have failed and there is no fallback: throw, continue with undefined, or pause the run. */
+export type OnFailure = 'fail' | 'skip' | 'pause'
+
+/** A result; or undefined, where a failure may be skipped. */
+export type Kept<T, Policy extends OnFailure> = 'skip' extends Policy ? T | undefined : T
+
+/** `T` is what `schema` makes of what the body has `Returned`; without one they are the same. */
+export interface StepOptions<T, Policy extends OnFailure = OnFailure, Returned = T> {
   readonly retry?: RetryOptions
   /** Longest time of one attempt, in ms. Default none. */
   readonly timeoutMs?: number
   /** Makes the result when all attempts have failed. */
   readonly fallback?: (error: Error) => Promise<T> | T
-  /** When all attempts have failed and there is no fallback: throw (default), continue with undefined, or pause the run. */
-  readonly onFailure?: 'fail' | 'skip' | 'pause'
+  /** Default: throw. */
+  readonly onFailure?: Policy
   /** Takes back what the step did: called with its result when the run is cancelled or rolled back. May be called again after a crash. */
   readonly undo?: Undo<T>
   /** Recorded with the step; on a replay another input is a mismatch. */
   readonly input?: unknown
   readonly kind?: 'model' | 'tool'
-  /** Validates the result. */
-  readonly schema?: StandardSchemaV1<unknown, T>
+  /** Validates, and transforms, what the body returned. */
+  readonly schema?: StandardSchemaV1<Returned, T>
   /** False: the result rides with the next commit. A crash before that runs the step again. Default true. */
   readonly checkpoint?: boolean
 }
 
-export interface SectionOptions<T, State = unknown> {
+export interface SectionOptions<T, State = unknown, Policy extends OnFailure = OnFailure> {
   /** Attempts of the section as a whole. Default: those of a step, but what a call inside has retried in vain is not tried again. */
   readonly retry?: RetryOptions
   /** Longest time of one attempt, waits inside and restarts included, in ms. Default none. */
   readonly timeoutMs?: number
   /** Makes the result when all attempts have failed. Its calls are recorded like those of the section. */
   readonly fallback?: (error: Error, ctx: Context<State>) => Promise<T> | T
-  /** When all attempts have failed and there is no fallback: throw (default), continue with undefined, or pause the run. */
-  readonly onFailure?: 'fail' | 'skip' | 'pause'
+  /** Default: throw. */
+  readonly onFailure?: Policy
   /** Takes back what the section as a whole did, before what its calls did is taken back. */
   readonly undo?: Undo<T>
 }
 
-export interface MapOptions<T> extends StepOptions<T> {
+export interface MapOptions<T, Policy extends OnFailure = OnFailure, Returned = T> extends StepOptions<T, Policy, Returned> {
   /** How many run at a time. Default 16. */
   readonly concurrency?: number
 }

@@ -3,7 +3,7 @@ import { checkStepName } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
 import type { RetryOptions } from '../model/retry.ts'
 import { blame, blamed } from './blame.ts'
-import type { Context, Undo } from './context.ts'
+import type { Context, OnFailure, Undo } from './context.ts'
 import { planStepOptionNames } from './option-names.ts'
 import type { RunContext } from './run-context.ts'
 import { checkScopeOptions } from './scope-options.ts'
@@ -24,7 +24,7 @@ export interface PlanStepOptions<State> {
   /** Does the step's work when all attempts have failed. */
   readonly fallback?: (state: Readonly<State>, ctx: Context<State>, error: Error) => Promise<PlanPatch<State>> | PlanPatch<State>
   /** When all attempts have failed and there is no fallback: fail the run (default), continue without the step, or pause the run. */
-  readonly onFailure?: 'fail' | 'skip' | 'pause'
+  readonly onFailure?: OnFailure
   /** Takes back what the step as a whole did; gets the state as the step left it. */
   readonly undo?: Undo<Readonly<State>>
   /** Its share of the run's progress, against the weights of the other steps. Default 1. */
