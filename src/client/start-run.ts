@@ -1,5 +1,5 @@
 import { refuseStartInFunction } from '../engine/calls.ts'
-import { newRun } from '../engine/new-run.ts'
+import { givenFingerprint, isSameStart, newRun, recordedFingerprint } from '../engine/new-run.ts'
 import { refuseOtherVersion } from '../engine/other-version.ts'
 import { reportMissing } from '../engine/report-missing.ts'
 import type { AnyWorkflow } from '../engine/workflow.ts'
@@ -8,6 +8,7 @@ import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
 import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
 import { newRunId } from '../model/new-run-id.ts'
+import type { Payload } from '../model/payload.ts'
 import type { Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import type { Change, Committed, NewRun, Refusal } from '../store/change.ts'
@@ -66,14 +67,15 @@ export async function prepareStart(
   checkOptions(options)
   const workflow = findWorkflow(core, workflowOrName, options.version)
   const name = workflow?.name ?? checkId('workflow name', workflowOrName)
-  const validated =
-    workflow?.options.input === undefined ? input : validate(workflow.options.input, input, `The input of workflow "${name}"`)
-  const checked = validated instanceof Promise ? await validated : validated
+  const schema = workflow?.options.input
   // One reading of the input, before anything is waited for: what is recorded is what is compared.
+  const given = schema === undefined ? undefined : givenFingerprint(core.codec, name, input)
+  const validated = schema === undefined ? input : validate(schema, input, `The input of workflow "${name}"`)
+  const checked = validated instanceof Promise ? await validated : validated
   const id = options.id === undefined ? newRunId() : checkId('run id', options.id)
   const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
   const prepared = newRun(core.codec, checked, workflow === undefined ? { unchecked: true } : {}, {
-    ...{ owner, id, threadId, workflow: name },
+    ...{ owner, id, threadId, workflow: name, given },
     version: options.version ?? workflow?.version ?? 1,
     queue: checkId('queue name', options.queue ?? workflow?.options.queue ?? 'default'),
     priority: options.priority ?? workflow?.options.priority ?? 0,
@@ -98,7 +100,7 @@ export async function acceptStart(core: Core, asked: NewRun, answer: Committed, 
   if (created.isNew) {
     core.wakeWorker()
     if (core.hasWorker) reportMissing(core, { ...asked, needs: `Run "${id}" needs` })
-  } else checkSame(created.run, asked, options.threadId !== undefined)
+  } else checkSame(core, created.run, asked, options.threadId !== undefined)
   if (!created.isNew && created.run.status === 'failed' && options.ifFailed === 'retry')
     await retryRun(core, { owner, runId: id })
   return created.run
@@ -181,8 +183,11 @@ function findWorkflow(core: Core, workflowOrName: AnyWorkflow | string, version:
   )
 }
 
-function checkSame(existing: Run, asked: NewRun, hasThread: boolean): void {
-  if (existing.fingerprint === asked.fingerprint && (!hasThread || existing.threadId === asked.threadId)) return
+function checkSame(core: Core, existing: Run, asked: NewRun, hasThread: boolean): void {
+  const { fingerprint, workflow, queued } = asked
+  const checked = () => recordedFingerprint(core.codec, workflow, queued.payload as Payload)
+  const isSame = isSameStart(existing.fingerprint, fingerprint, checked)
+  if (isSame && (!hasThread || existing.threadId === asked.threadId)) return
   throw new HoldfastError(
     'input_mismatch',
     `Run "${existing.id}" exists with another ${existing.workflow === asked.workflow ? 'input or thread' : `workflow ("${existing.workflow}")`}. ` +
