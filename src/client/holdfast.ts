@@ -35,8 +35,8 @@ export interface RunFilter {
   readonly createdBefore?: Date | number
   /** Items a page, 1 to 1,000. Default 100. */
   readonly limit?: number
-  /** Where the last page ended. */
-  readonly cursor?: string
+  /** Where the last page ended; undefined is the first page. */
+  readonly cursor?: string | undefined
 }
 
 const runFilterNames: OptionNames<RunFilter> = {
@@ -120,8 +120,8 @@ export class Holdfast {
     /** Runs of this owner, newest first, a page at a time. Holdfast's own (`holdfast.…`) are only shown to who asks for their workflow. */
     list: async (filter: RunFilter = {}): Promise<{ items: RunInfo[]; cursor?: string }> => {
       refuseUnknownOptions('hf.runs.list', filter, runFilterNames)
-      const { status, limit = 100, createdAfter, createdBefore, ...rest } = filter
-      for (const name of ['workflow', 'threadId', 'queue', 'label', 'cursor'] as const) checkText(name, rest[name])
+      const { status, limit = 100, createdAfter, createdBefore, cursor, ...rest } = filter
+      for (const name of ['workflow', 'threadId', 'queue', 'label', 'cursor'] as const) checkText(name, filter[name])
       if (!Number.isInteger(limit) || limit < 1 || limit > 1_000) {
         throw new HoldfastError('invalid_input', `limit is ${shown(limit)}; it must be a whole number from 1 to 1,000.`)
       }
@@ -137,6 +137,7 @@ export class Holdfast {
       const before = timeOf('createdBefore', createdBefore)
       const page = await this.#core.store.listRuns({
         ...rest,
+        ...(cursor !== undefined && { cursor }),
         owner: this.#owner,
         ...(after !== undefined && { createdAfter: Math.floor(after) }),
         ...(before !== undefined && { createdBefore: Math.ceil(before) }),

@@ -14,7 +14,7 @@ async function allOf(hf: Holdfast, filter: RunFilter): Promise<RunInfo[]> {
   const items: RunInfo[] = []
   let cursor: string | undefined
   do {
-    const page = await hf.runs.list({ ...filter, ...(cursor !== undefined && { cursor }) })
+    const page = await hf.runs.list({ ...filter, cursor })
     items.push(...page.items)
     cursor = page.cursor
   } while (cursor !== undefined)
