@@ -3,6 +3,7 @@ import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkOwner } from '../model/ids.ts'
 import { internalPrefix } from '../model/internal.ts'
 import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
+import { isMoment, momentAdvice } from '../model/moment.ts'
 import { type RunStatus, runStatuses } from '../model/run.ts'
 import type { StateDefinition } from '../model/state.ts'
 import { type AnswerOptions, answerQuestion } from './answer-question.ts'
@@ -29,10 +30,10 @@ export interface RunFilter {
   readonly queue?: string
   /** Those with a checkpoint of this label: of `ctx.checkpoint(label)` or `thread.tag`. */
   readonly label?: string
-  /** Created later than this, by the store's clock: a date, or ms since 1970. */
-  readonly createdAfter?: Date | number
+  /** Created later than this, in ms since 1970 by the store's clock. */
+  readonly createdAfter?: number
   /** Created earlier than this. */
-  readonly createdBefore?: Date | number
+  readonly createdBefore?: number
   /** Items a page, 1 to 1,000. Default 100. */
   readonly limit?: number
   /** Where the last page ended; undefined is the first page. */
@@ -133,14 +134,14 @@ export class Holdfast {
           `There is no status ${unknown}. It is one of ${runStatuses.join(', ')}, or a list of them.`,
         )
       }
-      const after = timeOf('createdAfter', createdAfter)
-      const before = timeOf('createdBefore', createdBefore)
+      checkMoment('createdAfter', createdAfter)
+      checkMoment('createdBefore', createdBefore)
       const page = await this.#core.store.listRuns({
         ...rest,
         ...(cursor !== undefined && { cursor }),
         owner: this.#owner,
-        ...(after !== undefined && { createdAfter: Math.floor(after) }),
-        ...(before !== undefined && { createdBefore: Math.ceil(before) }),
+        ...(createdAfter !== undefined && { createdAfter: Math.floor(createdAfter) }),
+        ...(createdBefore !== undefined && { createdBefore: Math.ceil(createdBefore) }),
         limit,
         ...(rest.workflow === undefined && { withoutPrefix: internalPrefix }),
         ...(statuses !== undefined && { statuses }),
@@ -223,12 +224,7 @@ function shown(value: unknown): string {
   return typeof value === 'string' ? JSON.stringify(value) : String(value)
 }
 
-/** The range of Date, in ms. */
-const maxTime = 8.64e15
-
-function timeOf(name: string, value: unknown): number | undefined {
-  if (value === undefined) return undefined
-  const time = value instanceof Date ? value.getTime() : value
-  if (typeof time === 'number' && Math.abs(time) <= maxTime) return time
-  throw new HoldfastError('invalid_input', `${name} of runs.list is no time: give a valid Date, or a number of ms since 1970.`)
+function checkMoment(name: string, value: unknown): void {
+  if (value === undefined || isMoment(value)) return
+  throw new HoldfastError('invalid_input', `${name} of runs.list is ${shown(value)}; it must be ${momentAdvice(value)}.`)
 }

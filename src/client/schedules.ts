@@ -9,6 +9,7 @@ import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
 import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
+import { isMoment, momentAdvice } from '../model/moment.ts'
 import {
   checkScheduleName,
   type IfMissed,
@@ -71,10 +72,10 @@ export interface ScheduleInfo {
   readonly settings: ScheduleOptions<string> &
     Required<Pick<ScheduleOptions<string>, 'version' | 'queue' | 'priority' | 'ifMissed'>>
   readonly isPaused: boolean
-  /** The next tick; absent while it is paused. */
-  readonly next?: Date
+  /** The next tick, in ms since 1970; absent while it is paused. */
+  readonly next?: number
   /** The last tick that a run was started for. */
-  readonly last?: { readonly tick: Date; readonly runId: string }
+  readonly last?: { readonly tick: number; readonly runId: string }
 }
 
 /** Most ticks that one `backfill` starts, and most times that one `next` tells. */
@@ -122,15 +123,14 @@ export class Schedules {
     return infoOf(await this.#read(name), await this.#core.now())
   }
 
-  /** When it ticks next, whether or not it is paused. Default 1 time, at most 1,000. */
-  async next(name: string, options: { readonly count?: number } = {}): Promise<Date[]> {
+  /** When it ticks next, in ms since 1970, whether or not it is paused. Default 1 time, at most 1,000. */
+  async next(name: string, options: { readonly count?: number } = {}): Promise<number[]> {
     refuseUnknownOptions('hf.schedules.next', options, { count: true })
     const { count = 1 } = options
     if (!Number.isInteger(count) || count < 1 || count > maxTimes)
       throw new HoldfastError('invalid_input', `count is ${String(count)}; it must be a whole number from 1 to ${maxTimes}.`)
     const { timing } = shownSettings(await this.#read(name))
-    const ticks = ticksBetween(timing, await this.#core.now(), Number.POSITIVE_INFINITY, count)
-    return ticks.map((tick) => new Date(tick))
+    return ticksBetween(timing, await this.#core.now(), Number.POSITIVE_INFINITY, count)
   }
 
   /** Stops ticking. Ticks that come due meanwhile are not missed: nothing makes up for them. */
@@ -153,12 +153,12 @@ export class Schedules {
   }
 
   /**
-   * Starts runs for the ticks from `from` on and before `to` (default now) that have none, as the schedule is now. Each has the id
+   * Starts runs for the ticks from `from` on and before `to` (ms since 1970; default now) that have none, as the schedule is now. Each has the id
    * that its tick would have given it, so doing it again starts nothing twice.
    */
   async backfill(
     name: string,
-    options: { readonly from: Date; readonly to?: Date },
+    options: { readonly from: number; readonly to?: number },
   ): Promise<{ readonly started: number; readonly existing: number }> {
     refuseStartInFunction()
     refuseUnknownOptions('hf.schedules.backfill', options, { from: true, to: true })
@@ -192,12 +192,12 @@ export class Schedules {
     for (let after = from - 1; ; after = ticks.at(-1)!) {
       const some = ticksBetween(timing, after, until, batchSize)
       if (ticks.length + some.length > maxTicks) {
-        const last = new Date(some[0]!).toISOString()
+        const to = some[0]!
         throw new HoldfastError(
           'invalid_input',
           `Schedule "${schedule.name}" has more than ${maxTicks} ticks from ${new Date(from).toISOString()} on, which is too many for one call. ` +
-            `Nothing was started. If that is the time you mean, call it with to: new Date("${last}") first, then again with this as from.`,
-          { details: { schedule: schedule.name, from: new Date(from).toISOString(), to: last } },
+            `Nothing was started. If that is the time you mean, call it with to: ${to} (${new Date(to).toISOString()}) first, then again with this as from.`,
+          { details: { schedule: schedule.name, from, to } },
         )
       }
       ticks.push(...some)
@@ -266,18 +266,18 @@ function infoOf(schedule: Schedule, now: number): ScheduleInfo {
   const next = isPaused ? null : nextTick(timing, now)
   return {
     ...{ name, settings: { ...timing, ...settings }, isPaused },
-    ...(next !== null && { next: new Date(next) }),
-    ...(lastTick !== undefined && { last: { tick: new Date(lastTick), runId: tickRunId(name, lastTick) } }),
+    ...(next !== null && { next }),
+    ...(lastTick !== undefined && { last: { tick: lastTick, runId: tickRunId(name, lastTick) } }),
   }
 }
 
-function checkStretch({ from, to }: { readonly from: Date; readonly to?: Date }, now: number) {
-  for (const [name, date] of Object.entries({ from, ...(to !== undefined && { to }) }))
-    if (!(date instanceof Date && Number.isFinite(date.getTime()))) throw refused(`${name} is not a valid date`, 'one')
+function checkStretch({ from, to }: { readonly from: number; readonly to?: number }, now: number) {
+  for (const [name, moment] of Object.entries({ from, ...(to !== undefined && { to }) }))
+    if (!isMoment(moment)) throw refused(`${name} is ${String(moment)}`, momentAdvice(moment))
   if (to !== undefined && to < from) throw refused('to is before from', 'after it')
-  if (to !== undefined && to.getTime() > now)
-    throw refused(`to is in the future, ${to.toISOString()}`, 'now or earlier: ticks to come start by themselves')
-  return { from: from.getTime(), until: (to?.getTime() ?? now) - 1 }
+  if (to !== undefined && to > now)
+    throw refused(`to is in the future, ${new Date(to).toISOString()}`, 'now or earlier: ticks to come start by themselves')
+  return { from: Math.ceil(from), until: Math.ceil(to ?? now) - 1 }
 }
 
 function refused(what: string, must: string): HoldfastError {

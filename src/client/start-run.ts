@@ -7,6 +7,7 @@ import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
 import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
+import { isMoment, maxTime, momentAdvice } from '../model/moment.ts'
 import { newRunId } from '../model/new-run-id.ts'
 import type { Payload } from '../model/payload.ts'
 import type { Run } from '../model/run.ts'
@@ -26,8 +27,8 @@ export interface StartOptions {
   readonly priority?: number
   /** Not before this many ms from now. */
   readonly delayMs?: number
-  /** Not before this date. */
-  readonly runAt?: Date
+  /** Not before this moment, in ms since 1970. */
+  readonly runAt?: number
   /** When an unfinished run holds the thread: get in line (default), or refuse with `conflict`. */
   readonly ifBusy?: 'queue' | 'reject'
   /** When the id belongs to a failed run: `retry` takes it up where it failed. Default: leave it. */
@@ -79,7 +80,7 @@ export async function prepareStart(
     version: options.version ?? workflow?.version ?? 1,
     queue: checkId('queue name', options.queue ?? workflow?.options.queue ?? 'default'),
     priority: options.priority ?? workflow?.options.priority ?? 0,
-    due: options.runAt === undefined ? { inMs: Math.ceil(options.delayMs ?? 0) } : { at: options.runAt.getTime() },
+    due: options.runAt === undefined ? { inMs: Math.ceil(options.delayMs ?? 0) } : { at: Math.ceil(options.runAt) },
     ifBusy: options.ifBusy ?? 'queue',
     at: at ?? 0,
   })
@@ -136,9 +137,6 @@ const startOptionNames: OptionNames<StartOptions & { owner: string }> = {
   tx: true,
 }
 
-/** The range of Date, in ms. */
-const maxTime = 8.64e15
-
 /** What a store could not keep, or would keep as something else. */
 function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed, tx }: StartOptions): void {
   const refuse = (what: string, must: string): never => {
@@ -147,8 +145,7 @@ function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed, tx 
   if (delayMs !== undefined && !(typeof delayMs === 'number' && delayMs >= 0 && delayMs <= maxTime)) {
     refuse(`delayMs is ${String(delayMs)}`, 'a number of milliseconds from 0')
   }
-  if (runAt !== undefined && !(runAt instanceof Date && Number.isFinite(runAt.getTime())))
-    refuse('runAt is not a valid date', 'one')
+  if (runAt !== undefined && !isMoment(runAt)) refuse(`runAt is ${String(runAt)}`, momentAdvice(runAt))
   if (priority !== undefined && !Number.isSafeInteger(priority)) refuse(`priority is ${String(priority)}`, 'a whole number')
   if (version !== undefined && !(Number.isSafeInteger(version) && version >= 1)) {
     refuse(`version is ${String(version)}`, 'a whole number of at least 1')

@@ -13,8 +13,8 @@ export interface Context<State = unknown, Given = never> {
   readonly runId: string
   readonly threadId: string
   readonly owner: string
-  /** The tick of the schedule that started this run; undefined in a run that no schedule started. */
-  readonly scheduledAt: Date | undefined
+  /** The tick of the schedule that started this run, in ms since 1970; undefined in a run that no schedule started. */
+  readonly scheduledAt: number | undefined
   /** Aborted when the run is cancelled, its lease is lost or the process shuts down. */
   readonly signal: AbortSignal
   /** The thread's state, read-only. Change it through `update`. */
@@ -62,7 +62,7 @@ export interface Context<State = unknown, Given = never> {
   begin<T>(name: string): Promise<OpenStep<T>>
   /** Changes the state synchronously. Visible at once, committed with the next recorded result or at the end. */
   update(recipe: (draft: State) => unknown): void
-  /** A durable timer: milliseconds or a date. A long one holds no worker. */
+  /** A durable timer: a number of milliseconds, or a Date to sleep until. A long one holds no worker. */
   sleep(duration: number | Date, options?: Withdrawable): Promise<void>
   /**
    * Waits for `hf.signal(runId, name, value)`; one that was sent before is kept. Where several calls wait for one name, the

@@ -69,9 +69,8 @@ export class RunContext implements Context<never, never> {
     return this.#execution.owner
   }
 
-  get scheduledAt(): Date | undefined {
-    const { scheduledAt } = this.#execution.origin
-    return scheduledAt === undefined ? undefined : new Date(scheduledAt)
+  get scheduledAt(): number | undefined {
+    return this.#execution.origin.scheduledAt
   }
 
   get signal(): AbortSignal {
