@@ -19,12 +19,13 @@ export interface Context<State = unknown, Given = never> {
   readonly signal: AbortSignal
   /** The thread's state, read-only. Change it through `update`. */
   readonly state: Readonly<State>
-  /** Runs `fn` and records its result. A recorded step never executes again. */
+  /** Runs `fn` and records what the schema makes of its result. A recorded step never executes again. */
   step<T, Returned, Policy extends OnFailure = 'fail' | 'pause'>(
     name: string,
     fn: (step: StepHandle<State>) => Promise<Returned> | Returned,
     options: StepOptions<T, Policy, Returned> & { readonly schema: StandardSchemaV1<Returned, T> },
   ): Promise<Kept<T, Policy>>
+  /** Runs `fn` and records its result. A recorded step never executes again. */
   step<T, Policy extends OnFailure = 'fail' | 'pause'>(
     name: string,
     fn: (step: StepHandle<State>) => Promise<T> | T,
@@ -32,13 +33,14 @@ export interface Context<State = unknown, Given = never> {
   ): Promise<Kept<T, Policy>>
   /** An effect on the world: recorded before and after, under an operation key, never repeated blindly. */
   once<T>(name: string, options: EffectOptions<T>): Promise<T>
-  /** Parallel steps `name[0]`, `name[1]`, …; finished ones are kept if another fails. */
+  /** Parallel steps `name[0]`, `name[1]`, …, each with what the schema makes of its result; finished ones are kept if another fails. */
   map<Item, T, Returned, Policy extends OnFailure = 'fail' | 'pause'>(
     name: string,
     items: readonly Item[],
     fn: (item: Item, index: number, step: StepHandle<State>) => Promise<Returned> | Returned,
     options: MapOptions<T, Policy, Returned> & { readonly schema: StandardSchemaV1<Returned, T> },
   ): Promise<Kept<T, Policy>[]>
+  /** Parallel steps `name[0]`, `name[1]`, …; finished ones are kept if another fails. */
   map<Item, T, Policy extends OnFailure = 'fail' | 'pause'>(
     name: string,
     items: readonly Item[],
