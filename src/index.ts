@@ -25,6 +25,7 @@ export type {
   EffectCheck,
   EffectOptions,
   MapOptions,
+  OnFailure,
   OpenStep,
   SectionOptions,
   StepHandle,

@@ -12,7 +12,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   client: ['model', 'store', 'engine'],
   worker: ['model', 'store', 'engine'],
   notify: ['model', 'engine'],
-  testing: ['model', 'store'],
+  testing: ['model', 'store', 'stores'], // the reference among them
   server: ['model', 'client', 'index.ts'],
   adapters: ['index.ts'], // what a user could use, and never another adapter
   cli: ['model', 'store', 'engine', 'client', 'worker', 'server', 'open.ts', 'index.ts'],

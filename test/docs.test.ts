@@ -136,7 +136,8 @@ test('every status of a run, and every reason to wait or pause, is among the con
 
 test('every export is on the page about the API', () => {
   const page = read('docs/reference/api.md')
-  const exported = ['src/index.ts', 'src/testing/index.ts'].flatMap((file) => exportsOf(read(file)))
+  const entries = ['src/index.ts', 'src/store/index.ts', 'src/testing/index.ts', 'src/testing/store-suite/index.ts']
+  const exported = entries.flatMap((file) => exportsOf(read(file)))
   expect(exported.length).toBeGreaterThan(40)
   expect(exported.filter((name) => !new RegExp(`\\b${name}\\b`).test(page))).toEqual([])
 })

@@ -1,6 +1,7 @@
-import { compareStores, createTestClock, testStore } from 'holdfast/testing'
+import { compareStores, createMemoryStore, createTestClock } from 'holdfast/testing'
+import { testStore } from 'holdfast/testing/store-suite'
 import { expect, test } from 'vitest'
-import { createMyStore, createMyStore as createReference } from './my-store.ts'
+import { createMyStore } from './my-store.ts'
 
 // #region suite
 testStore('my store', {
@@ -14,7 +15,7 @@ testStore('my store', {
 // #region compare
 test('my store answers as the reference does', async () => {
   const clock = createTestClock()
-  const [reference, mine] = [createReference(clock), createMyStore(clock)]
+  const [reference, mine] = [createMemoryStore(clock), createMyStore(clock)]
   const { operations } = await compareStores(reference, mine, { seed: 42, operations: 1_000, clock })
   expect(operations).toBe(1_000)
 })

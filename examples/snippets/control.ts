@@ -35,7 +35,7 @@ await assert.rejects(run.result(), { code: 'run_cancelled' })
 assert.ok(crawled.length < 10)
 
 // #region start
-await hf.start(nightly, [], { runAt: new Date('2027-01-01T03:00:00Z'), priority: 5 })
+await hf.start(nightly, [], { runAt: Date.parse('2027-01-01T03:00:00Z'), priority: 5 })
 await hf.start(nightly, [], { delayMs: 60_000, queue: 'slow' })
 await hf.start(nightly, [], { threadId: 'shop-7', ifBusy: 'reject' }) // `conflict` if an unfinished run holds the thread
 // #endregion

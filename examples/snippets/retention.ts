@@ -17,7 +17,7 @@ await finish(50) // today
 const ended = ['completed', 'failed', 'cancelled'] as const
 const before = Date.now() - 30 * 24 * 3_600_000
 for (let cursor: string | undefined, isLast = false; !isLast; isLast = cursor === undefined) {
-  const page = await hf.runs.list({ status: ended, createdBefore: before, limit: 1_000, ...(cursor && { cursor }) })
+  const page = await hf.runs.list({ status: ended, createdBefore: before, limit: 1_000, cursor })
   for (const { threadId, finishedAt = Date.now() } of page.items) {
     if (finishedAt < before) await hf.thread(threadId).delete()
   }
@@ -27,7 +27,7 @@ for (let cursor: string | undefined, isLast = false; !isLast; isLast = cursor ==
 
 let left = 0
 for (let cursor: string | undefined, isLast = false; !isLast; isLast = cursor === undefined) {
-  const page = await hf.runs.list({ limit: 1_000, ...(cursor && { cursor }) })
+  const page = await hf.runs.list({ limit: 1_000, cursor })
   left += page.items.length
   cursor = page.cursor
 }

@@ -9,7 +9,7 @@ async function send(topic: string, day: string): Promise<void> {
 
 // #region workflow
 const report = workflow('report', async (ctx, input: { topic: string }) => {
-  const day = ctx.scheduledAt?.toISOString().slice(0, 10) ?? 'today' // the tick, also when the run comes late
+  const day = new Date(ctx.scheduledAt ?? ctx.now()).toISOString().slice(0, 10) // of the tick, also when the run comes late
   await ctx.step('send', () => send(input.topic, day))
 })
 // #endregion
@@ -25,13 +25,13 @@ await hf.schedules.set('refunds', {
   input: { topic: 'refunds' },
 })
 // #endregion
-assert.deepEqual((await hf.schedules.get('refunds')).next, new Date('2030-05-01T07:00:00Z'))
+assert.deepEqual((await hf.schedules.get('refunds')).next, Date.parse('2030-05-01T07:00:00Z'))
 
 // #region look
 for (const { name, settings, isPaused, next, last } of await hf.schedules.list())
-  console.log(name, settings.cron, isPaused, next, last?.runId) // refunds 0 9 * * 1-5 false 2030-05-01T07:00:00.000Z undefined
+  console.log(name, settings.cron, isPaused, next, last?.runId) // refunds 0 9 * * 1-5 false 1903849200000 undefined
 
-console.log(await hf.schedules.next('refunds', { count: 5 })) // the next five times, as Dates
+console.log(await hf.schedules.next('refunds', { count: 5 })) // the next five times, in ms since 1970
 // #endregion
 
 offsetMs += 8 * 3_600_000 + 1_000
@@ -50,8 +50,8 @@ const extra = await hf.schedules.trigger('refunds') // one run now, beside the t
 await extra.result()
 
 const { started, existing } = await hf.schedules.backfill('refunds', {
-  from: new Date('2030-04-24T00:00:00Z'),
-  to: new Date('2030-05-01T08:00:00Z'), // default now
+  from: Date.parse('2030-04-24T00:00:00Z'),
+  to: Date.parse('2030-05-01T08:00:00Z'), // default now
 })
 console.log(started, existing) // 5 1: the five weekdays before, and the one that has its run
 

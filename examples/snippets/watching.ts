@@ -24,7 +24,7 @@ const left = items.filter(({ version }) => version === 1)
 
 // #region filters
 const dayMs = 24 * 60 * 60 * 1_000
-const old = await hf.runs.list({ status: 'waiting', createdBefore: new Date(Date.now() - dayMs) })
+const old = await hf.runs.list({ status: 'waiting', createdBefore: Date.now() - dayMs })
 const approved = await hf.runs.list({ label: 'approved', status: 'completed' })
 // #endregion
 assert.equal(old.items.length + approved.items.length, 0)

@@ -1,8 +1,9 @@
-import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
+import type { AnyWorkflow, InputAndOptions, OutputOf, Workflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkOwner } from '../model/ids.ts'
 import { internalPrefix } from '../model/internal.ts'
 import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
+import { isMoment, momentAdvice } from '../model/moment.ts'
 import { type RunStatus, runStatuses } from '../model/run.ts'
 import type { StateDefinition } from '../model/state.ts'
 import { type AnswerOptions, answerQuestion } from './answer-question.ts'
@@ -17,7 +18,7 @@ import { RunHandle } from './run-handle.ts'
 import { type RunInfo, runInfos } from './run-info.ts'
 import { Schedules } from './schedules.ts'
 import { type SignalOptions, signalRun } from './signal-run.ts'
-import { type StartRequest, startMany } from './start-many.ts'
+import { type StartRequest, type StartRequests, startMany } from './start-many.ts'
 import { type StartOptions, startRun } from './start-run.ts'
 import { findStuckRuns, type StuckRun } from './stuck-runs.ts'
 import { ThreadHandle } from './thread-handle.ts'
@@ -29,14 +30,14 @@ export interface RunFilter {
   readonly queue?: string
   /** Those with a checkpoint of this label: of `ctx.checkpoint(label)` or `thread.tag`. */
   readonly label?: string
-  /** Created later than this, by the store's clock: a date, or ms since 1970. */
-  readonly createdAfter?: Date | number
+  /** Created later than this, in ms since 1970 by the store's clock. */
+  readonly createdAfter?: number
   /** Created earlier than this. */
-  readonly createdBefore?: Date | number
+  readonly createdBefore?: number
   /** Items a page, 1 to 1,000. Default 100. */
   readonly limit?: number
-  /** Where the last page ended. */
-  readonly cursor?: string
+  /** Where the last page ended; undefined is the first page. */
+  readonly cursor?: string | undefined
 }
 
 const runFilterNames: OptionNames<RunFilter> = {
@@ -51,6 +52,8 @@ const runFilterNames: OptionNames<RunFilter> = {
   cursor: true,
 }
 
+type OwnedStartOptions = StartOptions & { readonly owner?: string }
+
 /** What applications call. Bound to an owner; without `as` the owner is the empty one. */
 export class Holdfast {
   readonly #core: Core
@@ -64,13 +67,14 @@ export class Holdfast {
   }
 
   /** Starts a run. Same id and same input: the same run. */
-  async start<Input, Output, State>(
-    workflow: Workflow<Input, Output, State> | string,
-    input?: Input,
-    options: StartOptions & { readonly owner?: string } = {},
+  async start<Given, Output>(
+    // biome-ignore lint/suspicious/noExplicitAny: what its function gets and its state do not matter here
+    workflow: Workflow<any, Output, any, Given> | string,
+    ...inputAndOptions: InputAndOptions<NoInfer<Given>, OwnedStartOptions>
   ): Promise<RunHandle<Output>> {
+    const [input, options = {}] = inputAndOptions as [unknown?, OwnedStartOptions?]
     const owner = options.owner === undefined ? this.#owner : checkOwner(options.owner)
-    const run = await startRun(this.#core, owner, workflow as AnyWorkflow | string, input, options)
+    const run = await startRun(this.#core, owner, workflow, input, options)
     return new RunHandle<Output>(this.#core, run)
   }
 
@@ -78,18 +82,20 @@ export class Holdfast {
    * Starts many runs in few writes, each judged for itself. Handles in order; if some could not be started, an error says which, and
    * the others were.
    */
-  async startMany(requests: readonly StartRequest[]): Promise<RunHandle[]> {
-    const runs = await startMany(this.#core, this.#owner, requests)
-    return runs.map((run) => new RunHandle(this.#core, run))
+  async startMany<const Workflows extends readonly (AnyWorkflow | string)[]>(
+    requests: StartRequests<Workflows>,
+  ): Promise<{ -readonly [Index in keyof Workflows]: RunHandle<OutputOf<Workflows[Index]>> }> {
+    const runs = await startMany(this.#core, this.#owner, requests as readonly StartRequest[])
+    return runs.map((run) => new RunHandle(this.#core, run)) as never
   }
 
   /** Starts a run and waits for its output. */
-  async run<Input, Output, State>(
-    workflow: Workflow<Input, Output, State> | string,
-    input?: Input,
-    options?: StartOptions & { readonly owner?: string },
+  async run<Given, Output>(
+    // biome-ignore lint/suspicious/noExplicitAny: as in start
+    workflow: Workflow<any, Output, any, Given> | string,
+    ...inputAndOptions: InputAndOptions<NoInfer<Given>, OwnedStartOptions>
   ): Promise<Output> {
-    return (await this.start(workflow, input, options)).result()
+    return (await this.start(workflow, ...inputAndOptions)).result()
   }
 
   /** Looks into threads and carries them about. */
@@ -115,8 +121,8 @@ export class Holdfast {
     /** Runs of this owner, newest first, a page at a time. Holdfast's own (`holdfast.…`) are only shown to who asks for their workflow. */
     list: async (filter: RunFilter = {}): Promise<{ items: RunInfo[]; cursor?: string }> => {
       refuseUnknownOptions('hf.runs.list', filter, runFilterNames)
-      const { status, limit = 100, createdAfter, createdBefore, ...rest } = filter
-      for (const name of ['workflow', 'threadId', 'queue', 'label', 'cursor'] as const) checkText(name, rest[name])
+      const { status, limit = 100, createdAfter, createdBefore, cursor, ...rest } = filter
+      for (const name of ['workflow', 'threadId', 'queue', 'label', 'cursor'] as const) checkText(name, filter[name])
       if (!Number.isInteger(limit) || limit < 1 || limit > 1_000) {
         throw new HoldfastError('invalid_input', `limit is ${shown(limit)}; it must be a whole number from 1 to 1,000.`)
       }
@@ -128,13 +134,14 @@ export class Holdfast {
           `There is no status ${unknown}. It is one of ${runStatuses.join(', ')}, or a list of them.`,
         )
       }
-      const after = timeOf('createdAfter', createdAfter)
-      const before = timeOf('createdBefore', createdBefore)
+      checkMoment('createdAfter', createdAfter)
+      checkMoment('createdBefore', createdBefore)
       const page = await this.#core.store.listRuns({
         ...rest,
+        ...(cursor !== undefined && { cursor }),
         owner: this.#owner,
-        ...(after !== undefined && { createdAfter: Math.floor(after) }),
-        ...(before !== undefined && { createdBefore: Math.ceil(before) }),
+        ...(createdAfter !== undefined && { createdAfter: Math.floor(createdAfter) }),
+        ...(createdBefore !== undefined && { createdBefore: Math.ceil(createdBefore) }),
         limit,
         ...(rest.workflow === undefined && { withoutPrefix: internalPrefix }),
         ...(statuses !== undefined && { statuses }),
@@ -217,12 +224,7 @@ function shown(value: unknown): string {
   return typeof value === 'string' ? JSON.stringify(value) : String(value)
 }
 
-/** The range of Date, in ms. */
-const maxTime = 8.64e15
-
-function timeOf(name: string, value: unknown): number | undefined {
-  if (value === undefined) return undefined
-  const time = value instanceof Date ? value.getTime() : value
-  if (typeof time === 'number' && Math.abs(time) <= maxTime) return time
-  throw new HoldfastError('invalid_input', `${name} of runs.list is no time: give a valid Date, or a number of ms since 1970.`)
+function checkMoment(name: string, value: unknown): void {
+  if (value === undefined || isMoment(value)) return
+  throw new HoldfastError('invalid_input', `${name} of runs.list is ${shown(value)}; it must be ${momentAdvice(value)}.`)
 }

@@ -3,12 +3,13 @@ import { setImmediate } from 'node:timers/promises'
 import { refuseStartInFunction } from '../engine/calls.ts'
 import { refuseOtherVersion } from '../engine/other-version.ts'
 import { reportMissing } from '../engine/report-missing.ts'
-import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
+import type { AnyWorkflow, GivenTo, InputProperty } from '../engine/workflow.ts'
 import { fingerprint } from '../model/codec.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
 import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
+import { isMoment, momentAdvice } from '../model/moment.ts'
 import {
   checkScheduleName,
   type IfMissed,
@@ -29,7 +30,10 @@ import { RunHandle } from './run-handle.ts'
 import { createSchedule, sendChange, startScheduled } from './start-schedule.ts'
 
 /** What a schedule starts, and when: `cron` or `everyMs`. */
-export interface ScheduleOptions<Input = unknown> {
+export type ScheduleOptions<W extends AnyWorkflow | string = AnyWorkflow | string> = ScheduleSetting<W> &
+  InputProperty<GivenTo<W>>
+
+interface ScheduleSetting<W> {
   /** A cron pattern of 5 fields, 6 with seconds first, or `@daily` and its like. */
   readonly cron?: string
   /** The time zone of the pattern, by its IANA name. Default `UTC`. */
@@ -37,11 +41,9 @@ export interface ScheduleOptions<Input = unknown> {
   /** Ms between ticks, from 1,000. Counted from 1970: 3,600,000 ticks on the hour. */
   readonly everyMs?: number
   /** By name: which this process need not have. Its runs take the version that it has when the schedule is set. */
-  // biome-ignore lint/suspicious/noExplicitAny: the output and state do not matter here
-  readonly workflow: Workflow<Input, any, any> | string
+  readonly workflow: W
   /** For a bare name: which version is meant. Default: the highest registered here, else 1. */
   readonly version?: number
-  readonly input?: Input
   /** Default: the workflow's queue. */
   readonly queue?: string
   readonly priority?: number
@@ -67,13 +69,13 @@ const scheduleOptionNames: OptionNames<ScheduleOptions> = {
 /** A schedule as it is now. */
 export interface ScheduleInfo {
   readonly name: string
-  readonly settings: Omit<ScheduleOptions, 'workflow'> &
-    Required<Pick<ScheduleOptions, 'version' | 'queue' | 'priority' | 'ifMissed'>> & { readonly workflow: string }
+  readonly settings: ScheduleOptions<string> &
+    Required<Pick<ScheduleOptions<string>, 'version' | 'queue' | 'priority' | 'ifMissed'>>
   readonly isPaused: boolean
-  /** The next tick; absent while it is paused. */
-  readonly next?: Date
+  /** The next tick, in ms since 1970; absent while it is paused. */
+  readonly next?: number
   /** The last tick that a run was started for. */
-  readonly last?: { readonly tick: Date; readonly runId: string }
+  readonly last?: { readonly tick: number; readonly runId: string }
 }
 
 /** Most ticks that one `backfill` starts, and most times that one `next` tells. */
@@ -92,7 +94,7 @@ export class Schedules {
   }
 
   /** Sets a schedule. The same again changes nothing; with other settings it goes by them from its next tick on. */
-  async set<Input>(name: string, options: ScheduleOptions<Input>): Promise<void> {
+  async set<W extends AnyWorkflow | string>(name: string, options: ScheduleOptions<W>): Promise<void> {
     refuseUnknownOptions('hf.schedules.set', options, scheduleOptionNames)
     const core = this.#core
     const key = this.#key(name)
@@ -121,15 +123,14 @@ export class Schedules {
     return infoOf(await this.#read(name), await this.#core.now())
   }
 
-  /** When it ticks next, whether or not it is paused. Default 1 time, at most 1,000. */
-  async next(name: string, options: { readonly count?: number } = {}): Promise<Date[]> {
+  /** When it ticks next, in ms since 1970, whether or not it is paused. Default 1 time, at most 1,000. */
+  async next(name: string, options: { readonly count?: number } = {}): Promise<number[]> {
     refuseUnknownOptions('hf.schedules.next', options, { count: true })
     const { count = 1 } = options
     if (!Number.isInteger(count) || count < 1 || count > maxTimes)
       throw new HoldfastError('invalid_input', `count is ${String(count)}; it must be a whole number from 1 to ${maxTimes}.`)
     const { timing } = shownSettings(await this.#read(name))
-    const ticks = ticksBetween(timing, await this.#core.now(), Number.POSITIVE_INFINITY, count)
-    return ticks.map((tick) => new Date(tick))
+    return ticksBetween(timing, await this.#core.now(), Number.POSITIVE_INFINITY, count)
   }
 
   /** Stops ticking. Ticks that come due meanwhile are not missed: nothing makes up for them. */
@@ -152,12 +153,12 @@ export class Schedules {
   }
 
   /**
-   * Starts runs for the ticks from `from` on and before `to` (default now) that have none, as the schedule is now. Each has the id
+   * Starts runs for the ticks from `from` on and before `to` (ms since 1970; default now) that have none, as the schedule is now. Each has the id
    * that its tick would have given it, so doing it again starts nothing twice.
    */
   async backfill(
     name: string,
-    options: { readonly from: Date; readonly to?: Date },
+    options: { readonly from: number; readonly to?: number },
   ): Promise<{ readonly started: number; readonly existing: number }> {
     refuseStartInFunction()
     refuseUnknownOptions('hf.schedules.backfill', options, { from: true, to: true })
@@ -191,12 +192,12 @@ export class Schedules {
     for (let after = from - 1; ; after = ticks.at(-1)!) {
       const some = ticksBetween(timing, after, until, batchSize)
       if (ticks.length + some.length > maxTicks) {
-        const last = new Date(some[0]!).toISOString()
+        const to = some[0]!
         throw new HoldfastError(
           'invalid_input',
           `Schedule "${schedule.name}" has more than ${maxTicks} ticks from ${new Date(from).toISOString()} on, which is too many for one call. ` +
-            `Nothing was started. If that is the time you mean, call it with to: new Date("${last}") first, then again with this as from.`,
-          { details: { schedule: schedule.name, from: new Date(from).toISOString(), to: last } },
+            `Nothing was started. If that is the time you mean, call it with to: ${to} (${new Date(to).toISOString()}) first, then again with this as from.`,
+          { details: { schedule: schedule.name, from, to } },
         )
       }
       ticks.push(...some)
@@ -265,18 +266,18 @@ function infoOf(schedule: Schedule, now: number): ScheduleInfo {
   const next = isPaused ? null : nextTick(timing, now)
   return {
     ...{ name, settings: { ...timing, ...settings }, isPaused },
-    ...(next !== null && { next: new Date(next) }),
-    ...(lastTick !== undefined && { last: { tick: new Date(lastTick), runId: tickRunId(name, lastTick) } }),
+    ...(next !== null && { next }),
+    ...(lastTick !== undefined && { last: { tick: lastTick, runId: tickRunId(name, lastTick) } }),
   }
 }
 
-function checkStretch({ from, to }: { readonly from: Date; readonly to?: Date }, now: number) {
-  for (const [name, date] of Object.entries({ from, ...(to !== undefined && { to }) }))
-    if (!(date instanceof Date && Number.isFinite(date.getTime()))) throw refused(`${name} is not a valid date`, 'one')
+function checkStretch({ from, to }: { readonly from: number; readonly to?: number }, now: number) {
+  for (const [name, moment] of Object.entries({ from, ...(to !== undefined && { to }) }))
+    if (!isMoment(moment)) throw refused(`${name} is ${String(moment)}`, momentAdvice(moment))
   if (to !== undefined && to < from) throw refused('to is before from', 'after it')
-  if (to !== undefined && to.getTime() > now)
-    throw refused(`to is in the future, ${to.toISOString()}`, 'now or earlier: ticks to come start by themselves')
-  return { from: from.getTime(), until: (to?.getTime() ?? now) - 1 }
+  if (to !== undefined && to > now)
+    throw refused(`to is in the future, ${new Date(to).toISOString()}`, 'now or earlier: ticks to come start by themselves')
+  return { from: Math.ceil(from), until: Math.ceil(to ?? now) - 1 }
 }
 
 function refused(what: string, must: string): HoldfastError {

@@ -1,5 +1,5 @@
 import { refuseStartInFunction } from '../engine/calls.ts'
-import type { AnyWorkflow } from '../engine/workflow.ts'
+import type { AnyWorkflow, GivenTo, InputProperty } from '../engine/workflow.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkOwner } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
@@ -9,10 +9,14 @@ import type { Core } from './core.ts'
 import { acceptStart, prepareStart, type StartOptions, startChange } from './start-run.ts'
 
 /** One of many runs to start: what `start` takes. */
-export interface StartRequest {
-  readonly workflow: AnyWorkflow | string
-  readonly input?: unknown
+export type StartRequest<W extends AnyWorkflow | string = AnyWorkflow | string> = {
+  readonly workflow: W
   readonly options?: Omit<StartOptions, 'tx'> & { readonly owner?: string }
+} & InputProperty<GivenTo<W>>
+
+/** A request for each of the workflows, in order. */
+export type StartRequests<Workflows extends readonly (AnyWorkflow | string)[]> = {
+  readonly [Index in keyof Workflows]: StartRequest<Workflows[Index]>
 }
 
 /** Runs that are checked and handed in before others are: the event loop gets its turn in between. */

@@ -1,5 +1,5 @@
 import { refuseStartInFunction } from '../engine/calls.ts'
-import { newRun } from '../engine/new-run.ts'
+import { givenFingerprint, isSameStart, newRun, recordedFingerprint } from '../engine/new-run.ts'
 import { refuseOtherVersion } from '../engine/other-version.ts'
 import { reportMissing } from '../engine/report-missing.ts'
 import type { AnyWorkflow } from '../engine/workflow.ts'
@@ -7,7 +7,9 @@ import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { isInternal } from '../model/internal.ts'
 import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
+import { isMoment, maxTime, momentAdvice } from '../model/moment.ts'
 import { newRunId } from '../model/new-run-id.ts'
+import type { Payload } from '../model/payload.ts'
 import type { Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import type { Change, Committed, NewRun, Refusal } from '../store/change.ts'
@@ -25,8 +27,8 @@ export interface StartOptions {
   readonly priority?: number
   /** Not before this many ms from now. */
   readonly delayMs?: number
-  /** Not before this date. */
-  readonly runAt?: Date
+  /** Not before this moment, in ms since 1970. */
+  readonly runAt?: number
   /** When an unfinished run holds the thread: get in line (default), or refuse with `conflict`. */
   readonly ifBusy?: 'queue' | 'reject'
   /** When the id belongs to a failed run: `retry` takes it up where it failed. Default: leave it. */
@@ -66,18 +68,19 @@ export async function prepareStart(
   checkOptions(options)
   const workflow = findWorkflow(core, workflowOrName, options.version)
   const name = workflow?.name ?? checkId('workflow name', workflowOrName)
-  const validated =
-    workflow?.options.input === undefined ? input : validate(workflow.options.input, input, `The input of workflow "${name}"`)
-  const checked = validated instanceof Promise ? await validated : validated
+  const schema = workflow?.options.input
   // One reading of the input, before anything is waited for: what is recorded is what is compared.
+  const given = schema === undefined ? undefined : givenFingerprint(core.codec, name, input)
+  const validated = schema === undefined ? input : validate(schema, input, `The input of workflow "${name}"`)
+  const checked = validated instanceof Promise ? await validated : validated
   const id = options.id === undefined ? newRunId() : checkId('run id', options.id)
   const threadId = options.threadId === undefined ? id : checkId('thread id', options.threadId)
   const prepared = newRun(core.codec, checked, workflow === undefined ? { unchecked: true } : {}, {
-    ...{ owner, id, threadId, workflow: name },
+    ...{ owner, id, threadId, workflow: name, given },
     version: options.version ?? workflow?.version ?? 1,
     queue: checkId('queue name', options.queue ?? workflow?.options.queue ?? 'default'),
     priority: options.priority ?? workflow?.options.priority ?? 0,
-    due: options.runAt === undefined ? { inMs: Math.ceil(options.delayMs ?? 0) } : { at: options.runAt.getTime() },
+    due: options.runAt === undefined ? { inMs: Math.ceil(options.delayMs ?? 0) } : { at: Math.ceil(options.runAt) },
     ifBusy: options.ifBusy ?? 'queue',
     at: at ?? 0,
   })
@@ -98,7 +101,7 @@ export async function acceptStart(core: Core, asked: NewRun, answer: Committed, 
   if (created.isNew) {
     core.wakeWorker()
     if (core.hasWorker) reportMissing(core, { ...asked, needs: `Run "${id}" needs` })
-  } else checkSame(created.run, asked, options.threadId !== undefined)
+  } else checkSame(core, created.run, asked, options.threadId !== undefined)
   if (!created.isNew && created.run.status === 'failed' && options.ifFailed === 'retry')
     await retryRun(core, { owner, runId: id })
   return created.run
@@ -134,9 +137,6 @@ const startOptionNames: OptionNames<StartOptions & { owner: string }> = {
   tx: true,
 }
 
-/** The range of Date, in ms. */
-const maxTime = 8.64e15
-
 /** What a store could not keep, or would keep as something else. */
 function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed, tx }: StartOptions): void {
   const refuse = (what: string, must: string): never => {
@@ -145,8 +145,7 @@ function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed, tx 
   if (delayMs !== undefined && !(typeof delayMs === 'number' && delayMs >= 0 && delayMs <= maxTime)) {
     refuse(`delayMs is ${String(delayMs)}`, 'a number of milliseconds from 0')
   }
-  if (runAt !== undefined && !(runAt instanceof Date && Number.isFinite(runAt.getTime())))
-    refuse('runAt is not a valid date', 'one')
+  if (runAt !== undefined && !isMoment(runAt)) refuse(`runAt is ${String(runAt)}`, momentAdvice(runAt))
   if (priority !== undefined && !Number.isSafeInteger(priority)) refuse(`priority is ${String(priority)}`, 'a whole number')
   if (version !== undefined && !(Number.isSafeInteger(version) && version >= 1)) {
     refuse(`version is ${String(version)}`, 'a whole number of at least 1')
@@ -181,8 +180,11 @@ function findWorkflow(core: Core, workflowOrName: AnyWorkflow | string, version:
   )
 }
 
-function checkSame(existing: Run, asked: NewRun, hasThread: boolean): void {
-  if (existing.fingerprint === asked.fingerprint && (!hasThread || existing.threadId === asked.threadId)) return
+function checkSame(core: Core, existing: Run, asked: NewRun, hasThread: boolean): void {
+  const { fingerprint, workflow, queued } = asked
+  const checked = () => recordedFingerprint(core.codec, workflow, queued.payload as Payload)
+  const isSame = isSameStart(existing.fingerprint, fingerprint, checked)
+  if (isSame && (!hasThread || existing.threadId === asked.threadId)) return
   throw new HoldfastError(
     'input_mismatch',
     `Run "${existing.id}" exists with another ${existing.workflow === asked.workflow ? 'input or thread' : `workflow ("${existing.workflow}")`}. ` +

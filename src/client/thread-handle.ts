@@ -1,5 +1,5 @@
 import { loadState, type StateAt } from '../engine/thread-state.ts'
-import type { AnyWorkflow, Workflow } from '../engine/workflow.ts'
+import type { InputAndOptions, Workflow } from '../engine/workflow.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, formatCheckpoint } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
@@ -37,25 +37,22 @@ export class ThreadHandle {
   }
 
   /** Starts a run on this thread and waits for its output. */
-  async run<Input, Output, State>(
-    workflow: Workflow<Input, Output, State> | string,
-    input?: Input,
-    options?: Omit<StartOptions, 'threadId'>,
+  async run<Given, Output>(
+    // biome-ignore lint/suspicious/noExplicitAny: what its function gets and its state do not matter here
+    workflow: Workflow<any, Output, any, Given> | string,
+    ...inputAndOptions: InputAndOptions<NoInfer<Given>, Omit<StartOptions, 'threadId'>>
   ): Promise<Output> {
-    const handle = await this.start<Input, Output, State>(workflow, input, options)
-    return handle.result()
+    return (await this.start(workflow, ...inputAndOptions)).result()
   }
 
   /** Starts a run on this thread. Runs of a thread go one at a time, in the order in which they were started. */
-  async start<Input, Output, State>(
-    workflow: Workflow<Input, Output, State> | string,
-    input?: Input,
-    options: Omit<StartOptions, 'threadId'> = {},
+  async start<Given, Output>(
+    // biome-ignore lint/suspicious/noExplicitAny: as in run
+    workflow: Workflow<any, Output, any, Given> | string,
+    ...inputAndOptions: InputAndOptions<NoInfer<Given>, Omit<StartOptions, 'threadId'>>
   ): Promise<RunHandle<Output>> {
-    const run = await startRun(this.#core, this.#owner, workflow as AnyWorkflow | string, input, {
-      ...options,
-      threadId: this.id,
-    })
+    const [input, options] = inputAndOptions as [unknown?, StartOptions?]
+    const run = await startRun(this.#core, this.#owner, workflow, input, { ...options, threadId: this.id })
     return new RunHandle<Output>(this.#core, run)
   }
 

@@ -17,7 +17,7 @@ import { isOutage } from './committer.ts'
 import type { CallOptions, Undo } from './context.ts'
 import { type Execution, never } from './execution.ts'
 import { budgetKey, nudgeKey } from './mailbox.ts'
-import { newRun, runFingerprint } from './new-run.ts'
+import { givenFingerprint, isSameStart, newRun, recordedFingerprint, runFingerprint } from './new-run.ts'
 import { type RunOrigin, readOrigin } from './origin.ts'
 import { refuseOtherVersion } from './other-version.ts'
 import { reportMissing } from './report-missing.ts'
@@ -69,6 +69,12 @@ interface Callee {
   readonly isUnknown?: true
 }
 
+/** The input of a child: the fingerprint of what the function gave, where there is a schema, and what that made of it. */
+interface ChildInput {
+  readonly given: string | undefined
+  readonly checked: unknown
+}
+
 /** Starts a child in the commit that says so, then waits for its end as a row, holding no worker. */
 export async function callChild(
   execution: Execution,
@@ -84,13 +90,13 @@ export async function callChild(
   if (typeof workflowOrName !== 'string' && call.history === undefined)
     refuseOtherVersion(workflowOrName, options.version, 'started')
   const workflow = findCallee(execution, workflowOrName, options.version)
+  const schema = options.scheduledAt === undefined ? workflow.options.input : undefined
+  const given = schema === undefined ? undefined : givenFingerprint(execution.codec, workflow.name, input)
   const checked =
-    workflow.options.input === undefined || options.scheduledAt !== undefined
-      ? input
-      : await execution.validate(workflow.options.input, input, `The input of workflow "${workflow.name}"`)
+    schema === undefined ? input : await execution.validate(schema, input, `The input of workflow "${workflow.name}"`)
   const begun = call.history?.begun
   const started = begun?.data as ChildData | undefined
-  if (started !== undefined && callsSomethingElse(execution, started, workflow, checked))
+  if (started !== undefined && callsSomethingElse(execution, started, workflow, { given, checked }))
     return pauseOnOtherCall(execution, call, started, workflow)
   if (call.history?.outcome !== undefined) {
     const outcome = await execution.recorded(call)
@@ -101,7 +107,7 @@ export async function callChild(
   // Before it waits for its turn: a run that is taken up to be cancelled never gets there.
   if (started !== undefined) own(execution, call, started, begun?.seq)
   if (!execution.isOpen) await execution.pass(call)
-  const child = started ?? (await start(execution, call, workflow, checked, options))
+  const child = started ?? (await start(execution, call, workflow, { given, checked }, options))
   if (options.detached === true) return { id: child.runId, threadId: child.threadId }
   return awaitChild(execution, call, child, ownBudget(execution, workflow, options))
 }
@@ -113,10 +119,10 @@ function own(execution: Execution, call: Call, child: ChildData, seq = Number.MA
   execution.dependants.child({ call: call.key, seq, runId, ...(undo !== undefined && { undo }) })
 }
 
-function callsSomethingElse({ codec }: Execution, started: ChildData, workflow: Callee, input: unknown): boolean {
+function callsSomethingElse({ codec }: Execution, started: ChildData, workflow: Callee, { given, checked }: ChildInput): boolean {
   if (started.fingerprint === undefined) return false
-  const { input: recorded } = codec.decode(codec.encode(input === undefined ? {} : { input })) as { input?: unknown }
-  return runFingerprint(workflow.name, recorded) !== started.fingerprint
+  const ofChecked = () => runFingerprint(codec, workflow.name, checked)
+  return !isSameStart(started.fingerprint, given ?? ofChecked(), ofChecked)
 }
 
 function pauseOnOtherCall(execution: Execution, call: Call, started: ChildData, workflow: Callee): Promise<never> {
@@ -157,7 +163,7 @@ async function start(
   execution: Execution,
   call: Call,
   workflow: Callee,
-  input: unknown,
+  { given, checked }: ChildInput,
   options: ChildOptions,
 ): Promise<ChildData> {
   const { owner, runId } = execution
@@ -177,8 +183,8 @@ async function start(
     ...(scheduledAt !== undefined && { scheduledAt }),
     ...((scheduledAt === undefined ? workflow.isUnknown === true : options.unchecked === true) && { unchecked: true }),
   }
-  const run = newRun(execution.codec, input, origin, {
-    ...{ owner, id, threadId, workflow: workflow.name, version: workflow.version },
+  const run = newRun(execution.codec, checked, origin, {
+    ...{ owner, id, threadId, workflow: workflow.name, version: workflow.version, given },
     queue: checkId('queue name', options.queue ?? workflow.options.queue ?? 'default'),
     priority: options.priority ?? workflow.options.priority ?? 0,
     ...{ due: { inMs: 0 }, ifBusy: 'queue', at: execution.now() },
@@ -269,7 +275,8 @@ function waitsFor({ runId }: Execution, child: Pick<Run, 'id' | 'threadId'>, wai
  */
 async function isOwnChild(execution: Execution, call: Call, known: Run, run: NewRun, options: ChildOptions): Promise<boolean> {
   const { runId } = execution
-  const isSame = known.fingerprint === run.fingerprint
+  const ofChecked = () => recordedFingerprint(execution.codec, run.workflow, run.queued.payload as Payload)
+  const isSame = isSameStart(known.fingerprint, run.fingerprint, ofChecked)
   const isNamed = options.id !== undefined
   if (isSame && isNamed && options.detached === true) return false
   const { parent, startedBy } = isSame ? await patiently(execution, call, () => originOf(execution, known)) : {}

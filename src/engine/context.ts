@@ -2,44 +2,69 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { RetryOptions } from '../model/retry.ts'
 import type { Budget, Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
-import type { Workflow } from './workflow.ts'
+import type { InputAndOptions, Workflow } from './workflow.ts'
 
-/** What a workflow's function works with. Every recording call is remembered; a replay gets the same answers. */
-export interface Context<State = Record<string, unknown>> {
+/**
+ * What a workflow's function works with. Every recording call is remembered; a replay gets the same answers.
+ * A function of your own that takes a plain `Context` takes that of any workflow, and knows nothing of its state. `Given` is what
+ * `continueAs` takes, which is what a start takes.
+ */
+export interface Context<State = unknown, Given = never> {
   readonly runId: string
   readonly threadId: string
   readonly owner: string
-  /** The tick of the schedule that started this run; undefined in a run that no schedule started. */
-  readonly scheduledAt: Date | undefined
+  /** The tick of the schedule that started this run, in ms since 1970; undefined in a run that no schedule started. */
+  readonly scheduledAt: number | undefined
   /** Aborted when the run is cancelled, its lease is lost or the process shuts down. */
   readonly signal: AbortSignal
   /** The thread's state, read-only. Change it through `update`. */
   readonly state: Readonly<State>
+  /** Runs `fn` and records what the schema makes of its result. A recorded step never executes again. */
+  step<T, Returned, Policy extends OnFailure = 'fail' | 'pause'>(
+    name: string,
+    fn: (step: StepHandle<State>) => Promise<Returned> | Returned,
+    options: StepOptions<T, Policy, Returned> & { readonly schema: StandardSchemaV1<Returned, T> },
+  ): Promise<Kept<T, Policy>>
   /** Runs `fn` and records its result. A recorded step never executes again. */
-  step<T>(name: string, fn: (step: StepHandle<State>) => Promise<T> | T, options?: StepOptions<T>): Promise<T>
+  step<T, Policy extends OnFailure = 'fail' | 'pause'>(
+    name: string,
+    fn: (step: StepHandle<State>) => Promise<T> | T,
+    options?: StepOptions<T, Policy>,
+  ): Promise<Kept<T, Policy>>
   /** An effect on the world: recorded before and after, under an operation key, never repeated blindly. */
   once<T>(name: string, options: EffectOptions<T>): Promise<T>
+  /** Parallel steps `name[0]`, `name[1]`, …, each with what the schema makes of its result; finished ones are kept if another fails. */
+  map<Item, T, Returned, Policy extends OnFailure = 'fail' | 'pause'>(
+    name: string,
+    items: readonly Item[],
+    fn: (item: Item, index: number, step: StepHandle<State>) => Promise<Returned> | Returned,
+    options: MapOptions<T, Policy, Returned> & { readonly schema: StandardSchemaV1<Returned, T> },
+  ): Promise<Kept<T, Policy>[]>
   /** Parallel steps `name[0]`, `name[1]`, …; finished ones are kept if another fails. */
-  map<Item, T>(
+  map<Item, T, Policy extends OnFailure = 'fail' | 'pause'>(
     name: string,
     items: readonly Item[],
     fn: (item: Item, index: number, step: StepHandle<State>) => Promise<T> | T,
-    options?: MapOptions<T>,
-  ): Promise<T[]>
+    options?: MapOptions<T, Policy>,
+  ): Promise<Kept<T, Policy>[]>
   /** Groups calls: inner names become `name/inner`. Nothing is recorded for the scope itself. */
-  scope<T>(name: string, fn: (ctx: Context<State>) => Promise<T> | T): Promise<T>
+  scope<T>(name: string, fn: (ctx: Context<State, Given>) => Promise<T> | T): Promise<T>
   /**
    * A scope that is recorded as a whole, like a step: one with a recorded result is not entered again, and another attempt keeps what
    * succeeded inside.
    */
-  section<T>(name: string, fn: (ctx: Context<State>) => Promise<T> | T, options?: SectionOptions<T, State>): Promise<T>
+  section<T, Policy extends OnFailure = 'fail' | 'pause'>(
+    name: string,
+    fn: (ctx: Context<State, Given>) => Promise<T> | T,
+    options?: SectionOptions<T, State, Policy>,
+  ): Promise<Kept<T, Policy>>
   /** Writes the user's own tables in the same transaction as the checkpoint. SQLite and Postgres; 5 s at most. */
   transaction<T>(name: string, fn: (tx: SqlTransaction) => Promise<T> | T): Promise<T>
   /** The two halves of a step, for loops that Holdfast does not drive. */
   begin<T>(name: string): Promise<OpenStep<T>>
   /** Changes the state synchronously. Visible at once, committed with the next recorded result or at the end. */
   update(recipe: (draft: State) => unknown): void
-  /** A durable timer: milliseconds or a date. A long one holds no worker. */
+  /** A durable timer: a number of milliseconds, or a Date to sleep until. A long one holds no worker. */
   sleep(duration: number | Date, options?: Withdrawable): Promise<void>
   /**
    * Waits for `hf.signal(runId, name, value)`; one that was sent before is kept. Where several calls wait for one name, the
@@ -54,15 +79,19 @@ export interface Context<State = Record<string, unknown>> {
   /** Asks a person and waits for `hf.answer(runId, name, value)`. */
   ask<T = unknown>(name: string, options: AskOptions<T>): Promise<T>
   /** Starts a run of another workflow, in the same commit, on a thread of its own, and waits for its output. */
-  call<Input, Output, ChildState>(
-    workflow: Workflow<Input, Output, ChildState>,
-    input: Input,
-    options?: CallOptions & { readonly detached?: false; readonly undo?: Undo<Output> },
+  call<ChildGiven, Output>(
+    // biome-ignore lint/suspicious/noExplicitAny: what its function gets and its state do not matter here
+    workflow: Workflow<any, Output, any, ChildGiven>,
+    ...inputAndOptions: InputAndOptions<
+      NoInfer<ChildGiven>,
+      CallOptions & { readonly detached?: false; readonly undo?: Undo<NoInfer<Output>> }
+    >
   ): Promise<Output>
   /** Starts it and does not wait: it lives on its own. */
-  call<Input, Output, ChildState>(
-    workflow: Workflow<Input, Output, ChildState>,
-    input: Input,
+  call<ChildGiven, Output>(
+    // biome-ignore lint/suspicious/noExplicitAny: as above
+    workflow: Workflow<any, Output, any, ChildGiven>,
+    input: NoInfer<ChildGiven>,
     options: CallOptions & { readonly detached: true },
   ): Promise<{ readonly id: string; readonly threadId: string }>
   /** By name: a workflow that only other processes need to have. */
@@ -83,7 +112,7 @@ export interface Context<State = Record<string, unknown>> {
   /** A checkpoint by hand. A labelled one can be named instead of its position, and retention keeps it. */
   checkpoint(label?: string): Promise<void>
   /** Ends this tape and goes on with a fresh one, on the same thread and state. Never returns. */
-  continueAs(input: unknown): Promise<never>
+  continueAs(input: Given): Promise<never>
   /** The time in ms, recorded. */
   now(): number
   /** A number in [0, 1), recorded. */
@@ -105,7 +134,7 @@ export interface Context<State = Record<string, unknown>> {
 }
 
 /** What a step's body works with. What it writes is committed with its result and dropped if it throws. */
-export interface StepHandle<State = Record<string, unknown>> {
+export interface StepHandle<State = unknown> {
   /** Recorded failures of this step plus one. */
   readonly attempt: number
   /** The same for every attempt: an idempotency key for providers that take one. */
@@ -145,39 +174,46 @@ export interface UndoInfo {
 /** How a result is taken back: a function, or the name of one in the workflow's `undos`. */
 export type Undo<T> = ((result: T, info: UndoInfo) => unknown) | string
 
-export interface StepOptions<T> {
+/** When all attempts have failed and there is no fallback: throw, continue with undefined, or pause the run. */
+export type OnFailure = 'fail' | 'skip' | 'pause'
+
+/** A result; or undefined, where a failure may be skipped. */
+export type Kept<T, Policy extends OnFailure> = 'skip' extends Policy ? T | undefined : T
+
+/** `T` is what `schema` makes of what the body has `Returned`; without one they are the same. */
+export interface StepOptions<T, Policy extends OnFailure = OnFailure, Returned = T> {
   readonly retry?: RetryOptions
   /** Longest time of one attempt, in ms. Default none. */
   readonly timeoutMs?: number
   /** Makes the result when all attempts have failed. */
   readonly fallback?: (error: Error) => Promise<T> | T
-  /** When all attempts have failed and there is no fallback: throw (default), continue with undefined, or pause the run. */
-  readonly onFailure?: 'fail' | 'skip' | 'pause'
+  /** Default: throw. */
+  readonly onFailure?: Policy
   /** Takes back what the step did: called with its result when the run is cancelled or rolled back. May be called again after a crash. */
   readonly undo?: Undo<T>
   /** Recorded with the step; on a replay another input is a mismatch. */
   readonly input?: unknown
   readonly kind?: 'model' | 'tool'
-  /** Validates the result. */
-  readonly schema?: StandardSchemaV1<unknown, T>
+  /** Validates, and transforms, what the body returned. */
+  readonly schema?: StandardSchemaV1<Returned, T>
   /** False: the result rides with the next commit. A crash before that runs the step again. Default true. */
   readonly checkpoint?: boolean
 }
 
-export interface SectionOptions<T, State = Record<string, unknown>> {
+export interface SectionOptions<T, State = unknown, Policy extends OnFailure = OnFailure> {
   /** Attempts of the section as a whole. Default: those of a step, but what a call inside has retried in vain is not tried again. */
   readonly retry?: RetryOptions
   /** Longest time of one attempt, waits inside and restarts included, in ms. Default none. */
   readonly timeoutMs?: number
   /** Makes the result when all attempts have failed. Its calls are recorded like those of the section. */
   readonly fallback?: (error: Error, ctx: Context<State>) => Promise<T> | T
-  /** When all attempts have failed and there is no fallback: throw (default), continue with undefined, or pause the run. */
-  readonly onFailure?: 'fail' | 'skip' | 'pause'
+  /** Default: throw. */
+  readonly onFailure?: Policy
   /** Takes back what the section as a whole did, before what its calls did is taken back. */
   readonly undo?: Undo<T>
 }
 
-export interface MapOptions<T> extends StepOptions<T> {
+export interface MapOptions<T, Policy extends OnFailure = OnFailure, Returned = T> extends StepOptions<T, Policy, Returned> {
   /** How many run at a time. Default 16. */
   readonly concurrency?: number
 }

@@ -3,7 +3,7 @@ import { checkStepName } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
 import type { RetryOptions } from '../model/retry.ts'
 import { blame, blamed } from './blame.ts'
-import type { Context, Undo } from './context.ts'
+import type { Context, OnFailure, Undo } from './context.ts'
 import { planStepOptionNames } from './option-names.ts'
 import type { RunContext } from './run-context.ts'
 import { checkScopeOptions } from './scope-options.ts'
@@ -24,7 +24,7 @@ export interface PlanStepOptions<State> {
   /** Does the step's work when all attempts have failed. */
   readonly fallback?: (state: Readonly<State>, ctx: Context<State>, error: Error) => Promise<PlanPatch<State>> | PlanPatch<State>
   /** When all attempts have failed and there is no fallback: fail the run (default), continue without the step, or pause the run. */
-  readonly onFailure?: 'fail' | 'skip' | 'pause'
+  readonly onFailure?: OnFailure
   /** Takes back what the step as a whole did; gets the state as the step left it. */
   readonly undo?: Undo<Readonly<State>>
   /** Its share of the run's progress, against the weights of the other steps. Default 1. */
@@ -44,43 +44,48 @@ export interface PlanStep<State> {
   readonly options: PlanStepOptions<State>
 }
 
-export type PlanOptions<Input, State> = Omit<WorkflowOptions<Input, State, State>, 'output'>
+export type PlanOptions<Input, State, Given = Input> = Omit<WorkflowOptions<Input, State, State, Given>, 'output'>
 
 /** A workflow written as a list of named steps over the state. Its output is the state in the end. */
-export interface Plan<Input = unknown, State = unknown> extends Workflow<Input, State, State> {
+export interface Plan<Input = unknown, State = unknown, Given = Input> extends Workflow<Input, State, State, Given> {
   /** What is done one after the other; the steps of one stage are done at a time. */
   readonly stages: readonly (readonly PlanStep<State>[])[]
   /** The plan with one more step at its end. */
-  step(name: string, fn: PlanFunction<State>, options?: PlanStepOptions<State>): Plan<Input, State>
+  step(name: string, fn: PlanFunction<State>, options?: PlanStepOptions<State>): Plan<Input, State, Given>
   /** The plan with a group of steps at its end that run at a time: `[name, fn, options?]` each. */
-  parallel(steps: readonly PlanStepEntry<State>[]): Plan<Input, State>
+  parallel(steps: readonly PlanStepEntry<State>[]): Plan<Input, State, Given>
 }
 
 /** A plan of any types, as `recoveryPlan` takes it. */
 // biome-ignore lint/suspicious/noExplicitAny: the parameter positions make every concrete plan assignable only this way
-export type AnyPlan = Plan<any, any>
+export type AnyPlan = Plan<any, any, any>
 
 /**
  * Begins a plan; `.step` and `.parallel` add to it. The input of a run is an object and is merged into the state before the first
  * step.
  */
-export function plan<State = UntypedState, Input = Partial<State> | undefined>(
+export function plan<State = UntypedState, Input = Partial<State> | undefined, Given = Input>(
   name: string,
-  options?: Omit<PlanOptions<Input, State>, 'name'>,
-): Plan<Input, State>
-export function plan<State = UntypedState, Input = Partial<State> | undefined>(
-  options: PlanOptions<Input, State>,
-): Plan<Input, State>
-export function plan<State, Input>(
-  nameOrOptions: string | PlanOptions<Input, State>,
-  options: Omit<PlanOptions<Input, State>, 'name'> = {},
-): Plan<Input, State> {
+  options?: Omit<PlanOptions<Input, State, Given>, 'name'>,
+): Plan<Input, State, Given>
+export function plan<State = UntypedState, Input = Partial<State> | undefined, Given = Input>(
+  options: PlanOptions<Input, State, Given>,
+): Plan<Input, State, Given>
+export function plan<State, Input, Given>(
+  nameOrOptions: string | PlanOptions<Input, State, Given>,
+  options: Omit<PlanOptions<Input, State, Given>, 'name'> = {},
+): Plan<Input, State, Given> {
   return makePlan(typeof nameOrOptions === 'string' ? { ...options, name: nameOrOptions } : nameOrOptions, [])
 }
 
-function makePlan<Input, State>(options: PlanOptions<Input, State>, stages: Plan<Input, State>['stages']): Plan<Input, State> {
-  const made = workflow<Input, State, State>(options, (ctx, input) => carryOut(ctx as unknown as RunContext, input, stages))
-  const add = (entries: readonly PlanStepEntry<State>[]): Plan<Input, State> => {
+function makePlan<Input, State, Given>(
+  options: PlanOptions<Input, State, Given>,
+  stages: Plan<Input, State>['stages'],
+): Plan<Input, State, Given> {
+  const made = workflow<Input, State, State, Given>(options, (ctx, input) =>
+    carryOut(ctx as unknown as RunContext, input, stages),
+  )
+  const add = (entries: readonly PlanStepEntry<State>[]): Plan<Input, State, Given> => {
     const names = new Set(stages.flat().map(({ name }) => name))
     const stage = entries.map((entry) => toStep(made, entry, names))
     return makePlan(options, [...stages, Object.freeze(stage)])

@@ -45,8 +45,12 @@ import { runTransaction } from './transaction-runner.ts'
 import { checkWithdrawable, parkUnlessAborted, withdraw } from './withdrawal.ts'
 import type { AnyWorkflow } from './workflow.ts'
 
+/** What a body or a fallback returned. Context says how the types of a call hang together. */
+// biome-ignore lint/suspicious/noExplicitAny: any result of the user's
+type Value = any
+
 /** The `ctx` of one execution: each call is entered on the tape, then carried out by its runner. */
-export class RunContext implements Context<never> {
+export class RunContext implements Context<never, never> {
   readonly #execution: Execution
 
   constructor(execution: Execution) {
@@ -65,9 +69,8 @@ export class RunContext implements Context<never> {
     return this.#execution.owner
   }
 
-  get scheduledAt(): Date | undefined {
-    const { scheduledAt } = this.#execution.origin
-    return scheduledAt === undefined ? undefined : new Date(scheduledAt)
+  get scheduledAt(): number | undefined {
+    return this.#execution.origin.scheduledAt
   }
 
   get signal(): AbortSignal {
@@ -86,7 +89,7 @@ export class RunContext implements Context<never> {
     )
   }
 
-  step<T>(name: string, fn: (step: StepHandle<never>) => Promise<T> | T, options?: StepOptions<T>): Promise<T> {
+  step(name: string, fn: (step: StepHandle<never>) => Value, options?: StepOptions<Value>): Promise<Value> {
     return this.#enter('step', name, false, (call) => {
       requireFunction(fn, 'Step', call.path)
       if (options !== undefined) checkStepOptions(call, `ctx.step("${name}")`, options, stepOptionNames)
@@ -114,12 +117,12 @@ export class RunContext implements Context<never> {
     return this.#enter('step', name, false, carryOut, undefined, 'transaction')
   }
 
-  map<Item, T>(
+  map<Item>(
     name: string,
     items: readonly Item[],
-    fn: (item: Item, index: number, step: StepHandle<never>) => Promise<T> | T,
-    options: MapOptions<T> = {},
-  ): Promise<T[]> {
+    fn: (item: Item, index: number, step: StepHandle<never>) => Value,
+    options: MapOptions<Value> = {},
+  ): Promise<Value[]> {
     return this.#execution.unawaited.watch(this.#map(name, items, fn, options), name)
   }
 
@@ -175,13 +178,13 @@ export class RunContext implements Context<never> {
     )
   }
 
-  section<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T, options: SectionOptions<T, never> = {}): Promise<T> {
+  section(name: string, fn: (ctx: Context<never>) => Value, options: SectionOptions<Value, never> = {}): Promise<Value> {
     const { fallback, ...policy } = options
     const scope = {
       ...policy,
       body: () => fn(this),
       ...(fallback !== undefined && { fallback: (error: Error) => fallback(error, this) }),
-      record: (result: T) => ({ result, recipes: [] }),
+      record: (result: Value) => ({ result, recipes: [] }),
     }
     const check = () => {
       requireFunction(fn, 'Section', name)

@@ -5,7 +5,7 @@ import type { RetryOptions } from '../model/retry.ts'
 import { reviveError, toStorableError } from '../model/stored-error.ts'
 import { blame, blamed } from './blame.ts'
 import type { Call, ScopeAttempt } from './calls.ts'
-import type { Undo } from './context.ts'
+import type { OnFailure, Undo } from './context.ts'
 import { type Execution, never } from './execution.ts'
 import { explainInPlaceChange } from './in-place-change.ts'
 import { nextAttempt } from './next-attempt.ts'
@@ -33,7 +33,7 @@ export interface RecordedScope<T> {
   readonly undoGets?: 'state'
   readonly retry?: RetryOptions
   readonly timeoutMs?: number
-  readonly onFailure?: 'fail' | 'skip' | 'pause'
+  readonly onFailure?: OnFailure
 }
 
 export interface ScopeRecord<T> {

@@ -10,13 +10,20 @@ import { type Budget, checkBudget } from '../model/usage.ts'
 import type { Context, UndoInfo } from './context.ts'
 import { workflowOptionNames } from './option-names.ts'
 
-export type WorkflowFunction<Input, Output, State> = (ctx: Context<State>, input: Input) => Promise<Output> | Output
+export type WorkflowFunction<Input, Output, State, Given = Input> = (
+  ctx: Context<State, NoInfer<Given>>,
+  input: Input,
+) => Promise<Output> | Output
 
 /** Functions that take something back, by name. Each is called with the result that was recorded. */
 // biome-ignore lint/suspicious/noExplicitAny: each takes the result of the calls that name it
 export type Undos = Readonly<Record<string, (result: any, info: UndoInfo) => unknown>>
 
-export interface WorkflowOptions<Input, Output, State> {
+/**
+ * Two pairs of types differ only where a schema transforms or has defaults: whoever starts a run gives `Given` and the function gets `Input`;
+ * the function returns `Returned` and `result()` gives `Output`.
+ */
+export interface WorkflowOptions<Input, Output, State, Given = Input, Returned = Output> {
   readonly name: string
   /** Versions live side by side: a run finishes on the version it began with. A whole number, default 1. */
   readonly version?: number
@@ -24,9 +31,9 @@ export interface WorkflowOptions<Input, Output, State> {
    * Checked, and transforms, once: when a run is started, or first claimed where the starter does not have the workflow, and by
    * `ctx.continueAs`. zod, valibot, arktype or any other Standard Schema.
    */
-  readonly input?: StandardSchemaV1<unknown, Input>
-  /** Checked when the function returns. */
-  readonly output?: StandardSchemaV1<unknown, Output>
+  readonly input?: StandardSchemaV1<Given, Input>
+  /** Checked, and transforms, when the function returns. */
+  readonly output?: StandardSchemaV1<Returned, Output>
   readonly state?: StateDefinition<State>
   /** Where its runs are queued. Default `default`. */
   readonly queue?: string
@@ -44,17 +51,33 @@ export interface WorkflowOptions<Input, Output, State> {
   readonly undos?: Undos
 }
 
-/** An async function with a name, whose steps survive the process. */
-export interface Workflow<Input = unknown, Output = unknown, State = unknown> {
+/** An async function with a name, whose steps survive the process. `Given` is what a start takes: what its input schema takes, else `Input`. */
+export interface Workflow<Input = unknown, Output = unknown, State = unknown, Given = Input> {
   readonly name: string
   readonly version: number
-  readonly options: WorkflowOptions<Input, Output, State>
-  readonly fn: WorkflowFunction<Input, Output, State>
+  readonly options: WorkflowOptions<Input, Output, State, Given, unknown>
+  readonly fn: WorkflowFunction<Input, unknown, State, Given>
 }
 
 /** A workflow of any types, as lists of them hold it. */
 // biome-ignore lint/suspicious/noExplicitAny: the parameter positions make every concrete workflow assignable only this way
-export type AnyWorkflow = Workflow<any, any, any>
+export type AnyWorkflow = Workflow<any, any, any, any>
+
+/** What a start of the workflow takes as its input; anything for a bare name. */
+// biome-ignore lint/suspicious/noExplicitAny: the other types do not matter here
+export type GivenTo<W> = W extends Workflow<any, any, any, infer Given> ? Given : unknown
+
+/** What a run of the workflow returns. */
+// biome-ignore lint/suspicious/noExplicitAny: the other types do not matter here
+export type OutputOf<W> = W extends Workflow<any, infer Output, any, any> ? Output : unknown
+
+/** What follows the workflow in a start. The input can be left out only where it may be undefined. */
+export type InputAndOptions<Given, Options> = undefined extends Given
+  ? [input?: Given, options?: Options | undefined]
+  : [input: Given, options?: Options | undefined]
+
+/** The input among the properties of a request, under the same rule. */
+export type InputProperty<Given> = undefined extends Given ? { readonly input?: Given } : { readonly input: Given }
 
 export type UntypedState = Record<string, unknown>
 
@@ -63,14 +86,14 @@ export function workflow<Input = undefined, Output = unknown, State = UntypedSta
   name: string,
   fn: WorkflowFunction<Input, Output, State>,
 ): Workflow<Input, Output, State>
-export function workflow<Input = undefined, Output = unknown, State = UntypedState>(
-  options: WorkflowOptions<Input, Output, State>,
-  fn: WorkflowFunction<Input, Output, State>,
-): Workflow<Input, Output, State>
-export function workflow<Input, Output, State>(
-  nameOrOptions: string | WorkflowOptions<Input, Output, State>,
-  fn: WorkflowFunction<Input, Output, State>,
-): Workflow<Input, Output, State> {
+export function workflow<Input = undefined, Returned = unknown, State = UntypedState, Given = Input, Output = Returned>(
+  options: WorkflowOptions<Input, Output, State, Given, Returned>,
+  fn: WorkflowFunction<Input, Returned, State, Given>,
+): Workflow<Input, Output, State, Given>
+export function workflow<Input, Output, State, Given>(
+  nameOrOptions: string | WorkflowOptions<Input, Output, State, Given, unknown>,
+  fn: WorkflowFunction<Input, unknown, State, Given>,
+): Workflow<Input, Output, State, Given> {
   const options = typeof nameOrOptions === 'string' ? { name: nameOrOptions } : nameOrOptions
   if (isInternal(checkId('workflow name', options?.name))) {
     throw new HoldfastError(
@@ -83,10 +106,10 @@ export function workflow<Input, Output, State>(
 }
 
 /** A workflow under any name, also one of Holdfast's own. */
-export function makeWorkflow<Input, Output, State>(
-  options: WorkflowOptions<Input, Output, State>,
-  fn: WorkflowFunction<Input, Output, State>,
-): Workflow<Input, Output, State> {
+export function makeWorkflow<Input, Output, State, Given = Input>(
+  options: WorkflowOptions<Input, Output, State, Given, unknown>,
+  fn: WorkflowFunction<Input, unknown, State, Given>,
+): Workflow<Input, Output, State, Given> {
   const name = checkId('workflow name', options.name)
   const version = options.version ?? 1
   if (!Number.isInteger(version) || version < 1) {

@@ -20,7 +20,7 @@ import {
  */
 export const scheduleWorkflow = makeWorkflow(
   { name: scheduleWorkflowName, queue: internalQueue },
-  async (ctx: Context, schedule: Schedule): Promise<never> => {
+  async (ctx: Context<unknown, Schedule>, schedule: Schedule): Promise<never> => {
     const change = await nextChange(ctx, wakeTime(schedule))
     if (change !== null) return ctx.continueAs(changeSchedule(schedule, change))
     const { ticks, changed } = takeDueTicks(schedule, ctx.now())

@@ -81,7 +81,7 @@ onLocalStores('values', ({ open }) => {
     if (place === 'effect result') await ctx.once('make', { run: () => made })
     if (place === 'map result') await ctx.map('make', [1], () => made)
     if (place === 'begin') await (await ctx.begin('make')).complete(made)
-    if (place === 'continueAs') await ctx.continueAs(made)
+    if (place === 'continueAs') await ctx.continueAs(made as never)
     if (place === 'ctx.update') {
       ctx.update((draft) => {
         draft['made'] = made

@@ -262,7 +262,7 @@ onEveryStore('a plan', ({ open, openMortal, advance }) => {
 onEverySharedStore('a plan in processes of its own', (scene) => {
   it('is watched from outside, and goes on in the middle of a step when its process is killed', async () => {
     const hf = await scene.open({ worker: false })
-    const run = await hf.start<unknown, { sources: string[]; trends: number }, unknown>('work')
+    const run = await hf.start<unknown, { sources: string[]; trends: number }>('work')
     const fractions: unknown[] = []
     const victim = startProgram('plan-worker', scene.url, 'hangs')
     for await (const { type, data } of run.watch()) {

@@ -232,7 +232,7 @@ onEveryStore('startMany', ({ open }) => {
         { workflow: quick, input: 3, options: { id: 'c', owner: 'acme' } },
         { workflow: quick, input: 4, options: { id: 'a' } },
         { workflow: quick, input: 5, options: { id: '' } },
-        { workflow: quick, input: () => {}, options: { id: 'd' } },
+        { workflow: quick, input: (() => {}) as never, options: { id: 'd' } },
       ]),
     )
     expect(error).toMatchObject({ code: 'queue_full', retryable: false })
@@ -247,6 +247,8 @@ onEveryStore('startMany', ({ open }) => {
     ])
     expect((await (await hf.as('acme').runs.get('c')).info()).status).toBe('pending')
     expect(await codeOfRejection(hf.startMany('quick' as never))).toBe('invalid_input')
-    expect(await codeOfRejection(hf.startMany([{ workflow: quick, options: { tx: {} } as never }]))).toBe('invalid_input')
+    expect(await codeOfRejection(hf.startMany([{ workflow: quick, input: 1, options: { tx: {} } as never }]))).toBe(
+      'invalid_input',
+    )
   })
 })

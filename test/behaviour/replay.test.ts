@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Holdfast, state, workflow } from 'holdfast'
+import { type Context, type Holdfast, state, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import { makeRacer } from './programs/racer.ts'
 import { startProgram } from './programs.ts'
@@ -493,7 +493,7 @@ onLocalStores('ctx.scope', ({ open }) => {
     const hf = await open()
     for (const [index, name] of ['a/b', 'a[0]', '', 'a\u0000', 'x'.repeat(513)].entries()) {
       for (const method of ['step', 'scope'] as const) {
-        const work = workflow(`work-${index}-${method}`, (ctx) => ctx[method](name, () => 1))
+        const work = workflow(`work-${index}-${method}`, (ctx: Pick<Context, 'scope'>) => ctx[method as 'scope'](name, () => 1))
         expect(await failureOf(await hf.start(work))).toMatchObject({ code: 'invalid_id' })
       }
     }

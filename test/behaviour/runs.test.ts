@@ -142,8 +142,8 @@ onEveryStore('starting a run', ({ open }) => {
   it('with delayMs or runAt waits until then', async () => {
     const hf = await open()
     const delayed = await hf.start(echo, 1, { delayMs: 60_000 })
-    const dated = await hf.start(echo, 2, { runAt: new Date(Date.now() + 3_600_000) })
-    const past = await hf.start(echo, 3, { runAt: new Date(0) })
+    const dated = await hf.start(echo, 2, { runAt: Date.now() + 3_600_000 })
+    const past = await hf.start(echo, 3, { runAt: 0 })
     expect(await past.result()).toBe(3)
     expect(await delayed.info()).toMatchObject({ status: 'pending' })
     expect(await dated.info()).toMatchObject({ status: 'pending' })
@@ -155,7 +155,8 @@ onEveryStore('starting a run', ({ open }) => {
       { delayMs: Number.NaN },
       { delayMs: -1 },
       { delayMs: Number.POSITIVE_INFINITY },
-      { runAt: new Date('never') },
+      { runAt: Date.parse('never') },
+      { runAt: new Date() as never },
       { priority: Number.NaN },
       { priority: 1.5 },
       { version: 0 },

@@ -374,7 +374,7 @@ onEveryStore('a wait that is withdrawn', ({ open, openMortal, openWrapped, advan
   })
 
   it('is withdrawn by an AbortSignal and nothing else', async () => {
-    const bad = workflow('bad', async (ctx, signal: never) => [
+    const bad = workflow('bad', async (ctx, signal: AbortSignal) => [
       await codeOfRejection(ctx.waitFor('a', { signal })),
       await codeOfRejection(ctx.sleep(1, { signal })),
     ])

@@ -755,7 +755,7 @@ onLocalStores('the handle of a step', ({ open }) => {
 })
 
 onLocalStores('recording calls inside a body', ({ open }) => {
-  const calls: Record<string, (ctx: Context) => unknown> = {
+  const calls: Record<string, (ctx: Context<Record<string, unknown>>) => unknown> = {
     step: (ctx) => ctx.step('inner', () => 1),
     once: (ctx) => ctx.once('inner', { run: () => 1 }),
     map: (ctx) => ctx.map('inner', [1], (x) => x),
@@ -768,7 +768,7 @@ onLocalStores('recording calls inside a body', ({ open }) => {
       }),
     sleep: (ctx) => ctx.sleep(1),
     checkpoint: (ctx) => ctx.checkpoint(),
-    continueAs: (ctx) => ctx.continueAs(undefined),
+    continueAs: (ctx) => ctx.continueAs(undefined as never),
     now: (ctx) => ctx.now(),
     random: (ctx) => ctx.random(),
     uuid: (ctx) => ctx.uuid(),

@@ -34,7 +34,7 @@ export async function killAtTicks(stage: Stage, faults: readonly Fault[] = fault
   const client = await openClient(scene, () => offsetMs)
   try {
     await client.schedules.set(schedule, { everyMs, workflow: 'trifle', ifMissed: 'all' })
-    const beganAt = (await client.schedules.get(schedule)).next?.getTime() as number
+    const beganAt = (await client.schedules.get(schedule)).next as number
     for (const [index, fault] of faults.entries()) {
       offsetMs += betweenLivesMs
       // A change for each: it must neither be lost nor come back.
@@ -83,7 +83,7 @@ function lifeOf(number: number, clockOffsetMs: number, fault: Fault | null) {
 
 async function hasCaughtUp(client: Holdfast, endsAt: number): Promise<boolean> {
   const { last } = await client.schedules.get(schedule)
-  if (last === undefined || last.tick.getTime() < endsAt) return false
+  if (last === undefined || last.tick < endsAt) return false
   const unfinished = await client.runs.list({ workflow: 'trifle', status: ['pending', 'running', 'waiting', 'paused'], limit: 1 })
   return unfinished.items.length === 0
 }

@@ -62,7 +62,7 @@ function toolsOf(world: World) {
     async function step<T>(
       path: string,
       run: (handle: StepHandle<Diary>) => Promise<T> | T,
-      options?: StepOptions<T>,
+      options?: StepOptions<T, 'fail' | 'pause'>,
     ): Promise<T> {
       const counted = (handle: StepHandle<Diary>) => {
         body(path, handle.attempt)

@@ -337,19 +337,23 @@ class Execution {
     const { saw } = branch
     const run = this.#ctx.runId
     const undo = this.#undoOf(node.undo, branch, node.undoFails)
-    const value = await this.#ctx.step<CallValue>(nameOf(node), async (step) => this.#stepBody(node, n, branch, saw, step), {
-      retry: { attempts: node.attempts, minMs: 1, maxMs: 5, jitter: false },
-      ...(undo !== undefined && { undo }),
-      ...(node.timeoutMs !== undefined && { timeoutMs: node.timeoutMs }),
-      ...(node.onFailure === 'fallback' && {
-        fallback: () => {
-          this.#machine.note({ of: 'fallback', run, at: n })
-          return { n, run, saw, how: 'fallback' as const }
-        },
-      }),
-      ...((node.onFailure === 'skip' || node.onFailure === 'pause') && { onFailure: node.onFailure }),
-      ...(node.checkpoint === false && { checkpoint: false }),
-    })
+    const value = await this.#ctx.step<CallValue, 'skip' | 'pause'>(
+      nameOf(node),
+      async (step) => this.#stepBody(node, n, branch, saw, step),
+      {
+        retry: { attempts: node.attempts, minMs: 1, maxMs: 5, jitter: false },
+        ...(undo !== undefined && { undo }),
+        ...(node.timeoutMs !== undefined && { timeoutMs: node.timeoutMs }),
+        ...(node.onFailure === 'fallback' && {
+          fallback: () => {
+            this.#machine.note({ of: 'fallback', run, at: n })
+            return { n, run, saw, how: 'fallback' as const }
+          },
+        }),
+        ...((node.onFailure === 'skip' || node.onFailure === 'pause') && { onFailure: node.onFailure }),
+        ...(node.checkpoint === false && { checkpoint: false }),
+      },
+    )
     if (value === undefined) return { n, how: 'skipped' }
     if (node.updates && value.how === undefined) branch.trace.push(`u${n}`)
     return value

@@ -13,6 +13,8 @@ interface Notes {
   notes: string[]
 }
 
+type Untyped = Record<string, unknown>
+
 const hourMs = 3_600_000
 
 /** The text in the library after its n-th change, unlike the one before: with so many changes snapshots are written. */
@@ -24,7 +26,7 @@ const rarely = { attempts: 3, minMs: hourMs / 6, maxMs: hourMs / 6, jitter: fals
 /** The workflows whose runs are in the stores that 09549e1 wrote. That version and the present one both execute them. */
 export function makeWorkflows({ act, hasChangedCode = false, edition }: World): readonly AnyWorkflow[] {
   /** A step that acts, and notes it in the state. */
-  const note = (ctx: Context, what: string, options: { undo?: boolean; onFailure?: 'pause' } = {}) =>
+  const note = (ctx: Context<Untyped>, what: string, options: { undo?: boolean; onFailure?: 'pause' } = {}) =>
     ctx.step(
       what,
       async (step) => {
@@ -346,7 +348,7 @@ export function makeWorkflows({ act, hasChangedCode = false, edition }: World): 
   ]
 }
 
-function add(ctx: Context, text: string): void {
+function add(ctx: Context<Untyped>, text: string): void {
   ctx.update((draft) => {
     draft['notes'] = [...((draft['notes'] as string[] | undefined) ?? []), text]
   })
@@ -354,12 +356,12 @@ function add(ctx: Context, text: string): void {
 
 /** What is `ctx.section` now was `ctx.scope` with options in 09549e1; both write the same log. */
 function section<T>(
-  ctx: Context,
+  ctx: Context<Untyped>,
   name: string,
-  fn: (ctx: Context) => Promise<T>,
+  fn: (ctx: Context<Untyped>) => Promise<T>,
   options: { readonly retry?: RetryOptions; readonly undo?: (result: T) => unknown } = {},
 ): Promise<T> {
-  type Recorded = (name: string, fn: (ctx: Context) => Promise<T>, options: object) => Promise<T>
+  type Recorded = (name: string, fn: (ctx: Context<Untyped>) => Promise<T>, options: object) => Promise<T>
   const calls = ctx as unknown as { readonly section?: Recorded; readonly scope: Recorded }
   return calls.section === undefined ? calls.scope(name, fn, options) : calls.section(name, fn, options)
 }

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -48,7 +49,7 @@ test('attw finds nothing for ESM', async () => {
 })
 
 test(
-  "README's first snippet compiles strictly and runs in an empty project that installed the package",
+  "README's first snippet, and a store of one's own, compile strictly and run in an empty project that installed the package",
   async () => {
     const project = join(folder, 'project')
     const { devDependencies } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
@@ -56,12 +57,38 @@ test(
     const compilerOptions = { strict: true, module: 'nodenext', target: 'es2023', types: ['node'], outDir: 'out', rootDir: '.' }
     await mkdir(project)
     await writeFile(join(project, 'package.json'), JSON.stringify({ name: 'project', private: true, type: 'module' }))
-    await writeFile(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['snippet.ts'] }))
+    await writeFile(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['snippet.ts', 'store.ts'] }))
     await writeFile(join(project, 'snippet.ts'), await firstSnippet())
+    await writeFile(join(project, 'store.ts'), ownStore)
 
     await run('npm', ['install', tarball, ...tools, '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'], project)
     await run(join(project, 'node_modules/.bin/tsc'), [], project)
     await run(process.execPath, ['out/snippet.js'], project)
+    expect(existsSync(join(project, 'node_modules/vitest'))).toBe(false)
+    expect(await run(process.execPath, ['out/store.js'], project)).toBe('Hello Alice\n')
   },
   patience(180_000),
 )
+
+/** Entry points that need no vitest. */
+const ownStore = `
+import { open, workflow } from 'holdfast'
+import { HoldfastError, type Change, type Claim, type ClaimRequest, type Committed, type Store } from 'holdfast/store'
+import { createMemoryStore, wrapStore } from 'holdfast/testing'
+
+const inner: Store = wrapStore(createMemoryStore(), {
+  before: (act, nth) => {
+    if (act === 'commit' && nth === 2) throw new HoldfastError('store_unavailable', 'Down for a moment.', { retryable: true })
+  },
+})
+const store: Store = {
+  ...inner,
+  claim: (request: ClaimRequest): Promise<readonly Claim[]> => inner.claim(request),
+  commit: (changes: readonly Change[]): Promise<readonly Committed[]> => inner.commit(changes),
+}
+const greet = workflow('greet', (ctx, name: string) => ctx.step('greet', () => 'Hello ' + name))
+const hf = await open(store, { workflows: [greet] })
+console.log(await hf.run(greet, 'Alice'))
+await hf.close()
+await store.close()
+`

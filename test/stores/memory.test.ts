@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
-import { compareStores, createTestClock, testStore } from '../../src/testing/index.ts'
+import { compareStores, createTestClock } from '../../src/testing/index.ts'
+import { testStore } from '../../src/testing/store-suite/index.ts'
 
 testStore('memory', {
   open: async ({ clockOffsetMs }) => {

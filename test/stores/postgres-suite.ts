@@ -3,7 +3,7 @@ import pg from 'pg'
 import { afterAll, beforeAll } from 'vitest'
 import type { Store } from '../../src/store/store.ts'
 import { openPostgresStore } from '../../src/stores/postgres/postgres-store.ts'
-import { type TestStoreOptions, testStore } from '../../src/testing/index.ts'
+import { type TestStoreOptions, testStore } from '../../src/testing/store-suite/index.ts'
 
 const tables = ['threads', 'runs', 'log', 'snapshots', 'operations', 'inbox', 'labels', 'writers', 'queues', 'queue_starts']
 

@@ -3,7 +3,7 @@ import { createClient as createNewest } from 'redis'
 import { createClient } from 'redis-5'
 import { afterAll, beforeAll, expect, it, vi } from 'vitest'
 import { openRedisStore, type RedisClientLike, type RedisStoreOptions } from '../../src/stores/redis/redis-store.ts'
-import { testStore } from '../../src/testing/index.ts'
+import { testStore } from '../../src/testing/store-suite/index.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { createAndClaim, stepping } from './sqlite-scene.ts'
 

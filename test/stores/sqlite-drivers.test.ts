@@ -10,7 +10,7 @@ import { type Driver, loadDriver } from '../../src/stores/sqlite/driver.ts'
 import { loadBetterSqlite3 } from '../../src/stores/sqlite/driver-better-sqlite3.ts'
 import { isBusy, toHoldfastError } from '../../src/stores/sqlite/errors.ts'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
-import { testStore } from '../../src/testing/index.ts'
+import { testStore } from '../../src/testing/store-suite/index.ts'
 import { commitOnBadDisk } from './sqlite-processes.ts'
 import { createAndClaim, creating, stepping } from './sqlite-scene.ts'
 

@@ -9,8 +9,9 @@ import type { Claim, RunQuery, SqlTransaction, Store } from '../../src/store/sto
 import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
 import { fewOpenRuns } from '../../src/stores/sqlite/list-runs.ts'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
-import { compareStores, createTestClock, testStore } from '../../src/testing/index.ts'
+import { compareStores, createTestClock } from '../../src/testing/index.ts'
 import { listAllRuns } from '../../src/testing/store-contents.ts'
+import { testStore } from '../../src/testing/store-suite/index.ts'
 import { patience } from '../patience.ts'
 import { claimRequest, createAndClaim, creating, event, stepping } from './sqlite-scene.ts'
 

@@ -1,0 +1,61 @@
+// What a store of one's own is written with: the contract, and the rules that every store follows.
+
+export { recordChecksum, sealChecksum } from '../model/checksum.ts'
+export { ClockWatch, claimableAfterSetBack } from '../model/clock-set-back.ts'
+export { type ErrorCode, HoldfastError } from '../model/errors.ts'
+export type { EventType, LogRecord, NewEvent } from '../model/event.ts'
+export { isOpen, isOpenQuestion, type Operation, type OperationKind, type OperationStatus } from '../model/operation.ts'
+export type { Payload } from '../model/payload.ts'
+export {
+  changeSettings,
+  countLimit,
+  defaultSettings,
+  isLimited,
+  noCounts,
+  type Queue,
+  type QueueChange,
+  type QueueCounts,
+  type QueueSettings,
+  type RateLimit,
+} from '../model/queue.ts'
+export { isTerminal, type PauseReason, type Run, type RunStatus, suspicionLimit, type WaitReason } from '../model/run.ts'
+export type { ChunkRecord, ChunkWriter, NewChunks } from '../model/stream.ts'
+export { type Contender, type QueueRoom, Turns, type TurnsOptions } from '../model/turns.ts'
+export type {
+  Change,
+  Committed,
+  Due,
+  Guard,
+  NewRun,
+  OperationChange,
+  Refusal,
+  RunChange,
+} from './change.ts'
+export type { RunChunks, RunImage, ThreadImage, WholeThread } from './moving.ts'
+export type {
+  CallersTransaction,
+  CheckpointQuery,
+  CheckpointRow,
+  ChunkQuery,
+  Claim,
+  ClaimRequest,
+  Delivery,
+  Hint,
+  LogQuery,
+  LogStretch,
+  Message,
+  NewMessage,
+  Renewed,
+  RenewRequest,
+  RunKey,
+  RunQuery,
+  ScanQuery,
+  Snapshot,
+  SqlTransaction,
+  Store,
+  Thread,
+  ThreadKey,
+  ThreadQuery,
+  TransactRequest,
+  UnsureQuery,
+} from './store.ts'
