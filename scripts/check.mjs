@@ -1,4 +1,4 @@
-// npm run check: what must hold before publishing. Types, lint, build, then publint and attw on the packed package.
+// npm run check: what must hold before publishing. Types, lint, unused code, build, then publint and attw on the packed package.
 
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
@@ -9,6 +9,7 @@ const folder = mkdtempSync(join(tmpdir(), 'holdfast-check-'))
 try {
   run('tsc')
   run('biome', 'check')
+  run('knip')
   run('node', 'scripts/build.mjs')
   run('npm', 'pack', '--loglevel=error', '--pack-destination', folder)
   const tarball = join(folder, readdirSync(folder)[0])
