@@ -39,6 +39,12 @@ test('declarations and code import each other by the names that were built', asy
   }
 })
 
+test('docs/api-report shows the surface as it is: npm run api', async () => {
+  const report = join(folder, 'api-report')
+  await run(process.execPath, ['scripts/api-report.mjs', join(folder, 'package/dist'), report])
+  expect(await readPages(join(root, 'docs/api-report'))).toEqual(await readPages(report))
+})
+
 test('publint finds nothing', async () => {
   await run(join(bin, 'publint'), ['run', '--strict', tarball])
 })
@@ -65,3 +71,8 @@ test(
   },
   patience(180_000),
 )
+
+async function readPages(from: string): Promise<Record<string, string>> {
+  const names = await readdir(from)
+  return Object.fromEntries(await Promise.all(names.map(async (name) => [name, await readFile(join(from, name), 'utf8')])))
+}
