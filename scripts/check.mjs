@@ -11,7 +11,8 @@ try {
   run('biome', 'check')
   run('knip')
   run('node', 'scripts/build.mjs')
-  run('npm', 'pack', '--loglevel=error', '--pack-destination', folder)
+  // `npm publish --dry-run` starts this with a setting that would make it pack nothing.
+  run('npm', 'pack', '--dry-run=false', '--loglevel=error', '--pack-destination', folder)
   const tarball = join(folder, readdirSync(folder)[0])
   run('publint', 'run', '--strict', tarball)
   run('attw', '--profile', 'esm-only', tarball)
