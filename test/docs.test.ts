@@ -17,7 +17,8 @@ import { sharedPostgres } from './servers/postgres.ts'
 import { sharedRedis } from './servers/redis.ts'
 
 const root = resolve(import.meta.dirname, '..')
-const pages = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...filesIn('docs', '.md')]
+const rootPages = readdirSync(root).filter((file) => file.endsWith('.md'))
+const pages = [...rootPages, ...filesIn('docs', '.md')]
 const sources = filesIn('src', '.ts').filter((file) => !file.endsWith('.test.ts'))
 const examples = filesIn('examples', '.ts')
 /** Reads what the quickstart has left behind, and runs after it. */
@@ -115,6 +116,11 @@ test('functions and classes that ARCHITECTURE names are in the code', () => {
   expect(names.length).toBeGreaterThan(30)
   const missing = names.map(([, , name]) => name as string).filter((name) => !new RegExp(`\\b${name}\\b`).test(code))
   expect(missing).toEqual([])
+})
+
+test('README names the version that package.json has', () => {
+  const version = /^\d+\.\d+/.exec(JSON.parse(read('package.json')).version)?.[0]
+  expect(read('README.md')).toContain(`Status: ${version}.`)
 })
 
 test('every decision is in their index', () => {
