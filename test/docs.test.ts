@@ -123,6 +123,22 @@ test('README names the version that package.json has', () => {
   expect(read('README.md')).toContain(`Status: ${version}.`)
 })
 
+test('CI runs commands and files that are there, on the oldest Node and the lowest peers that package.json allows', () => {
+  const workflow = read('.github/workflows/ci.yml')
+  const { scripts, engines, peerDependencies, devDependencies } = JSON.parse(read('package.json'))
+  const commands = [...workflow.matchAll(/\bnpm run ([\w:]+)/g)].map(([, name]) => name as string)
+  const files = [...workflow.matchAll(/\b(?:test|scripts|examples)\/[\w./-]+/g)].map(([file]) => file)
+  expect(commands.filter((name) => !(name in scripts))).toEqual([])
+  expect(files.filter((file) => !existsSync(join(root, file)))).toEqual([])
+  const lowest = (range: string) => range.replace('>=', '')
+  expect(workflow).toContain(`node-version: '${lowest(engines.node)}'`)
+  for (const name of ['pg', 'redis', 'vitest']) {
+    const [major, minor = 0, patch = 0] = lowest(peerDependencies[name]).split('.')
+    expect(workflow).toMatch(new RegExp(`packages: .*\\b${name}@${major}\\.${minor}\\.${patch}\\b`))
+  }
+  expect(read('.node-version').trim()).toBe(devDependencies['node'].replace('^', ''))
+})
+
 test('every decision is in their index', () => {
   const index = read('docs/decisions/README.md')
   const numbers = filesIn('docs/decisions', '.md').flatMap((file) => /\/(\d{4})-[\w-]+\.md$/.exec(file)?.[1] ?? [])
