@@ -1,4 +1,4 @@
-// npm run check: what must hold before publishing. Types, lint, build, then publint and attw on the packed package.
+// npm run check: what must hold before publishing. Types, lint, unused code, build, then publint and attw on the packed package.
 
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
@@ -9,8 +9,10 @@ const folder = mkdtempSync(join(tmpdir(), 'holdfast-check-'))
 try {
   run('tsc')
   run('biome', 'check')
+  run('knip')
   run('node', 'scripts/build.mjs')
-  run('npm', 'pack', '--loglevel=error', '--pack-destination', folder)
+  // `npm publish --dry-run` starts this with a setting that would make it pack nothing.
+  run('npm', 'pack', '--dry-run=false', '--loglevel=error', '--pack-destination', folder)
   const tarball = join(folder, readdirSync(folder)[0])
   run('publint', 'run', '--strict', tarball)
   run('attw', '--profile', 'esm-only', tarball)

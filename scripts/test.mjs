@@ -1,5 +1,5 @@
-// npm test: types, lint, then every test (test/package packs and installs the package). Arguments go to vitest.
-// All of it runs even after a failure. The last line, `N passed, N failed`, counts each test, and types and lint as one each.
+// npm test: types, lint, unused code, then every test (test/package packs and installs the package). Arguments go to vitest.
+// All of it runs even after a failure. The last line, `N passed, N failed`, counts each test, and each of the three before them as one.
 //
 // npm run test:fast (--fast): the tests that need no server and no other program, on memory and SQLite; no types, no lint.
 
@@ -40,6 +40,7 @@ try {
     ensureSystemPackages()
     check('types', 'tsc', [])
     check('lint', 'biome', ['check'])
+    check('unused', 'knip', [])
     runTests(args)
   }
 } catch (error) {

@@ -1,7 +1,7 @@
 export type { AnswerOptions } from './client/answer-question.ts'
 export type { MigrationCheck } from './client/check-migration.ts'
 export type { Debug } from './client/debug.ts'
-export { Holdfast, type RunFilter } from './client/holdfast.ts'
+export type { Holdfast, RunFilter } from './client/holdfast.ts'
 export type { InboxItem, OpenQuestion, StoppedRun, UnsureEffect } from './client/inbox.ts'
 export type { DrainOptions, Queues } from './client/queues.ts'
 export type { RunEvent } from './client/read-events.ts'

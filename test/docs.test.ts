@@ -9,23 +9,27 @@ import { promisify } from 'node:util'
 import pg from 'pg'
 import { describe, expect, type TestContext, test } from 'vitest'
 import { errorCodes } from '../src/model/errors.ts'
+import { eventTypes } from '../src/model/event.ts'
+import { notificationKinds } from '../src/model/notification.ts'
 import { pauseReasons, runStatuses, waitReasons } from '../src/model/run.ts'
 import { patience } from './patience.ts'
 import { sharedPostgres } from './servers/postgres.ts'
 import { sharedRedis } from './servers/redis.ts'
 
 const root = resolve(import.meta.dirname, '..')
-const pages = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...filesIn('docs', '.md')]
+const rootPages = readdirSync(root).filter((file) => file.endsWith('.md'))
+const pages = [...rootPages, ...filesIn('docs', '.md')]
+const sources = filesIn('src', '.ts').filter((file) => !file.endsWith('.test.ts'))
 const examples = filesIn('examples', '.ts')
 /** Reads what the quickstart has left behind, and runs after it. */
 const look = 'examples/snippets/look.ts'
 const snippets = filesIn('examples/snippets', '.ts').filter((file) => file !== look)
 
 describe('snippets', () => {
-  const sources = examples.map((file) => trimmedLines(read(file)).filter((line) => !/^\/\/ #(end)?region/.test(line)))
+  const excerpts = examples.map((file) => trimmedLines(read(file)).filter((line) => !/^\/\/ #(end)?region/.test(line)))
 
   test.each(pages.flatMap(snippetsOf))('$page:$line is taken from a file in examples', ({ lines }) => {
-    expect(sources.some((source) => contains(source, lines))).toBe(true)
+    expect(excerpts.some((source) => contains(source, lines))).toBe(true)
   })
 
   describe.concurrent('run', () => {
@@ -114,6 +118,27 @@ test('functions and classes that ARCHITECTURE names are in the code', () => {
   expect(missing).toEqual([])
 })
 
+test('README names the version that package.json has', () => {
+  const version = /^\d+\.\d+/.exec(JSON.parse(read('package.json')).version)?.[0]
+  expect(read('README.md')).toContain(`Status: ${version}.`)
+})
+
+test('CI runs commands and files that are there, on the oldest Node and the lowest peers that package.json allows', () => {
+  const workflow = read('.github/workflows/ci.yml')
+  const { scripts, engines, peerDependencies, devDependencies } = JSON.parse(read('package.json'))
+  const commands = [...workflow.matchAll(/\bnpm run ([\w:]+)/g)].map(([, name]) => name as string)
+  const files = [...workflow.matchAll(/\b(?:test|scripts|examples)\/[\w./-]+/g)].map(([file]) => file)
+  expect(commands.filter((name) => !(name in scripts))).toEqual([])
+  expect(files.filter((file) => !existsSync(join(root, file)))).toEqual([])
+  const lowest = (range: string) => range.replace('>=', '')
+  expect(workflow).toContain(`node-version: '${lowest(engines.node)}'`)
+  for (const name of ['pg', 'redis', 'vitest']) {
+    const [major, minor = 0, patch = 0] = lowest(peerDependencies[name]).split('.')
+    expect(workflow).toMatch(new RegExp(`packages: .*\\b${name}@${major}\\.${minor}\\.${patch}\\b`))
+  }
+  expect(read('.node-version').trim()).toBe(devDependencies['node'].replace('^', ''))
+})
+
 test('every decision is in their index', () => {
   const index = read('docs/decisions/README.md')
   const numbers = filesIn('docs/decisions', '.md').flatMap((file) => /\/(\d{4})-[\w-]+\.md$/.exec(file)?.[1] ?? [])
@@ -134,12 +159,104 @@ test('every status of a run, and every reason to wait or pause, is among the con
   expect(pauseReasons.filter((reason) => !rowOf('paused').includes(`\`${reason}\``))).toEqual([])
 })
 
+test('every event that is written, and every kind of notification, is on the page about the API', () => {
+  const page = read('docs/reference/api.md')
+  const code = sources.filter((file) => !file.endsWith('/event.ts')).map(read)
+  const written = eventTypes.filter((type) => code.some((text) => text.includes(`'${type}'`)))
+  expect(written.length).toBeGreaterThan(30)
+  expect([...written, ...notificationKinds].filter((name) => !page.includes(`\`${name}\``))).toEqual([])
+})
+
 test('every export is on the page about the API', () => {
   const page = read('docs/reference/api.md')
-  const entries = ['src/index.ts', 'src/store/index.ts', 'src/testing/index.ts', 'src/testing/store-suite/index.ts']
-  const exported = entries.flatMap((file) => exportsOf(read(file)))
+  const entryPoints = Object.values<{ 'holdfast-source'?: string }>(JSON.parse(read('package.json')).exports)
+  const exported = entryPoints.flatMap((entry) => exportsOf(read(entry['holdfast-source'] ?? 'package.json')))
   expect(exported.length).toBeGreaterThan(40)
   expect(exported.filter((name) => !new RegExp(`\\b${name}\\b`).test(page))).toEqual([])
+})
+
+test('every act of a store is on the page about writing one, and ARCHITECTURE says how many there are', () => {
+  const contract = /^export interface Store \{$(.*?)^\}$/ms.exec(read('src/store/store.ts'))?.[1] ?? ''
+  const members = [...contract.matchAll(/^ {2}(?:readonly )?(\w+)\??([(:])/gm)].map(([, name, after]) => ({
+    name,
+    isAct: after === '(',
+  }))
+  const page = read('docs/stores/writing-a-store.md')
+  expect(members.filter(({ name }) => !page.includes(`\`${name}\``)).map(({ name }) => name)).toEqual([])
+  expect(read('ARCHITECTURE.md')).toContain(`the contract: ${members.filter(({ isAct }) => isAct).length} acts`)
+})
+
+describe('numbered invariants', () => {
+  /** What the headers say: `S1–S9 src/store/store.ts`. */
+  const inHeaders = sources.flatMap((file) => rangesIn(read(file)).map((range) => `${range} ${file}`))
+
+  test('are in the table in ARCHITECTURE as the headers have them', () => {
+    const rows = [...read('ARCHITECTURE.md').matchAll(/^\| ([A-Z]\d(?:–[A-Z]\d)?) \|.*\| `([^`]+)` \|$/gm)]
+    expect(rows.map(([, range, file]) => `${range} ${file}`).toSorted()).toEqual(inHeaders.toSorted())
+  })
+
+  test('are numbered as in the headers wherever a page names a file with them', () => {
+    const named = pages.flatMap((page) => [...read(page).matchAll(/`(src\/[\w./-]+)`(?:, | \()([A-Z]\d(?:–[A-Z]\d)?)\b/g)])
+    expect(named.length).toBeGreaterThan(3)
+    expect(named.map(([, file, range]) => `${range} ${file}`).filter((known) => !inHeaders.includes(known))).toEqual([])
+    const ofTheStore = inHeaders.find((known) => known.endsWith('src/store/store.ts'))?.split(' ')[0]
+    expect(read('docs/stores/writing-a-store.md')).toContain(`, ${ofTheStore?.replace('–', ' to ')}, `)
+  })
+
+  test('exist where comments and names of tests name them', () => {
+    const known = new Set(sources.flatMap((file) => numbersIn(read(file))))
+    const texts = [...sources, ...filesIn('test', '.ts')].map((file) => [file, read(file)] as const)
+    const named = texts.flatMap(([file, text]) =>
+      [...text.matchAll(/\(([A-Z]\d)(?:[,)]| and )/g)].map(([, number]) => [file, number]),
+    )
+    expect(named.length).toBeGreaterThan(20)
+    expect(named.filter(([, number]) => !known.has(number as string))).toEqual([])
+  })
+})
+
+describe('numbers on pages', () => {
+  // The words around a number, and the constant or default in the code; in which file, where several have one of that name.
+  test.each<[page: string, words: RegExp, constant: string]>([
+    ['README.md', /lease time \((\d+ s) by default/, 'leaseMs in open.ts'],
+    ['docs/concepts.md', /lease time \((\d+ s) by default/, 'leaseMs in open.ts'],
+    ['docs/production.md', /the lease \((\d+ s)\)/, 'leaseMs in open.ts'],
+    ['docs/guides/moving.md', /lease has run out \((\d+ s) by default/, 'leaseMs in open.ts'],
+    ['docs/reference/api.md', /`leaseMs` \| ([\d,]+) \|/, 'leaseMs in open.ts'],
+    ['docs/reference/api.md', /`pollMs` \| ([\d,]+) \|/, 'pollMs in worker.ts'],
+    ['docs/reference/api.md', /`concurrency` \| ([\d,]+) \|/, 'concurrency in open.ts'],
+    ['docs/reference/api.md', /`quietMs` \| ([\d,]+) \|/, 'defaultQuietMs'],
+    ['docs/guides/waiting-and-control.md', /`quietMs` \((\d+ s) by default/, 'defaultQuietMs'],
+    ['docs/reference/api.md', /`closeGraceMs` \| ([\d,]+) \|/, 'closeGraceMs'],
+    ['docs/operations.md', /running steps finish \((\d+ s) by default/, 'closeGraceMs'],
+    ['docs/operations.md', /nothing has happened for (\d+ minutes)/, 'defaultAfterMs'],
+    ['ARCHITECTURE.md', /Waits of up to (\d+ s) stay in memory/, 'longWaitMs'],
+    ['docs/guides/testing.md', /Waits of up to (\d+ s) stay in memory/, 'longWaitMs'],
+    ['docs/guides/retries.md', /delays over (\d+ s)/, 'longWaitMs'],
+    ['ARCHITECTURE.md', /given time: (\d+ s) where/, 'graceMs in playback.ts'],
+    ['docs/concepts.md', /about (\d+ s) to notice/, 'graceMs in playback.ts'],
+    ['docs/decisions/0007-one-result-a-turn.md', /gives it at least (\d+ s) /, 'graceMs in playback.ts'],
+    ['ARCHITECTURE.md', /flushed after ([\d.]+ s)/, 'rideMs'],
+    ['docs/concepts.md', /after about ([\d.]+ s)/, 'rideMs'],
+    ['ARCHITECTURE.md', /for (\d+ ms) or \d+ KiB/, 'flushMs in run-streams.ts'],
+    ['ARCHITECTURE.md', /for \d+ ms or (\d+ KiB)/, 'recordBytes'],
+    ['docs/guides/streaming.md', /more than (\d+ MiB) of the run/, 'roomBytes'],
+    ['docs/guides/streaming.md', /refused at (\d+ MiB)/, 'maxBytes in run-streams.ts'],
+    ['docs/concepts.md', /At most (\d+) levels/, 'defaultMaxDepth'],
+    ['docs/concepts.md', /levels and (\d+ MiB)/, 'defaultMaxBytes'],
+    ['docs/reference/errors.md', /more than (\d+ MiB) encoded/, 'defaultMaxBytes'],
+    ['docs/production.md', /over (\d+ KiB) are compressed/, 'defaultCompressAbove'],
+    ['docs/guides/retries.md', /tried again: (\d+) attempts/, 'attempts in retry.ts'],
+    ['docs/guides/retries.md', /by default, after (\d+ s)/, 'minMs in retry.ts'],
+    ['docs/guides/retries.md', /doubling up to (\d+ s)/, 'maxMs in retry.ts'],
+    ['docs/guides/waiting-and-control.md', /function has (\d+ s) to unwind/, 'cancelGraceMs'],
+    ['docs/guides/waiting-and-control.md', /longer than (\d+ s) they reject with `timeout`/, 'waitMs in undo-run.ts'],
+    ['docs/reference/api.md', /the checkpoint; (\d+ s) at most/, 'transactionMs'],
+    ['docs/reference/errors.md', /signed in the last (\d+ minutes)/, 'toleranceMs in verify-webhook.ts'],
+  ])('%s: %s is %s', (page, words, constant) => {
+    const stated = words.exec(read(page).replaceAll(/\s+/g, ' '))?.[1]
+    expect(stated, 'the words on the page').toBeDefined()
+    expect(amountOf(stated as string)).toBe(numberOf(constant))
+  })
 })
 
 interface Snippet {
@@ -197,6 +314,40 @@ function exportsOf(source: string): string[] {
     .flatMap((list) => list.split(','))
     .map((name) => name.replace(/\btype\b/, '').trim())
     .filter((name) => name !== '')
+}
+
+/** Numbers of invariants in headers: lines ` *   S1  …`. */
+function numbersIn(source: string): string[] {
+  return [...source.matchAll(/^ \* {3}([A-Z]\d) {2}\S/gm)].map(([, number]) => number as string)
+}
+
+/** `S1–S9` for the numbers S1, S2, … in a header, which has them in order and without gaps. */
+function rangesIn(source: string): string[] {
+  const counts = new Map<string, number>()
+  for (const number of numbersIn(source)) {
+    const letter = number[0] as string
+    counts.set(letter, (counts.get(letter) ?? 0) + 1)
+    expect(number).toBe(`${letter}${counts.get(letter)}`)
+  }
+  return [...counts].map(([letter, count]) => (count === 1 ? `${letter}1` : `${letter}1–${letter}${count}`))
+}
+
+/** A time in ms, a size in bytes or a plain number, as pages write them. */
+function amountOf(text: string): number {
+  const units = { ms: 1, s: 1_000, minutes: 60_000, KiB: 1024, MiB: 1024 ** 2 }
+  const [number = '', unit] = text.split(' ')
+  return Number(number.replaceAll(',', '')) * (unit === undefined ? 1 : units[unit as keyof typeof units])
+}
+
+/** What `waitMs`, or `waitMs in some-file.ts`, is in `src`: `waitMs = 5_000`, `waitMs ?? 5_000` or `waitMs: 5_000`. */
+function numberOf(constant: string): number {
+  const [name, file] = constant.split(' in ')
+  const value = new RegExp(`\\b${name}(?: =| \\?\\?|:) ([\\d_]+(?: \\* [\\d_]+)*)\\b`, 'g')
+  const texts = sources.filter((source) => file === undefined || basename(source) === file).map(read)
+  const found = texts.flatMap((text) => [...text.matchAll(value)].map(([, factors]) => (factors as string).replaceAll('_', '')))
+  const numbers = new Set(found.map((factors) => factors.split(' * ').reduce((product, factor) => product * Number(factor), 1)))
+  expect(numbers.size, `values of ${constant}`).toBe(1)
+  return [...numbers][0] as number
 }
 
 async function runUntilKilled(file: string, { cwd, killAt }: { cwd: string; killAt: string }): Promise<string[]> {

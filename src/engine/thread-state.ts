@@ -55,7 +55,7 @@ export async function loadStateFor(
 }
 
 /** Brings a state that was right at `from.seq` to `atSeq`. */
-export async function catchUp(store: Store, codec: Codec, key: ThreadKey, from: StateAt, atSeq: number): Promise<StateAt> {
+async function catchUp(store: Store, codec: Codec, key: ThreadKey, from: StateAt, atSeq: number): Promise<StateAt> {
   if (from.seq >= atSeq) return from
   const records = await store.readLog({
     owner: key.owner,
@@ -98,7 +98,7 @@ export function patchCost(patch: Payload): number {
   return patch.length + rowCost
 }
 
-export function migratedTo(codec: Codec, payload: Payload): number {
+function migratedTo(codec: Codec, payload: Payload): number {
   return (codec.decode(payload) as { to: number }).to
 }
 

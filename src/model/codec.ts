@@ -43,7 +43,7 @@ export interface Codec {
 }
 
 export const defaultMaxDepth = 200
-export const defaultMaxBytes = 32 * 1024 * 1024
+const defaultMaxBytes = 32 * 1024 * 1024
 const defaultCompressAbove = 16 * 1024
 
 export function createCodec(options: CodecOptions = {}): Codec {

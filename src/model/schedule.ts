@@ -7,9 +7,9 @@ export const scheduleWorkflowName = 'holdfast.schedule'
 export const changeSignal = 'change'
 /** Ticks started in one go, and how long to wait before the next such batch. */
 export const batchSize = 100
-export const batchPauseMs = 1_000
+const batchPauseMs = 1_000
 /** A tick that is not started by then was missed. */
-export const missedAfterMs = 60_000
+const missedAfterMs = 60_000
 
 /** What happens to ticks at which nobody was there to start a run. */
 export const missedPolicies = ['latest', 'all', 'skip'] as const

@@ -34,7 +34,7 @@ export interface Budget {
   readonly repeats?: number
 }
 
-export const budgetLimits = ['steps', 'tokens', 'cost', 'wallMs', 'repeats'] as const
+const budgetLimits = ['steps', 'tokens', 'cost', 'wallMs', 'repeats'] as const
 
 export const noUsage: UsageTotal = { steps: 0, inputTokens: 0, outputTokens: 0, tokens: 0, cost: 0, wallMs: 0 }
 

@@ -237,7 +237,7 @@ export interface Renewed extends RunKey {
   readonly hasMail: boolean
 }
 
-/** A message to a run. `kind` says what it is about: 'pause', 'cancel', later signals and answers. */
+/** A message to a run. `kind` says what it is about: 'pause', 'cancel', 'rollback', 'signal', 'child', 'answer' and the like. */
 export interface NewMessage extends RunKey {
   readonly kind: string
   readonly name: string | null

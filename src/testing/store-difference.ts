@@ -15,7 +15,7 @@ import { isTerminal, type Run } from '../model/run.ts'
  *   stateVersion     of a deleted thread: there is no state; so its patchSeq and patchChecksum
  *   hasMail          of a lease that is not held: the answer is for the holder
  */
-export const timeToleranceMs = 2_000
+const timeToleranceMs = 2_000
 
 const timeFields = new Set([
   'at',

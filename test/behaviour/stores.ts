@@ -43,7 +43,7 @@ export interface Scene {
 }
 
 /** How long a run is quiet in tests before it is persisted as waiting, unless the test says something else. */
-export const quietMs = 20
+const quietMs = 20
 
 /** For looking for races, in tests or in the product: calls of the store take up to so many ms longer, at random. */
 const jitterMs = Number(process.env['HOLDFAST_TEST_JITTER_MS'] ?? 0)

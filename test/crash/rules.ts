@@ -41,7 +41,7 @@ export function brokenAnywhere(scene: PlayedScene): string[] {
   ]
 }
 
-/** The log is whole, and rows, operations and the user's table say what it says (G2). */
+/** The log is whole, and rows, operations and the user's table say what it says. */
 export function brokenInDump(dump: StoreDump): string[] {
   const broken: string[] = []
   for (const { thread, log } of dump.threads) {
@@ -110,7 +110,7 @@ function brokenOverTime({ lives }: PlayedScene): string[] {
   return broken
 }
 
-/** What a function was given is in the log (G1, I1). */
+/** What a function was given is in the log. */
 function brokenAcknowledgements({ lives, journal }: PlayedScene): string[] {
   const broken: string[] = []
   for (const { number, dump } of lives) {
@@ -124,7 +124,7 @@ function brokenAcknowledgements({ lives, journal }: PlayedScene): string[] {
   return broken
 }
 
-/** A recorded result is never made again (G3); what is not recorded is made once a life (G4). */
+/** A recorded result is never made again; what is not recorded is made once a life. */
 function brokenBodies({ lives, journal }: PlayedScene): string[] {
   const broken: string[] = []
   for (const { number } of lives) {

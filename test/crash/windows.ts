@@ -42,7 +42,7 @@ export async function walkWindows(
 }
 
 /** One store: the n-th life is killed at the n-th operation, the last one comes to the end. */
-export async function walkWindow(stage: Stage, of: WindowClass, window: CrashWindow): Promise<WindowOutcome> {
+async function walkWindow(stage: Stage, of: WindowClass, window: CrashWindow): Promise<WindowOutcome> {
   const scene = await stage.play({
     runs: [{ workflow: `windows-${of}`, id: 'main', threadId: 'ops' }],
     nextFault: (lives) => (lives.length < operationCount ? faultIn(of, window, `op${lives.length + 1}`) : null),

@@ -25,7 +25,7 @@ export interface Values {
   readonly chance: number
 }
 
-export const diary = state<Diary>({ version: 1, initial: () => ({ count: 0, entries: [], values: null }) })
+const diary = state<Diary>({ version: 1, initial: () => ({ count: 0, entries: [], values: null }) })
 
 type Ctx = Context<Diary>
 

@@ -176,7 +176,7 @@ async function olderAppendOnlyFile(): Promise<ForgetfulServer> {
 }
 
 /** Runs statements one after another on a connection of their own; says how many rows the last one gave. */
-export async function query(url: string, ...statements: string[]): Promise<number> {
+async function query(url: string, ...statements: string[]): Promise<number> {
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   try {

@@ -32,7 +32,7 @@ export function classOf(name: string): 'plain' | 'idempotent' | 'check' | undefi
   return effectClasses[name.split('-')[0] as keyof typeof effectClasses]
 }
 
-export const roundCount = 2
+const roundCount = 2
 const errands = ['work', 'plain', 'checked', 'repeated'].flatMap((name) => [1, 2, 3, 4].map((n) => `${name}-${n}`))
 
 const strolls = Array.from({ length: 12 }, (_, index) => `work-${index + 1}`)

@@ -18,8 +18,6 @@ export type Act =
   | { readonly kind: 'delete' }
   | { readonly kind: 'advance'; readonly ms: number }
 
-export type ActKind = Act['kind']
-
 export interface PlannedAct extends Moment {
   readonly act: Act
   /** Which client does it. */
@@ -40,5 +38,3 @@ export type Fault =
   | { readonly kind: 'kill'; readonly write: number; readonly when: 'before' | 'after' }
   /** It stands still until its lease is over and another process has the run. */
   | { readonly kind: 'lost_lease'; readonly write: number }
-
-export type FaultKind = Fault['kind']

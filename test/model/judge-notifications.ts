@@ -10,7 +10,7 @@ export function judgeNotifications(view: View): Violation[] {
 }
 
 /** How many messages of each kind a run's log stands for. */
-export function dueMessages(view: View, { info, events }: ObservedRun): Map<string, number> {
+function dueMessages(view: View, { info, events }: ObservedRun): Map<string, number> {
   const due = new Map<string, number>()
   for (const { type } of events) {
     const kind = kinds[type as keyof typeof kinds]
@@ -48,7 +48,7 @@ function saidInVain(view: View, { info, events }: ObservedRun): Violation[] {
 }
 
 /** A child that another run waits for. */
-export function isAttached(view: View, workflow: string): boolean {
+function isAttached(view: View, workflow: string): boolean {
   for (const { node } of view.nodes.values()) {
     if (node.kind === 'call' && workflow.replace(/-.*$/, '') === node.child.name) return !node.isDetached
   }

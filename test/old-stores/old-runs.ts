@@ -260,7 +260,7 @@ async function refused(promise: Promise<unknown>, code: string): Promise<void> {
 }
 
 /** Waits until the run has a status, written `paused/asked`. */
-export async function reaches(run: RunHandle, at: string): Promise<void> {
+async function reaches(run: RunHandle, at: string): Promise<void> {
   for (const deadline = Date.now() + patience(20_000); ; ) {
     const seen = await statusOf(run)
     if (seen === at) return

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join, posix } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { patience } from '../patience.ts'
 import { buildAndPack, firstSnippet, root, run } from './packed.ts'
@@ -20,15 +20,38 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }))
 
 test('the package holds what was built and its papers, and nothing else', async () => {
-  const packed = (await run('tar', ['-tzf', tarball])).trim().split('\n')
-  expect(packed).toEqual(
-    expect.arrayContaining(['package/README.md', 'package/LICENSE', 'package/dist/index.js', 'package/dist/index.d.ts']),
-  )
-  const strangers = packed.filter(
-    (path) => !/^package\/(dist\/.+\.(js|d\.ts)|package\.json|README\.md|LICENSE|CHANGELOG\.md)$/.test(path),
-  )
-  expect(strangers).toEqual([])
+  const packed = await listPacked()
+  expect(packed).toEqual(expect.arrayContaining(['README.md', 'LICENSE', 'CHANGELOG.md', 'dist/index.js', 'dist/index.d.ts']))
+  const isExpected = /^(dist\/.+\.(js|d\.ts)|docs\/(?!api-report\/).+\.(md|sql|lua)|package\.json|[A-Z_]+\.md|LICENSE)$/
+  expect(packed.filter((path) => !isExpected.test(path))).toEqual([])
   expect(packed.filter((path) => path.includes('.test.'))).toEqual([])
+})
+
+test('it stays below a megabyte', async () => {
+  expect((await stat(tarball)).size).toBeLessThan(1_000_000)
+})
+
+test('what README links to is in the package', async () => {
+  const links = await linksOf('README.md')
+  expect(links.length).toBeGreaterThan(30)
+  expect(await missing(links)).toEqual([])
+  // The npm page finds links by their path from the root of the repository.
+  expect(links.filter((link) => !/^\w[\w/-]*\.md$/.test(link))).toEqual([])
+})
+
+test('what its pages link to is in the package, or code of the repository', async () => {
+  const pages = (await listPacked()).filter((path) => path.endsWith('.md'))
+  const links = (await Promise.all(pages.map(linksOf))).flat()
+  expect(links.length).toBeGreaterThan(100)
+  expect((await missing(links)).filter((link) => !/^(src|examples|bench|test)\//.test(link))).toEqual([])
+})
+
+test('package.json says what it is, for whom, and how to find it', async () => {
+  const { description, keywords, license, engines, sideEffects } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+  expect({ license, engines, sideEffects }).toEqual({ license: 'MIT', engines: { node: '>=22.13' }, sideEffects: false })
+  expect(description).toMatch(/\.$/)
+  expect(keywords).toEqual(expect.arrayContaining(['durable-execution', 'workflow', 'agents', 'typescript']))
+  expect(keywords).toEqual([...new Set(keywords)].toSorted())
 })
 
 test('declarations and code import each other by the names that were built', async () => {
@@ -38,6 +61,12 @@ test('declarations and code import each other by the names that were built', asy
     const text = await readFile(join(dist, file), 'utf8')
     expect(text, file).not.toMatch(/(from|import\() ?['"]\.[^'"]*\.ts['"]/)
   }
+})
+
+test('docs/api-report shows the surface as it is: npm run api', async () => {
+  const report = join(folder, 'api-report')
+  await run(process.execPath, ['scripts/api-report.mjs', join(folder, 'package/dist'), report])
+  expect(await readPages(join(root, 'docs/api-report'))).toEqual(await readPages(report))
 })
 
 test('publint finds nothing', async () => {
@@ -92,3 +121,26 @@ console.log(await hf.run(greet, 'Alice'))
 await hf.close()
 await store.close()
 `
+
+/** Paths of the files in the package. */
+async function listPacked(): Promise<string[]> {
+  const paths = (await run('tar', ['-tzf', tarball])).trim().split('\n')
+  return paths.map((path) => path.replace(/^package\//, ''))
+}
+
+/** Where a page links to, from the root; other sites and its own sections left out. */
+async function linksOf(page: string): Promise<string[]> {
+  const text = (await readFile(join(root, page), 'utf8')).replaceAll(/```.*?```/gs, '')
+  const links = [...text.matchAll(/\]\(([^)\s#]+)(?:#[^)\s]*)?\)/g)].map(([, link]) => link as string)
+  return links.filter((link) => !/^\w+:/.test(link)).map((link) => posix.join(dirname(page), link))
+}
+
+async function missing(links: readonly string[]): Promise<string[]> {
+  const packed = await listPacked()
+  return links.filter((link) => !packed.some((path) => path === link || (link.endsWith('/') && path.startsWith(link))))
+}
+
+async function readPages(from: string): Promise<Record<string, string>> {
+  const names = await readdir(from)
+  return Object.fromEntries(await Promise.all(names.map(async (name) => [name, await readFile(join(from, name), 'utf8')])))
+}

@@ -9,7 +9,9 @@ export const root = resolve(import.meta.dirname, '../..')
 /** Builds and packs the package in a folder beside the repository, so that its own dist is left alone. Returns the tarball. */
 export async function buildAndPack(target: string): Promise<string> {
   await mkdir(target)
-  for (const name of ['package.json', 'README.md', 'LICENSE', 'CHANGELOG.md']) await cp(join(root, name), join(target, name))
+  const { files } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+  const papers = files.filter((name: string) => name !== 'dist' && !name.startsWith('!'))
+  for (const name of ['package.json', ...papers]) await cp(join(root, name), join(target, name), { recursive: true })
   await run(process.execPath, ['scripts/build.mjs', join(target, 'dist')])
   const [packed] = JSON.parse(await run('npm', ['pack', '--json', '--loglevel=error'], target))
   return join(target, packed.filename)

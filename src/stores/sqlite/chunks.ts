@@ -29,8 +29,6 @@ export function prepareChunks(db: Database) {
   }
 }
 
-export type Chunks = ReturnType<typeof prepareChunks>
-
 export interface RunNumber {
   readonly id: number
   readonly owner: string

@@ -213,8 +213,6 @@ export function prepareCandidates(db: Database) {
   return { find, wokenLanes }
 }
 
-export type Candidates = ReturnType<typeof prepareCandidates>
-
 export interface Search {
   readonly now: number
   readonly limit: number

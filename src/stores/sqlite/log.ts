@@ -256,7 +256,7 @@ export interface Stretch {
   readonly lastSeq: number
 }
 
-export function bytesOfPayload(payload: Payload | null): number {
+function bytesOfPayload(payload: Payload | null): number {
   return payload === null ? 0 : typeof payload === 'string' ? Buffer.byteLength(payload) : payload.byteLength
 }
 

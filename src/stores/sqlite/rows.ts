@@ -275,9 +275,13 @@ export function messageChecksum({ owner, runId, kind, name, at, payload }: Omit<
   return payloadChecksum(['message', owner, runId, kind, name, at], payload)
 }
 
-/** Bytes as a plain Uint8Array, on every store. */
+/**
+ * Bytes as a plain Uint8Array, on every store. Empty ones are made anew: those that SQLite of Node 22 returns have no memory behind them, so it
+ * would store them as NULL, and crc32 would begin again at 0.
+ */
 export function toPayload(value: string | Uint8Array): Payload
 export function toPayload(value: string | Uint8Array | null): Payload | null
 export function toPayload(value: string | Uint8Array | null): Payload | null {
-  return value === null || typeof value === 'string' ? value : new Uint8Array(value.buffer, value.byteOffset, value.byteLength)
+  if (value === null || typeof value === 'string') return value
+  return value.byteLength === 0 ? new Uint8Array(0) : new Uint8Array(value.buffer, value.byteOffset, value.byteLength)
 }

@@ -1,6 +1,6 @@
 import { clock, defineScript, laneIndex, once, places, publish } from './script.ts'
 
-export const queueFields = ['concurrency', 'rate_count', 'rate_per_ms', 'max_queued', 'is_paused']
+const queueFields = ['concurrency', 'rate_count', 'rate_per_ms', 'max_queued', 'is_paused']
 
 /**
  * Changes settings of a queue. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 publication, 6 queue, then field, value, …; empty for no
