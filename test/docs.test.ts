@@ -220,7 +220,7 @@ describe('numbers on pages', () => {
     ['README.md', /lease time \((\d+ s) by default/, 'leaseMs in open.ts'],
     ['docs/concepts.md', /lease time \((\d+ s) by default/, 'leaseMs in open.ts'],
     ['docs/production.md', /the lease \((\d+ s)\)/, 'leaseMs in open.ts'],
-    ['docs/guides/moving.md', /lease has run out \((\d+ s) by default/, 'leaseMs in open.ts'],
+    ['docs/guides/moving.md', /lease has expired \((\d+ s) by default/, 'leaseMs in open.ts'],
     ['docs/reference/api.md', /`leaseMs` \| ([\d,]+) \|/, 'leaseMs in open.ts'],
     ['docs/reference/api.md', /`pollMs` \| ([\d,]+) \|/, 'pollMs in worker.ts'],
     ['docs/reference/api.md', /`concurrency` \| ([\d,]+) \|/, 'concurrency in open.ts'],
@@ -232,8 +232,8 @@ describe('numbers on pages', () => {
     ['ARCHITECTURE.md', /Waits of up to (\d+ s) stay in memory/, 'longWaitMs'],
     ['docs/guides/testing.md', /Waits of up to (\d+ s) stay in memory/, 'longWaitMs'],
     ['docs/guides/retries.md', /delays over (\d+ s)/, 'longWaitMs'],
-    ['ARCHITECTURE.md', /given time: (\d+ s) where/, 'graceMs in playback.ts'],
-    ['docs/concepts.md', /about (\d+ s) to notice/, 'graceMs in playback.ts'],
+    ['ARCHITECTURE.md', /- (\d+ s) if a call waits/, 'graceMs in playback.ts'],
+    ['docs/concepts.md', /noticed after about (\d+ s)/, 'graceMs in playback.ts'],
     ['docs/decisions/0007-one-result-a-turn.md', /gives it at least (\d+ s) /, 'graceMs in playback.ts'],
     ['ARCHITECTURE.md', /flushed after ([\d.]+ s)/, 'rideMs'],
     ['docs/concepts.md', /after about ([\d.]+ s)/, 'rideMs'],
@@ -241,7 +241,7 @@ describe('numbers on pages', () => {
     ['ARCHITECTURE.md', /for \d+ ms or (\d+ KiB)/, 'recordBytes'],
     ['docs/guides/streaming.md', /more than (\d+ MiB) of the run/, 'roomBytes'],
     ['docs/guides/streaming.md', /refused at (\d+ MiB)/, 'maxBytes in run-streams.ts'],
-    ['docs/concepts.md', /At most (\d+) levels/, 'defaultMaxDepth'],
+    ['docs/concepts.md', /The limits are (\d+) levels/, 'defaultMaxDepth'],
     ['docs/concepts.md', /levels and (\d+ MiB)/, 'defaultMaxBytes'],
     ['docs/reference/errors.md', /more than (\d+ MiB) encoded/, 'defaultMaxBytes'],
     ['docs/production.md', /over (\d+ KiB) are compressed/, 'defaultCompressAbove'],
@@ -251,7 +251,7 @@ describe('numbers on pages', () => {
     ['docs/guides/waiting-and-control.md', /function has (\d+ s) to unwind/, 'cancelGraceMs'],
     ['docs/guides/waiting-and-control.md', /longer than (\d+ s) they reject with `timeout`/, 'waitMs in undo-run.ts'],
     ['docs/reference/api.md', /the checkpoint; (\d+ s) at most/, 'transactionMs'],
-    ['docs/reference/errors.md', /signed in the last (\d+ minutes)/, 'toleranceMs in verify-webhook.ts'],
+    ['docs/reference/errors.md', /in the last (\d+ minutes)/, 'toleranceMs in verify-webhook.ts'],
   ])('%s: %s is %s', (page, words, constant) => {
     const stated = words.exec(read(page).replaceAll(/\s+/g, ' '))?.[1]
     expect(stated, 'the words on the page').toBeDefined()
