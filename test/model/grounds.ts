@@ -30,3 +30,10 @@ export async function openGround(name: StoreName, clockOffsetMs: () => number, u
   const store = name === 'memory' ? createMemoryStore({ clockOffsetMs }) : await openSqliteStore(url ?? ':memory:', clockOffsetMs)
   return { openStore: async () => store, close: () => store.close() }
 }
+
+/** A place of its own on a server. Clocks of cases differ: to each other they would be clocks that were set back, and move leases. */
+export function apart(url: string, name: string): string {
+  const place = new URL(url)
+  place.searchParams.set(place.protocol.startsWith('redis') ? 'namespace' : 'schema', name)
+  return place.href
+}

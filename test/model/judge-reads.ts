@@ -42,6 +42,8 @@ export function judgeReads(view: View, run: ObservedRun): Violation[] {
       // Seen by the attempt before as well, or the first time.
     } else if (
       !mayBeLeft &&
+      // Another attempt after too many deaths sees what is kept, as after any failure.
+      !view.mayBeDeadly(run) &&
       mustBeSame(view, run, note) &&
       hasBegunOnRecord(view, note, earlier.index, index) &&
       !hasFailedBetween(notes, info.id, earlier.index, index)

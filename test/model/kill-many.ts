@@ -7,7 +7,7 @@ import type { Fault } from './acts.ts'
 import type { Case } from './case.ts'
 import { findFeatures } from './features.ts'
 import { generateCase } from './generate.ts'
-import { openGround, type StoreName } from './grounds.ts'
+import { apart, openGround, type StoreName } from './grounds.ts'
 import { Journal } from './journal.ts'
 import { judge, type Violation } from './oracle.ts'
 import { type Observation, Table } from './run-case.ts'
@@ -53,7 +53,7 @@ async function killBatch(cases: readonly Case[], { store, url, onCase }: KillMan
     renameSync(`${clockFile}.new`, clockFile)
   }
   advance(0)
-  const address = store === 'sqlite' ? join(folder, 'holdfast.db') : (url as string)
+  const address = store === 'sqlite' ? join(folder, 'holdfast.db') : apart(url as string, `model_${process.pid}_killed`)
   const ground = await openGround(store, () => offsetMs, address)
   const shared = await ground.openStore()
   const features = await findFeatures()

@@ -1,7 +1,7 @@
 import { patience } from '../patience.ts'
 import type { Case } from './case.ts'
 import { generateCase } from './generate.ts'
-import type { StoreName } from './grounds.ts'
+import { apart, type StoreName } from './grounds.ts'
 import { judge, type Violation } from './oracle.ts'
 import { type Observation, runCase } from './run-case.ts'
 
@@ -27,15 +27,16 @@ export interface RunManyOptions {
 export async function runMany(options: RunManyOptions): Promise<Finding[]> {
   const findings: Finding[] = []
   let next = 0
-  const lane = async () => {
+  const lane = async (number: number) => {
+    const url = options.url && apart(options.url, `model_${process.pid}_${number}`)
     while (next < options.programs && options.isEnough?.(findings.length) !== true) {
       const given = generateCase(options.seed + next++, { store: options.store })
-      const { violations, seen } = await tryCase(given, options.url)
+      const { violations, seen } = await tryCase(given, url)
       options.onCase?.(given, seen, violations)
       if (violations.length > 0) findings.push({ given, violations, ...(seen !== undefined && { seen }) })
     }
   }
-  await Promise.all(Array.from({ length: options.lanes }, lane))
+  await Promise.all(Array.from({ length: options.lanes }, (_, number) => lane(number)))
   return findings
 }
 
