@@ -18,7 +18,7 @@ export interface Moment {
 }
 
 /** Clocks that differ by less are not set back: an answer takes its time, and clocks drift. */
-const toleranceMs = 5_000
+export const toleranceMs = 5_000
 
 /** Whether a store has to look for runs that a clock holds up: at first, and when its time is behind what has gone by. */
 export function wasSetBack(last: Moment | null, { now, at }: Moment): boolean {

@@ -236,6 +236,15 @@ export function testClaiming(test: StoreTest): void {
     expect(await scene.claimedIds()).toEqual(['second'])
   })
 
+  test('starts that a clock a moment behind sees in the future count for the rate limit', async (scene) => {
+    await scene.store.setQueue({ name: 'slow', rateLimit: { count: 1, perMs: hourMs } })
+    for (const id of ['first', 'second']) await scene.create({ id, queue: 'slow' })
+    expect(await scene.claimedIds()).toEqual(['first'])
+    scene.advance(-2_000)
+    if (scene.canReopen) await scene.reopen()
+    expect(await scene.claimedIds({ workerId: 'another' })).toEqual([])
+  })
+
   test('S6: of a thread only the earliest unfinished run is claimed, in order of creation', async (scene) => {
     for (const id of ['first', 'second', 'third']) await scene.create({ id, threadId: 't' })
     for (const id of ['first', 'second', 'third']) {

@@ -1,3 +1,4 @@
+import { toleranceMs } from '../../../model/clock-set-back.ts'
 import { runFields, threadFields } from '../rows.ts'
 import { gatheredListing, listing } from './listing.ts'
 import {
@@ -62,9 +63,9 @@ local function room_of(queue)
     room.starts = tonumber(count)
     local starts = call('HGETALL', P .. 'starts:' .. queue)
     for i = 1, #starts, 2 do
-      -- One that is to come was noted before the clock was set back.
+      -- One that is far ahead was noted before the clock was set back.
       local at = tonumber(starts[i])
-      if at > room.since and at <= now then room.starts = room.starts - starts[i + 1] end
+      if at > room.since and at <= now + ${toleranceMs} then room.starts = room.starts - starts[i + 1] end
     end
   end
   if concurrency ~= '' or count ~= '' then room.is_limited = 1 end
