@@ -20,8 +20,8 @@ const own: readonly Planted[] = [
     edits: [
       {
         file: 'stores/memory/commit.ts',
-        find: "row !== undefined && row.run.epoch === guard.epoch && row.run.leaseId === guard.leaseId ? null : 'lease_lost'",
-        put: "row !== undefined ? null : 'lease_lost'",
+        find: 'row === undefined || row.run.epoch !== guard.epoch || row.run.leaseId !== guard.leaseId',
+        put: 'row === undefined',
       },
     ],
   },
@@ -64,8 +64,8 @@ const own: readonly Planted[] = [
     edits: [
       {
         file: 'engine/committer.ts',
-        find: 'this.#store.commit(entries.map((entry) => entry.change)).then(resolve, reject)',
-        put: 'this.#store.commit(entries.map((entry) => entry.change).reverse()).then((answers) => resolve([...answers].reverse()), reject)',
+        find: 'this.#store.commit(changes).then(resolve, reject)',
+        put: 'this.#store.commit(changes.reverse()).then((answers) => resolve([...answers].reverse()), reject)',
       },
     ],
   },

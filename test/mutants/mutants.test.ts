@@ -1,7 +1,11 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { patience } from '../patience.ts'
 import { mutants } from './mutants.ts'
 import { tryMutant } from './try-mutant.ts'
+
+const root = join(import.meta.dirname, '../..')
 
 // The short form: the mutants that matter most, each against the one test that must see it. `node test/mutants/main.ts` tries all.
 
@@ -15,6 +19,10 @@ test.each(mutants.filter(({ isRequired }) => isRequired === true))(
 )
 
 test('every mutant names sources and tests that are there', () => {
+  const stale = mutants.flatMap(({ name, edits }) =>
+    edits.filter(({ file, find }) => readFileSync(join(root, 'src', file), 'utf8').split(find).length !== 2).map(() => name),
+  )
+  expect(stale).toEqual([])
   expect(new Set(mutants.map(({ name }) => name)).size).toBe(mutants.length)
   expect(mutants.length).toBeGreaterThanOrEqual(12)
 })

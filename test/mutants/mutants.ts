@@ -123,7 +123,7 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/execution.ts',
-        find: '      const answer = await this.#write(change, options.undoable)\n      if (!answer.ok) throw this.#refused(answer.refusal)\n      seq = ',
+        find: '      const answer = await this.#write(change, options.undoable)\n      if (!answer.ok) return await this.#refused(answer.refusal, options)\n      seq = ',
         put: '      const answer = { lastSeq: 0, hasMail: false }\n      this.#write(change, options.undoable).catch(() => {})\n      seq = ',
       },
     ],
@@ -172,8 +172,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'stores/sqlite/sqlite-store.ts',
-        find: 'const now = () => Date.now() + offsetMs()',
-        put: 'const now = () => Date.now() + offsetMs() * 0',
+        find: 'const now = Date.now() + offsetMs()',
+        put: 'const now = Date.now() + offsetMs() * 0',
       },
     ],
     test: { file: 'test/stores/sqlite.test.ts', name: 'S9' },
@@ -324,8 +324,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'stores/postgres/apply-sql.ts',
-        find: 'r.epoch IS DISTINCT FROM c.epoch OR r.lease_id IS DISTINCT FROM c.lease THEN',
-        put: 'r.epoch > c.epoch OR r.lease_id IS NULL THEN',
+        find: 'r.epoch IS DISTINCT FROM c.epoch OR r.lease_id IS DISTINCT FROM c.lease\n',
+        put: 'r.epoch > c.epoch OR r.lease_id IS NULL\n',
       },
     ],
     test: { file: 'test/stores/postgres.test.ts', name: 'S2: ' },
