@@ -18,11 +18,11 @@ export interface Moment {
 }
 
 /** Clocks that differ by less are not set back: an answer takes its time, and clocks drift. */
-export const toleranceMs = 5_000
+export const setBackToleranceMs = 5_000
 
 /** Whether a store has to look for runs that a clock holds up: at first, and when its time is behind what has gone by. */
 export function wasSetBack(last: Moment | null, { now, at }: Moment): boolean {
-  return last === null || now < last.now + (at - last.at) - toleranceMs
+  return last === null || now < last.now + (at - last.at) - setBackToleranceMs
 }
 
 /** What a store knows of its clock from one act to the next. */
@@ -48,7 +48,7 @@ export class ClockWatch {
 
   /** What the store's time should be at least; null before it was seen. */
   expected(at: number): number | null {
-    return this.#last === null ? null : Math.floor(this.#last.now + (at - this.#last.at) - toleranceMs)
+    return this.#last === null ? null : Math.floor(this.#last.now + (at - this.#last.at) - setBackToleranceMs)
   }
 }
 

@@ -1,4 +1,4 @@
-import { toleranceMs } from '../../model/clock-set-back.ts'
+import { setBackToleranceMs } from '../../model/clock-set-back.ts'
 import { nowSql, planSql, readCommittedSql } from './sql.ts'
 
 /** Unfinished runs, as the index of queues has them. */
@@ -36,7 +36,7 @@ BEGIN
       SELECT r.id FROM holdfast.runs r WHERE r.queue = q.queue AND ${heldUp} ORDER BY r.due_at LIMIT ${limit} FOR NO KEY UPDATE SKIP LOCKED) a
     WHERE x.id = a.id;
   -- Of other claims that came a moment later, and ended before this, starts are later than now, too: they count.
-  DELETE FROM holdfast.queue_starts s WHERE s.at > v_now + ${toleranceMs};
+  DELETE FROM holdfast.queue_starts s WHERE s.at > v_now + ${setBackToleranceMs};
   now := v_now;
   is_done := NOT EXISTS (SELECT FROM unnest(v_queues) AS q(queue) CROSS JOIN LATERAL (
     (SELECT FROM holdfast.runs r WHERE r.queue = q.queue AND ${heldTooLong} LIMIT 1)

@@ -1,4 +1,4 @@
-import { latestLeaseEnd, toleranceMs } from '../../model/clock-set-back.ts'
+import { latestLeaseEnd, setBackToleranceMs } from '../../model/clock-set-back.ts'
 import { type Database, prepare } from './connection.ts'
 import { withQueuesInUse } from './queues.ts'
 
@@ -13,7 +13,7 @@ function selectIn(condition: string): string {
 export function prepareIsHeldUp(db: Database) {
   const find = prepare(
     db,
-    `${withQueuesInUse} SELECT EXISTS (${heldTooLong}) OR EXISTS (${heldUp}) OR EXISTS (SELECT 1 FROM holdfast_queue_starts WHERE at > :now + ${toleranceMs})`,
+    `${withQueuesInUse} SELECT EXISTS (${heldTooLong}) OR EXISTS (${heldUp}) OR EXISTS (SELECT 1 FROM holdfast_queue_starts WHERE at > :now + ${setBackToleranceMs})`,
   ).pluck()
   return (now: number, leaseMs: number): boolean => find.get({ now, latestLeaseEnd: latestLeaseEnd({ now, leaseMs }) }) === 1
 }
@@ -33,6 +33,6 @@ export function prepareHeedSetBack(db: Database) {
   return function heedSetBack(now: number, leaseMs: number): void {
     shortenLeases.run({ until: now + leaseMs, latestLeaseEnd: latestLeaseEnd({ now, leaseMs }) })
     makeDue.run({ now })
-    forgetStarts.run(now + toleranceMs)
+    forgetStarts.run(now + setBackToleranceMs)
   }
 }

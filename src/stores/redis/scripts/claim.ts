@@ -1,4 +1,4 @@
-import { toleranceMs } from '../../../model/clock-set-back.ts'
+import { setBackToleranceMs } from '../../../model/clock-set-back.ts'
 import { runFields, threadFields } from '../rows.ts'
 import { gatheredListing, listing } from './listing.ts'
 import {
@@ -65,7 +65,7 @@ local function room_of(queue)
     for i = 1, #starts, 2 do
       -- One that is far ahead was noted before the clock was set back.
       local at = tonumber(starts[i])
-      if at > room.since and at <= now + ${toleranceMs} then room.starts = room.starts - starts[i + 1] end
+      if at > room.since and at <= now + ${setBackToleranceMs} then room.starts = room.starts - starts[i + 1] end
     end
   end
   if concurrency ~= '' or count ~= '' then room.is_limited = 1 end
