@@ -81,6 +81,21 @@ describe('recorded results', () => {
     expect(seen).toEqual(['first', 'live', 'loose', 'idle'])
   })
 
+  it('that were taken before their turn come after the loose ones before them that are asked for (P3)', async () => {
+    const { playback } = play(
+      [recorded(3, 'inside'), recorded(4, 'kept', { isLoose: true }), recorded(6, 'begun', { isFailure: true })],
+      { begun: { begun: 2 } },
+    )
+    const order: string[] = []
+    void playback.take('step:kept#1').then(() => order.push('kept'))
+    const { outcome, isInTurn } = await playback.takeFailure('step:begun#1')
+    expect(isInTurn).toBe(false)
+    await playback.take('step:inside#1')
+    await playback.turnOf(outcome)
+    order.push('begun')
+    expect(order).toEqual(['kept', 'begun'])
+  })
+
   it('can be taken before their turn by a caller that does not wait for them', async () => {
     const { playback, seen } = play([recorded(3, 'inner'), recorded(4, 'outer')])
     playback.takeAtOnce('step:outer#1')

@@ -185,11 +185,17 @@ export class Playback {
 
   /** When the turn of a result comes that was taken before it; at once, where that is over. */
   turnOf(outcome: Outcome): Promise<unknown> {
-    if (outcome.isLoose !== true && this.#outcomes.indexOf(outcome) < this.#next) return Promise.resolve()
+    if (outcome.isLoose !== true && this.#outcomes.indexOf(outcome) < this.#next) return this.#turnAfterLoose(outcome)
     this.#taken?.delete(outcome.key)
     this.#enclosing?.delete(outcome.key)
     if (outcome.isLoose === true) this.#loose?.set(outcome.key, outcome)
     return this.take(outcome.key)
+  }
+
+  /** What was taken is passed over before its turn where only loose results come before it: those that were asked for still come first (P3). */
+  #turnAfterLoose(outcome: Outcome): Promise<unknown> {
+    if (!this.#looseAsked.some((one) => one.outcome.seq < outcome.seq)) return Promise.resolve()
+    return new Promise((resolve) => this.#looseAsked.push({ outcome, resolve }))
   }
 
   /** Results that were asked for are still to be handed out, one a turn. What is new comes after them. */

@@ -332,6 +332,35 @@ onEveryStore('the order of kept results', (scene) => {
     expect(bodies).toEqual(['inner'])
   })
 
+  it('holds for what fails once more after run.retry(), beside a step that was kept', async () => {
+    const hf = await open({ worker: { quietMs: 20 } })
+    let executions = 0
+    const work = workflow({ name: 'work', retry: once }, async (ctx) => {
+      const hasFailed = gate()
+      executions++
+      const failing = async () => {
+        const step = await ctx.begin<string>('begun')
+        await ctx.step('inner', () => 1)
+        const error = new Error('down')
+        await step.fail(error)
+        hasFailed.open()
+        throw error
+      }
+      // Kept, and recorded before the second failure: the race of the second attempt is won by it, in every replay.
+      const kept = ctx.step('kept', () => hasFailed.promise).then(() => 'kept')
+      const winner = await Promise.race([failing(), kept])
+      await ctx.waitFor('go')
+      return winner
+    })
+    const run = await hf.start(work, undefined, { id: 'r' })
+    await becomes(run, 'failed')
+    await run.retry()
+    await becomes(run, 'waiting')
+    await hf.signal('r', 'go')
+    expect(await run.result({ timeoutMs: patience(10_000) })).toBe('kept')
+    expect(executions).toBe(3)
+  })
+
   it.each(['in another attempt of a section', 'after the run has waited', 'after run.retry()'])(
     'has in its place what the function made as soon as ctx.begin had begun a step that failed, %s',
     async (when) => {
