@@ -4,7 +4,6 @@ export type { Debug } from './client/debug.ts'
 export type { Holdfast, RunFilter } from './client/holdfast.ts'
 export type { InboxItem, OpenQuestion, StoppedRun, UnsureEffect } from './client/inbox.ts'
 export type { DrainOptions, Queues } from './client/queues.ts'
-export type { RunEvent } from './client/read-events.ts'
 export type { StreamItem, StreamOptions } from './client/read-stream.ts'
 export { recoveryPlan } from './client/recovery-plan.ts'
 export type { Resolution } from './client/resolve-effect.ts'
@@ -17,6 +16,7 @@ export type { StartOptions } from './client/start-run.ts'
 export type { StuckRun } from './client/stuck-runs.ts'
 export type { ThreadBundle } from './client/thread-bundle.ts'
 export type { Checkpoint, ThreadHandle } from './client/thread-handle.ts'
+export type { RunEvent } from './control/read-events.ts'
 export { type CopyOptions, type CopyProgress, type CopyReport, copyStore } from './copy-store.ts'
 export type {
   AskOptions,
@@ -34,7 +34,7 @@ export type {
   Undo,
   UndoInfo,
   WaitForOptions,
-} from './engine/context.ts'
+} from './define/context.ts'
 export {
   type AnyPlan,
   type Plan,
@@ -45,8 +45,8 @@ export {
   type PlanStepEntry,
   type PlanStepOptions,
   plan,
-} from './engine/plan.ts'
-export { type AnyWorkflow, type Undos, type Workflow, type WorkflowOptions, workflow } from './engine/workflow.ts'
+} from './define/plan.ts'
+export { type AnyWorkflow, type Undos, type Workflow, type WorkflowOptions, workflow } from './define/workflow.ts'
 export { type ErrorCode, HoldfastError, NotHappened } from './model/errors.ts'
 export type { EventType } from './model/event.ts'
 export type { Logger } from './model/logger.ts'

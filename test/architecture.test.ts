@@ -8,19 +8,33 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   model: [],
   store: ['model'],
   stores: ['model', 'store'], // and never another store
-  engine: ['model', 'store'],
-  client: ['model', 'store', 'engine'],
-  worker: ['model', 'store', 'engine'],
-  notify: ['model', 'engine'],
+  define: ['model'],
+  engine: ['model', 'store', 'define'],
+  control: ['model', 'store', 'define', 'engine'],
+  client: ['model', 'store', 'define', 'engine', 'control'],
+  worker: ['model', 'store', 'define', 'engine'],
+  notify: ['model', 'define', 'engine'],
   testing: ['model', 'store', 'stores'], // the reference among them
   server: ['model', 'client', 'index.ts'],
   adapters: ['index.ts'], // what a user could use, and never another adapter
-  cli: ['model', 'store', 'engine', 'client', 'worker', 'server', 'open.ts', 'index.ts'],
+  cli: ['model', 'store', 'define', 'engine', 'control', 'client', 'worker', 'server', 'open.ts', 'index.ts'],
   'node-version.ts': ['model'],
   'stderr-logger.ts': ['model'],
-  'open.ts': ['model', 'store', 'stores', 'engine', 'client', 'worker', 'notify', 'node-version.ts', 'stderr-logger.ts'],
-  'copy-store.ts': ['model', 'store', 'client', 'open.ts'],
-  'index.ts': ['model', 'store', 'engine', 'client', 'worker', 'notify', 'open.ts', 'copy-store.ts'],
+  'open.ts': [
+    'model',
+    'store',
+    'stores',
+    'define',
+    'engine',
+    'control',
+    'client',
+    'worker',
+    'notify',
+    'node-version.ts',
+    'stderr-logger.ts',
+  ],
+  'copy-store.ts': ['model', 'store', 'control', 'client', 'open.ts'],
+  'index.ts': ['model', 'store', 'define', 'engine', 'control', 'client', 'worker', 'notify', 'open.ts', 'copy-store.ts'],
 }
 const foldersOfStrangers = ['stores', 'adapters']
 const forbiddenWords = ['utils', 'helpers', 'common', 'lib', 'types', 'manager']
@@ -59,15 +73,15 @@ describe('the check itself', () => {
     ['the type of an import', "let x: typeof import('../stores/memory/x.ts')"],
   ])('refuses %s that goes from the engine to a store', (_, source) => {
     expect(problemsOf({ 'engine/a.ts': source, 'stores/memory/x.ts': '' })).toEqual([
-      'engine/a.ts imports stores/memory/x.ts: engine may import model, store',
+      'engine/a.ts imports stores/memory/x.ts: engine may import model, store, define',
     ])
   })
 
   test.each([
     ['model/a.ts', 'store/b.ts', 'model may import nothing of ours'],
-    ['client/a.ts', 'stores/redis/b.ts', 'client may import model, store, engine'],
-    ['worker/a.ts', 'stores/redis/b.ts', 'worker may import model, store, engine'],
-    ['worker/a.ts', 'client/b.ts', 'worker may import model, store, engine'],
+    ['client/a.ts', 'stores/redis/b.ts', 'client may import model, store, define, engine, control'],
+    ['worker/a.ts', 'stores/redis/b.ts', 'worker may import model, store, define, engine'],
+    ['worker/a.ts', 'client/b.ts', 'worker may import model, store, define, engine'],
     ['adapters/ai/a.ts', 'engine/b.ts', 'adapters may import index.ts'],
     ['stores/redis/a.ts', 'stores/sqlite/b.ts', 'stores/redis may not import stores/sqlite'],
     ['adapters/ai/a.ts', 'adapters/mcp/b.ts', 'adapters/ai may not import adapters/mcp'],

@@ -1,3 +1,5 @@
+import { readRun } from '../control/control-run.ts'
+import type { Core } from '../control/core.ts'
 import { type Asking, shownOf } from '../model/asking.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
@@ -6,8 +8,6 @@ import { isOpen, type Operation } from '../model/operation.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { validate } from '../model/schema.ts'
 import type { RunKey } from '../store/store.ts'
-import { readRun } from './control-run.ts'
-import type { Core } from './core.ts'
 
 export interface AnswerOptions {
   /** Which asking is answered, as `hf.inbox()` names it. Without it the name must be that of one open question only. */

@@ -1,6 +1,6 @@
-import { loadState } from '../engine/thread-state.ts'
+import type { Core } from '../control/core.ts'
+import { loadState } from '../engine/state/thread-state.ts'
 import { migrateState, type StateDefinition } from '../model/state.ts'
-import type { Core } from './core.ts'
 
 /** What a dry run of migrations found. */
 export interface MigrationCheck {

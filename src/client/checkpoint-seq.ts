@@ -1,7 +1,7 @@
+import type { Core } from '../control/core.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { formatCheckpoint, parseCheckpoint } from '../model/ids.ts'
 import type { Thread, ThreadKey } from '../store/store.ts'
-import type { Core } from './core.ts'
 
 /** The position that `threadId@seq` or a label names in a thread. */
 export async function positionOf(core: Core, thread: Thread, checkpoint: string): Promise<number> {

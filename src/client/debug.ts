@@ -1,10 +1,10 @@
+import type { Core } from '../control/core.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
 import { isTerminal } from '../model/run.ts'
 import type { WholeThread } from '../store/moving.ts'
 import { readWholeThread } from '../store/read-whole-thread.ts'
-import type { Core } from './core.ts'
 import { fromBundle, type ThreadBundle, toBundle } from './thread-bundle.ts'
 import { ThreadHandle } from './thread-handle.ts'
 

@@ -1,11 +1,11 @@
+import type { Core } from '../control/core.ts'
+import { readEnd } from '../control/read-events.ts'
 import { type Actions, actionsForPausedRun, actionsForQuestion, actionsForUnsureEffect } from '../model/actions.ts'
 import { type Asking, shownOf } from '../model/asking.ts'
 import type { EventType } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
 import { isTerminal, type PauseReason, type Run } from '../model/run.ts'
 import { allPages } from './all-pages.ts'
-import type { Core } from './core.ts'
-import { readEnd } from './read-events.ts'
 
 /** Something that waits for a person. `actions` are the calls that deal with it. */
 export type InboxItem = OpenQuestion | UnsureEffect | StoppedRun

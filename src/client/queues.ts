@@ -1,10 +1,10 @@
+import type { Core } from '../control/core.ts'
 import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { internalQueue } from '../model/internal.ts'
 import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
 import { checkSettings, defaultSettings, noCounts, type Queue, type QueueCounts, type QueueSettings } from '../model/queue.ts'
-import type { Core } from './core.ts'
 
 export interface DrainOptions {
   /** When to give up, in ms. Default: never. */

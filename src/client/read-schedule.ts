@@ -1,9 +1,9 @@
+import type { Core } from '../control/core.ts'
 import { HoldfastError } from '../model/errors.ts'
 import type { LogRecord } from '../model/event.ts'
 import { isTerminal, type Run, runStatuses } from '../model/run.ts'
 import { changeSchedule, changeSignal, type Schedule, type ScheduleChange, scheduleWorkflowName } from '../model/schedule.ts'
 import type { RunKey } from '../store/store.ts'
-import type { Core } from './core.ts'
 
 const pageSize = 200
 

@@ -1,10 +1,10 @@
-import { isOutage } from '../engine/committer.ts'
+import type { Core } from '../control/core.ts'
+import { sooner } from '../control/wait-at-most.ts'
+import { isOutage } from '../engine/writing/committer.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import type { ChunkRecord } from '../model/stream.ts'
 import type { RunKey } from '../store/store.ts'
-import type { Core } from './core.ts'
-import { sooner } from './sooner.ts'
 
 export interface StreamOptions {
   /** The first offset to read. Default 0. */

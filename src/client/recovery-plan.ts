@@ -1,4 +1,4 @@
-import type { AnyPlan, PlanStep } from '../engine/plan.ts'
+import type { AnyPlan, PlanStep } from '../define/plan.ts'
 import { retryPolicy } from '../model/retry.ts'
 import { stepDeathLimit } from '../model/run.ts'
 

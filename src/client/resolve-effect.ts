@@ -1,7 +1,7 @@
+import type { Core } from '../control/core.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
-import type { Core } from './core.ts'
 
 export interface Resolution {
   readonly happened: boolean

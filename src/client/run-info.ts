@@ -1,5 +1,6 @@
-import { readOrigin } from '../engine/origin.ts'
-import { isIn, rolledBackStretches } from '../engine/tape.ts'
+import type { Core } from '../control/core.ts'
+import { isIn, rolledBackStretches } from '../engine/replay/tape.ts'
+import { readOrigin } from '../engine/writing/run-origin.ts'
 import type { EventType, LogRecord } from '../model/event.ts'
 import { formatCheckpoint } from '../model/ids.ts'
 import type { Payload } from '../model/payload.ts'
@@ -9,7 +10,6 @@ import { reviveError } from '../model/stored-error.ts'
 import { addUsage, noUsage, type UsageTotal } from '../model/usage.ts'
 import { stretchOf } from '../store/log-stretch.ts'
 import type { LogQuery, LogStretch } from '../store/store.ts'
-import type { Core } from './core.ts'
 
 /** What is known of a run. Times are ms since 1970, by the store's clock. */
 export interface RunInfo {

@@ -1,4 +1,4 @@
-import type { RunEvent } from './read-events.ts'
+import type { RunEvent } from '../control/read-events.ts'
 
 /** So many of the last events are known, to find out from where on the store has others. */
 const mostSeen = 200

@@ -1,9 +1,9 @@
+import { readRun } from '../control/control-run.ts'
+import type { Core } from '../control/core.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, checkStepName } from '../model/ids.ts'
 import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
 import type { RunKey } from '../store/store.ts'
-import { readRun } from './control-run.ts'
-import type { Core } from './core.ts'
 
 export interface SignalOptions {
   /**

@@ -1,11 +1,11 @@
-import { refuseStartInFunction } from '../engine/calls.ts'
-import type { AnyWorkflow, GivenTo, InputProperty } from '../engine/workflow.ts'
+import type { Core } from '../control/core.ts'
+import type { AnyWorkflow, GivenTo, InputProperty } from '../define/workflow.ts'
+import { refuseStartInFunction } from '../engine/calls/calls.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import { checkOwner } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
 import type { Run } from '../model/run.ts'
 import type { NewRun } from '../store/change.ts'
-import type { Core } from './core.ts'
 import { acceptStart, prepareStart, type StartOptions, startChange } from './start-run.ts'
 
 /** One of many runs to start: what `start` takes. */

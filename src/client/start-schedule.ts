@@ -1,12 +1,12 @@
-import { newRun } from '../engine/new-run.ts'
-import type { RunOrigin } from '../engine/origin.ts'
+import type { Core } from '../control/core.ts'
+import { newRun } from '../engine/writing/new-run.ts'
+import type { RunOrigin } from '../engine/writing/run-origin.ts'
 import { invariant } from '../model/errors.ts'
 import { internalQueue } from '../model/internal.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { changeSignal, type Schedule, type ScheduleChange, scheduleWorkflowName, shownSettings } from '../model/schedule.ts'
 import type { NewRun } from '../store/change.ts'
 import type { RunKey } from '../store/store.ts'
-import type { Core } from './core.ts'
 import { refusedStart, startChange } from './start-run.ts'
 
 /** Begins a schedule. False if somebody else was faster. */

@@ -1,6 +1,6 @@
+import type { Core } from '../control/core.ts'
 import type { Run } from '../model/run.ts'
 import { allPages } from './all-pages.ts'
-import type { Core } from './core.ts'
 
 /** A run that does not get on, although nobody stopped it. */
 export interface StuckRun {

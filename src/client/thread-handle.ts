@@ -1,5 +1,7 @@
-import { loadState, type StateAt } from '../engine/thread-state.ts'
-import type { InputAndOptions, Workflow } from '../engine/workflow.ts'
+import { newEvent } from '../control/control-run.ts'
+import type { Core } from '../control/core.ts'
+import type { InputAndOptions, Workflow } from '../define/workflow.ts'
+import { loadState, type StateAt } from '../engine/state/thread-state.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, formatCheckpoint } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
@@ -7,8 +9,6 @@ import { applyPatch, diffUpdate, type Patch, replaceState } from '../model/patch
 import { migrateState, type StateDefinition } from '../model/state.ts'
 import type { Thread } from '../store/store.ts'
 import { positionOf } from './checkpoint-seq.ts'
-import { newEvent } from './control-run.ts'
-import type { Core } from './core.ts'
 import { RunHandle } from './run-handle.ts'
 import { type StartOptions, startRun } from './start-run.ts'
 

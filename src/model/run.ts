@@ -15,27 +15,27 @@
  *   (none)  → pending      startRun                         client/start-run.ts      run_queued
  *   pending, waiting, abandoned running
  *           → running      store.claim                      stores/<store>/claim.ts  run_started or run_recovered, with the first commit
- *   running → running      Execution.commit                 engine/execution.ts      steps, effects, state
- *                          Execution.requestReload          engine/execution.ts      step_failed of a section that is tried again
- *   running → waiting      Execution.park, #stopIfIdle      engine/execution.ts      timer_set, effect_unsure, step_failed with a long delay
- *   running → pending      Execution.requestRelease         engine/execution.ts      shutdown: not counted as a death
+ *   running → running      Execution.commit                 engine/execution/execution.ts      steps, effects, state
+ *                          Execution.requestReload          engine/execution/execution.ts      step_failed of a section that is tried again
+ *   running → waiting      Execution.park, #stopIfIdle      engine/execution/execution.ts      timer_set, effect_unsure, step_failed with a long delay
+ *   running → pending      Execution.requestRelease         engine/execution/execution.ts      shutdown: not counted as a death
  *   running → paused       Execution.requestPause, pauseBecause, pauseNow
- *                                                           engine/execution.ts      run_paused: asked, retries, mismatch, poisoned
+ *                                                           engine/execution/execution.ts      run_paused: asked, retries, mismatch, poisoned
  *   running → completed, failed
  *                          callFunction, Execution.finish   engine/execute-run.ts    run_completed, run_failed
- *   running → cancelled    Execution.order, obey, Unwinding engine/unwinding.ts      undo_ordered, step_undone, then run_cancelled
+ *   running → cancelled    Execution.order, obey, Unwinding engine/undo/unwinding.ts      undo_ordered, step_undone, then run_cancelled
  *   running → failed       the same, with undoOnFailure or past the time limit       undo_ordered, step_undone, then run_failed
- *   running → paused       the same, for a rollback         engine/unwinding.ts      undo_ordered, step_undone, then run_rolled_back
+ *   running → paused       the same, for a rollback         engine/undo/unwinding.ts      undo_ordered, step_undone, then run_rolled_back
  *   running → paused       the same, where an undo fails or can't be found           run_paused: undo
  *   pending, waiting → paused
- *                          pauseRun                         client/control-run.ts    run_paused
+ *                          pauseRun                         control/control-run.ts    run_paused
  *   pending, waiting, paused → cancelled
- *                          cancelRun, with nothing to undo  client/undo-run.ts       run_cancelled; where others depend on it, run_paused before
+ *                          cancelRun, with nothing to undo  control/undo-run.ts       run_cancelled; where others depend on it, run_paused before
  *   waiting, paused, completed, failed → pending
- *                          cancelRun, rollbackRun           client/undo-run.ts       run_resumed with an order: a worker undoes
- *   paused  → pending      takeUpLateRequest                engine/late-request.ts   run_resumed, for a cancel with an order: it came while it paused
- *   paused  → pending      resumeRun                        client/control-run.ts    run_resumed
- *   failed  → pending      retryRun                         client/control-run.ts    run_retried
+ *                          cancelRun, rollbackRun           control/undo-run.ts       run_resumed with an order: a worker undoes
+ *   paused  → pending      takeUpLateRequest                engine/waiting/late-request.ts   run_resumed, for a cancel with an order: it came while it paused
+ *   paused  → pending      resumeRun                        control/control-run.ts    run_resumed
+ *   failed  → pending      retryRun                         control/control-run.ts    run_retried
  */
 
 export const runStatuses = ['pending', 'running', 'waiting', 'paused', 'completed', 'failed', 'cancelled'] as const

@@ -1,5 +1,5 @@
-import { notifyWorkflowName } from '../engine/outbox.ts'
-import { type AnyWorkflow, makeWorkflow } from '../engine/workflow.ts'
+import { type AnyWorkflow, makeWorkflow } from '../define/workflow.ts'
+import { notifyWorkflowName } from '../engine/writing/outbox.ts'
 import type { Logger } from '../model/logger.ts'
 import type { Notification } from '../model/notification.ts'
 import { postWebhook, WebhookRefused } from './post-webhook.ts'

@@ -1,4 +1,4 @@
-import type { OutboxTarget } from '../engine/outbox.ts'
+import type { OutboxTarget } from '../engine/writing/outbox.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'

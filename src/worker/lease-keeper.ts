@@ -1,5 +1,5 @@
 import type { Engine } from '../engine/execute-run.ts'
-import type { Execution } from '../engine/execution.ts'
+import type { Execution } from '../engine/execution/execution.ts'
 import type { Claim, Hint, Renewed, RenewRequest } from '../store/store.ts'
 
 /** How often events that ride for long are looked for. */

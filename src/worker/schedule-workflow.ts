@@ -1,5 +1,5 @@
-import type { Context } from '../engine/context.ts'
-import { makeWorkflow } from '../engine/workflow.ts'
+import type { Context } from '../define/context.ts'
+import { makeWorkflow } from '../define/workflow.ts'
 import { codeOf } from '../model/errors.ts'
 import { internalQueue } from '../model/internal.ts'
 import {

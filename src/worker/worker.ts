@@ -1,6 +1,6 @@
+import type { Registry } from '../define/workflow.ts'
 import { type Engine, executeRun } from '../engine/execute-run.ts'
-import type { Execution } from '../engine/execution.ts'
-import type { Registry } from '../engine/workflow.ts'
+import type { Execution } from '../engine/execution/execution.ts'
 import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { suspicionLimit } from '../model/run.ts'

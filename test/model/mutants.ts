@@ -30,7 +30,7 @@ const own: readonly Planted[] = [
     wrong: 'a result is durable, and its undo is forgotten where an order has come meanwhile',
     edits: [
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: 'if (undoable !== undefined && answer.ok)\n',
         put: 'if (undoable !== undefined && answer.ok && answer.hasMail !== true)\n',
       },
@@ -41,7 +41,7 @@ const own: readonly Planted[] = [
     wrong: 'undos run in the order of the results',
     edits: [
       {
-        file: 'engine/unwinding.ts',
+        file: 'engine/undo/unwinding.ts',
         find: 'const next = this.#undoes ? execution.undos.next(execution, afterSeq) : undefined',
         put: 'const next = this.#undoes ? execution.undos.due(execution, afterSeq).at(-1) : undefined',
       },
@@ -52,7 +52,7 @@ const own: readonly Planted[] = [
     wrong: 'what was undone is undone again',
     edits: [
       {
-        file: 'engine/undos.ts',
+        file: 'engine/undo/undos.ts',
         find: '.filter(({ seq }) => !undone.has(seq) && this.#done?.has(seq) !== true)',
         put: '.filter(({ seq }) => this.#done?.has(seq) !== true)',
       },
@@ -63,7 +63,7 @@ const own: readonly Planted[] = [
     wrong: 'two writes of a batch change places',
     edits: [
       {
-        file: 'engine/committer.ts',
+        file: 'engine/writing/committer.ts',
         find: 'this.#store.commit(changes).then(resolve, reject)',
         put: 'this.#store.commit(changes.reverse()).then((answers) => resolve([...answers].reverse()), reject)',
       },
@@ -74,7 +74,7 @@ const own: readonly Planted[] = [
     wrong: 'kept results are handed out in the order in which they are asked for',
     edits: [
       {
-        file: 'engine/playback.ts',
+        file: 'engine/replay/playback.ts',
         find: 'const loose = this.#takeLoose(head)',
         put: 'const loose = this.#looseAsked.shift()',
       },
@@ -85,7 +85,7 @@ const own: readonly Planted[] = [
     wrong: 'what ctx.begin began ends on a replay before results that came before it',
     edits: [
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: '    await this.playback.turnOf(outcome)\n',
         put: '    await Promise.resolve(outcome)\n',
       },
@@ -94,14 +94,14 @@ const own: readonly Planted[] = [
   {
     name: 'dropped-patches-stay',
     wrong: 'another attempt begins with what it makes again',
-    edits: [{ file: 'engine/tape.ts', find: 'if (patch !== undefined) patch.droppedAt ??= here', put: 'void patch' }],
+    edits: [{ file: 'engine/replay/tape.ts', find: 'if (patch !== undefined) patch.droppedAt ??= here', put: 'void patch' }],
   },
   {
     name: 'kept-patches-dropped',
     wrong: 'another attempt loses what other results had changed after the failure',
     edits: [
       {
-        file: 'engine/tape.ts',
+        file: 'engine/replay/tape.ts',
         find: '      const loose = { ...outcome, isLoose: true }\n',
         put: '      drop(outcome.patch)\n      const loose = { ...outcome, isLoose: true }\n',
       },
@@ -112,7 +112,7 @@ const own: readonly Planted[] = [
     wrong: 'a section under way when its run failed continues from a state without what is done again',
     edits: [
       {
-        file: 'engine/tape.ts',
+        file: 'engine/replay/tape.ts',
         find: "    beginAnewInside('')\n",
         put: '',
       },
@@ -123,7 +123,7 @@ const own: readonly Planted[] = [
     wrong: 'a recorded result shows the whole state instead of that from when it came',
     edits: [
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: 'if (showsState) this.#viewOf(call.within).advance(outcome.patchCount)',
         put: 'if (showsState) this.#viewOf(call.within).advance(this.line.end)',
       },
@@ -134,7 +134,7 @@ const own: readonly Planted[] = [
     wrong: 'the recipe of an update runs again on a replay',
     edits: [
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: 'const recorded = this.tape.updates.get(key)\n',
         put: 'const recorded = count > 1 ? undefined : this.tape.updates.get(key)\n',
       },

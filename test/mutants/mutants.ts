@@ -40,17 +40,17 @@ export const mutants: readonly Mutant[] = [
     isRequired: true,
     edits: [
       {
-        file: 'engine/effect-runner.ts',
+        file: 'engine/calls/effect.ts',
         find: "    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name })\n",
         put: "    this.early = await this.#working(() => this.#enter())\n    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name })\n",
       },
       {
-        file: 'engine/effect-runner.ts',
+        file: 'engine/calls/effect.ts',
         find: '    const sent = await this.#working(() =>\n      execution.sendings.send(execution.owner, this.#key, execution.runId, () => this.#enter()),\n    )\n',
         put: '    const sent = this.early ?? (await this.#working(() => this.#enter()))\n    this.early = undefined\n',
       },
       {
-        file: 'engine/effect-runner.ts',
+        file: 'engine/calls/effect.ts',
         find: '  readonly #key: string\n',
         put: '  readonly #key: string\n  early: { ok: true; value: T } | { ok: false; error: unknown } | undefined\n',
       },
@@ -110,7 +110,7 @@ export const mutants: readonly Mutant[] = [
     wrong: "an effect's key changes from attempt to attempt",
     edits: [
       {
-        file: 'engine/effect-runner.ts',
+        file: 'engine/calls/effect.ts',
         find: 'options.key === undefined ? execution.calls.keyOf(call) :',
         put: "options.key === undefined ? execution.calls.keyOf(call) + '!' + (call.history?.failures ?? 0) :",
       },
@@ -122,7 +122,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'the function gets a result before its commit is acknowledged',
     edits: [
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: '      const answer = await this.#write(change, options.undoable)\n      if (!answer.ok) return await this.#refused(answer.refusal, options)\n      seq = ',
         put: '      const answer = { lastSeq: 0, hasMail: false }\n      this.#write(change, options.undoable).catch(() => {})\n      seq = ',
       },
@@ -162,7 +162,11 @@ export const mutants: readonly Mutant[] = [
     name: 'replay-out-of-order',
     wrong: 'a replay hands results out in another order than that of the log',
     edits: [
-      { file: 'engine/tape.ts', find: '.sort((a, b) => a.seq - b.seq)', put: '.sort((a, b) => a.key.localeCompare(b.key))' },
+      {
+        file: 'engine/replay/tape.ts',
+        find: '.sort((a, b) => a.seq - b.seq)',
+        put: '.sort((a, b) => a.key.localeCompare(b.key))',
+      },
     ],
     test: { file: 'test/behaviour/replay.test.ts', name: 'in the order in which they were recorded' },
   },
@@ -183,7 +187,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'an effect with neither check nor idempotent is sent again when a crash hid its outcome',
     edits: [
       {
-        file: 'engine/effect-runner.ts',
+        file: 'engine/calls/effect.ts',
         find: 'if (this.#options.idempotent !== true) return this.#doubt(stage.error)',
         put: 'if (stage.byCrash) return this.#send()',
       },
@@ -219,7 +223,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'handing a run over at a shutdown counts as a death',
     edits: [
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: "{ status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true },\n          { kind: 'released' },",
         put: "{ status: 'pending', reason: null, due: { inMs: 0 } },\n          { kind: 'released' },",
       },
@@ -231,7 +235,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'the late answer of a fenced holder is thrown away',
     edits: [
       {
-        file: 'engine/effect-runner.ts',
+        file: 'engine/calls/effect.ts',
         find: '        this.#execution.noteEvidence(this.#key, { result, at: event.at })\n',
         put: '        void 0\n',
       },
@@ -257,7 +261,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'after a death it is not recorded which step was begun',
     edits: [
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: 'return (this.claim.takenFrom !== null || this.claim.run.claimsWithoutProgress > 1) && !this.#hasProgress',
         put: 'return this.claim.run.claimsWithoutProgress > 9',
       },
@@ -269,7 +273,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'a write whose outcome is not known is made again under the same lease',
     edits: [
       {
-        file: 'engine/committer.ts',
+        file: 'engine/writing/committer.ts',
         find: "return code === 'store_unavailable' || code === 'storage_full'",
         put: "return code === 'store_unavailable' || code === 'storage_full' || code === 'outcome_unknown'",
       },
@@ -281,12 +285,12 @@ export const mutants: readonly Mutant[] = [
     wrong: 'what waited behind a failed write of a run is written all the same',
     edits: [
       {
-        file: 'engine/committer.ts',
+        file: 'engine/writing/committer.ts',
         find: '    for (const leaseId of leases) this.#broken.set(leaseId, error)\n',
         put: '    leases.clear()\n',
       },
     ],
-    test: { file: 'src/engine/committer.test.ts', name: 'C4' },
+    test: { file: 'src/engine/writing/committer.test.ts', name: 'C4' },
   },
   {
     name: 'state-after-the-end',
@@ -294,12 +298,12 @@ export const mutants: readonly Mutant[] = [
     // Each of the two would do; without both it shows.
     edits: [
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: 'return this.#endState ?? this.line.whole(this.#lastSeq)',
         put: 'return this.line.whole(this.#lastSeq)',
       },
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: '    if (this.#hasEnded) return\n    this.#migrate()\n',
         put: '    this.#migrate()\n',
       },
@@ -359,7 +363,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'a run that was taken over tells nobody of its end',
     edits: [
       {
-        file: 'engine/outbox.ts',
+        file: 'engine/writing/outbox.ts',
         find: '|| isInternal(claim.run.workflow)) return []',
         put: '|| isInternal(claim.run.workflow) || claim.takenFrom !== null) return []',
       },
@@ -371,7 +375,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'a signal is taken out of the inbox before it is recorded',
     edits: [
       {
-        file: 'engine/signal-runner.ts',
+        file: 'engine/calls/signal.ts',
         find: "  await execution.commitResult([execution.event('signal_received', call, { data })], { reads: [letter.id] })\n",
         put: "  await execution.commit([], { reads: [letter.id] })\n  await execution.commitResult([execution.event('signal_received', call, { data })], {})\n",
       },
@@ -382,9 +386,9 @@ export const mutants: readonly Mutant[] = [
     name: 'persisted-without-a-quiet-time',
     wrong: 'a run is persisted as waiting at once, whatever its function awaits, and nobody notices that it was at work',
     edits: [
-      { file: 'engine/execution.ts', find: '    if (!this.quiet.isOver) return this.quiet.begin()\n', put: '' },
+      { file: 'engine/execution/execution.ts', find: '    if (!this.quiet.isOver) return this.quiet.begin()\n', put: '' },
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: '    if (this.#isSuspended) this.#reportWork()\n    return never()\n',
         put: '    return never()\n',
       },
@@ -394,13 +398,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'quiet-time-not-kept-for-the-next-holder',
     wrong: 'the longer quiet time of a run that was caught at work is forgotten',
-    edits: [{ file: 'engine/execution.ts', find: '      this.quiet.raise(this.mailbox.quietMs)\n', put: '' }],
+    edits: [{ file: 'engine/execution/execution.ts', find: '      this.quiet.raise(this.mailbox.quietMs)\n', put: '' }],
     test: { file: 'test/behaviour/quiet-time.test.ts', name: 'on memory > for longer than its quiet time is caught' },
   },
   {
     name: 'loser-takes-the-signal',
     wrong: 'a signal goes to the first call that waits for it',
-    edits: [{ file: 'engine/signal-waiters.ts', find: '.findLast(', put: '.find(' }],
+    edits: [{ file: 'engine/waiting/signal-waiters.ts', find: '.findLast(', put: '.find(' }],
     test: { file: 'test/behaviour/signals.test.ts', name: 'on memory > goes to the latest of them: the loser' },
   },
   {
@@ -409,7 +413,7 @@ export const mutants: readonly Mutant[] = [
     isRequired: true,
     edits: [
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: '      if (undoable !== undefined && answer.ok)',
         put: '      if (undoable !== undefined && answer.ok && !answer.hasMail)',
       },
@@ -421,12 +425,12 @@ export const mutants: readonly Mutant[] = [
     wrong: 'an undo is recorded before it has run',
     edits: [
       {
-        file: 'engine/undos.ts',
+        file: 'engine/undo/undos.ts',
         find: '        await execution.calls.inBody(path, () => given.run(value as never, info))\n',
         put: "        await execution.commit([execution.event('step_undone', null, { scope: path, count, data: { of: seq } })], { hasProgress: true })\n        await execution.calls.inBody(path, () => given.run(value as never, info))\n",
       },
       {
-        file: 'engine/undos.ts',
+        file: 'engine/undo/undos.ts',
         find: '      await execution.commit([event], {',
         put: '      if (event === null) await execution.commit([event], {',
       },
@@ -438,7 +442,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'a child that was taken over does not tell its parent of its end',
     edits: [
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: 'if (parent === undefined || !isTold) return {}',
         put: 'if (parent === undefined || !isTold || this.claim.takenFrom !== null) return {}',
       },
@@ -448,7 +452,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'crash-pays-the-bill',
     wrong: 'what a run has used before a crash does not count after it',
-    edits: [{ file: 'engine/tape.ts', find: '        usage = addUsage(usage, used)\n', put: '' }],
+    edits: [{ file: 'engine/replay/tape.ts', find: '        usage = addUsage(usage, used)\n', put: '' }],
     test: { file: 'test/behaviour/budgets.test.ts', name: 'on memory > survives the worker' },
   },
   {
@@ -462,7 +466,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'a run fails when the end of its child is out of reach for a moment',
     edits: [
       {
-        file: 'engine/child-runner.ts',
+        file: 'engine/calls/child.ts',
         find: 'await patiently(execution, call, () => readEnd(execution, run))',
         put: 'await execution.working(readEnd(execution, run))',
       },
@@ -478,7 +482,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'time-out-before-mail',
     wrong: 'a signal that came in time is beaten by the time-out',
-    edits: [{ file: 'engine/signal-runner.ts', find: 'execution.now() && !isMailRead', put: 'execution.now() && false' }],
+    edits: [{ file: 'engine/calls/signal.ts', find: 'execution.now() && !isMailRead', put: 'execution.now() && false' }],
     test: { file: 'test/behaviour/waits.test.ts', name: 'on memory > that came in time counts' },
   },
   {
@@ -506,7 +510,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'what was recorded in a scope that has a result is still to be asked for',
     edits: [
       {
-        file: 'engine/scopes-on-tape.ts',
+        file: 'engine/replay/scopes-on-tape.ts',
         find: "if (!area.isEntered) return 'unasked'",
         put: "if (!area.isEntered) return 'strict'",
       },
@@ -516,13 +520,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'attempt-bound-to-the-last',
     wrong: 'another attempt of a scope has to ask for what earlier ones did',
-    edits: [{ file: 'engine/scopes-on-tape.ts', find: "if (seq < area.since) found = 'loose'", put: '' }],
+    edits: [{ file: 'engine/replay/scopes-on-tape.ts', find: "if (seq < area.since) found = 'loose'", put: '' }],
     test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > may take another way on another attempt' },
   },
   {
     name: 'inner-failure-kept',
     wrong: 'another attempt of a scope meets the failures that failed the last one',
-    edits: [{ file: 'engine/tape.ts', find: 'for (const key of failed) reopen(key)', put: '' }],
+    edits: [{ file: 'engine/replay/tape.ts', find: 'for (const key of failed) reopen(key)', put: '' }],
     test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > that is tried again keeps inner successes' },
   },
   {
@@ -530,7 +534,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'what was done in a scope that was not entered again is not undone',
     edits: [
       {
-        file: 'engine/undos.ts',
+        file: 'engine/undo/undos.ts',
         find: '    if (isFailure || isSkip === true || !/^(?:step|effect|child):/.test(key)) return []',
         put: "    if (isFailure || isSkip === true || key.includes('/') || !/^(?:step|effect|child):/.test(key)) return []",
       },
@@ -550,7 +554,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'a run whose last results set nothing off holds its worker while it sleeps',
     edits: [
       {
-        file: 'engine/execution.ts',
+        file: 'engine/execution/execution.ts',
         find: 'if (!this.#handOut.isEmpty || this.playback.isAwaited) return this.#considerStopping()',
         put: 'if (!this.#handOut.isEmpty || this.playback.isAwaited) return',
       },
@@ -560,7 +564,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'progress-held-for-ever',
     wrong: 'a report that came too soon is not written before the result',
-    edits: [{ file: 'engine/execution.ts', find: '    this.#progress?.rideIfDue()\n', put: '' }],
+    edits: [{ file: 'engine/execution/execution.ts', find: '    this.#progress?.rideIfDue()\n', put: '' }],
     test: { file: 'test/behaviour/progress.test.ts', name: 'on memory > comes while a step still runs' },
   },
   {
@@ -592,7 +596,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'a run that writes itself while its order is carried out is read anew for ever',
     edits: [
       {
-        file: 'engine/unwinding.ts',
+        file: 'engine/undo/unwinding.ts',
         find: 'this.#isBehind || execution.lastSeq > (this.#headSeq ?? execution.lastSeq)',
         put: 'this.#isBehind',
       },

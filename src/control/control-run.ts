@@ -1,0 +1,252 @@
+import { HoldfastError } from '../model/errors.ts'
+import type { EventType, LogRecord, NewEvent } from '../model/event.ts'
+import type { Payload } from '../model/payload.ts'
+import { isTerminal, type Run } from '../model/run.ts'
+import { type Budget, checkBudget } from '../model/usage.ts'
+import type { OperationChange, RunChange } from '../store/change.ts'
+import type { Message, NewMessage, RunKey } from '../store/store.ts'
+import type { Core } from './core.ts'
+import { readEnd } from './read-events.ts'
+import { sooner } from './wait-at-most.ts'
+
+/** How long `pause` waits for the run to come to its next safe point before it returns. */
+const pauseWaitMs = 1_000
+
+/** Asks a run to stop at its next safe point. Returns once it has, or after a second while a step still runs. */
+export async function pauseRun(core: Core, key: RunKey, by?: string): Promise<void> {
+  const until = performance.now() + pauseWaitMs
+  await control(core, key, async (run, asked) => {
+    if (run.status === 'paused' || asked.isWritten) return 'done'
+    if (isTerminal(run.status)) throw hasEnded(run, 'paused')
+    if (run.status === 'running' && asked.isRequested) return performance.now() < until ? { waitUntil: until } : 'done'
+    if (run.status === 'running') return { kind: 'pause', by }
+    // Its holder has dealt with the request, and somebody has resumed the run since: who asked last is right.
+    if (asked.isRequested && !(await core.store.readInbox(key)).some(({ kind }) => kind === 'pause')) return 'done'
+    return {
+      events: [await newEvent(core, 'run_paused', { reason: 'asked', ...(by !== undefined && { by }) })],
+      run: { status: 'paused', reason: 'asked', due: 'never', setsEnd: true },
+    }
+  })
+}
+
+/**
+ * Lets a paused run go on, with a fresh count of claims and, for a step that ran out of attempts, fresh attempts. With a budget
+ * its limits are set to that first.
+ */
+export async function resumeRun(core: Core, key: RunKey, options: { by?: string; budget?: Budget } = {}): Promise<void> {
+  const { by, budget } = options
+  if (budget !== undefined) checkBudget(budget, `run "${key.runId}"`)
+  const data = by === undefined ? {} : { by }
+  await control(core, key, async (run, asked) => {
+    if (asked.isWritten || (asked.isRequested && run.status !== 'paused')) return 'done'
+    if (run.status === 'pending' || run.status === 'waiting') {
+      if (budget === undefined) return 'done'
+      // A waiting one looks at its children: one of them may wait for more of the budget.
+      const raised = await newEvent(core, 'budget_raised', { budget, ...data })
+      return { events: [raised], run: run.status === 'waiting' ? { due: { inMs: 0 } } : {} }
+    }
+    // It may have been asked to pause and not have come to it yet.
+    if (run.status === 'running') return { kind: 'resume', by, ...(budget !== undefined && { budget }) }
+    if (run.status !== 'paused') throw hasEnded(run, 'resumed')
+    return {
+      events: [
+        ...(budget === undefined ? [] : [await newEvent(core, 'budget_raised', { budget, ...data })]),
+        await newEvent(core, 'run_resumed', data),
+      ],
+      run: { status: 'pending', reason: null, due: { inMs: 0 }, hasProgress: true },
+    }
+  })
+}
+
+/** Takes a failed run up again: the failures that failed it are reopened, everything else stays recorded. */
+export async function retryRun(core: Core, key: RunKey): Promise<void> {
+  await control(core, key, async (run, asked) => {
+    if (asked.isWritten || run.status === 'pending' || run.status === 'running' || run.status === 'waiting') return 'done'
+    if (run.status !== 'failed') {
+      throw new HoldfastError(
+        'conflict',
+        `Run "${run.id}" is ${run.status}; only a failed run can be retried${run.status === 'paused' ? '. Resume it instead' : ''}.`,
+      )
+    }
+    await refuseWhereUndoneForGood(core, run)
+    const end = await readEnd(core, run)
+    const reopened = (end?.data?.['failed'] as string[] | undefined) ?? []
+    return {
+      events: [await newEvent(core, 'run_retried', { reopened })],
+      run: { status: 'pending', reason: null, due: { inMs: 0 }, hasProgress: true },
+      isUndisturbed: true,
+    }
+  })
+}
+
+/** What was done before ctx.continueAs can't be done again: a retry would continue as if it had not been undone. */
+async function refuseWhereUndoneForGood({ store, codec }: Core, run: Run): Promise<void> {
+  const { owner, threadId, id: runId, tapeSeq } = run
+  if (tapeSeq === null) return
+  const records = await store.readLog({ owner, threadId, runId, afterSeq: tapeSeq, types: ['step_undone'] })
+  const isLost = ({ payload }: LogRecord) => {
+    const { of, isOfEarlierTape } = codec.decode(payload as Payload) as { of: number; isOfEarlierTape?: boolean }
+    return of < tapeSeq || isOfEarlierTape === true
+  }
+  const lost = records.filter(isLost)
+  if (lost.length === 0) return
+  const steps = lost.map(({ step }) => `"${step}"`).join(', ')
+  throw new HoldfastError(
+    'conflict',
+    `Run "${runId}" can't be retried: what it did before ctx.continueAs was undone when it failed (${steps}), and is not done again. Start a new run.`,
+    { details: { runId, status: run.status } },
+  )
+}
+
+/** What to do about a run as it stands: a request for its holder, a change of its own, or to wait and look again. */
+export type Action =
+  | 'done'
+  | { readonly waitUntil: number }
+  | {
+      readonly kind: 'pause' | 'cancel' | 'resume' | 'rollback'
+      readonly by: string | undefined
+      readonly to?: number
+      /** Where the log ended when it was asked for: what was carried out after that is done. */
+      readonly since?: number
+      readonly undo?: boolean
+      readonly budget?: Budget
+    }
+  | {
+      readonly events: readonly NewEvent[]
+      readonly run?: RunChange
+      readonly isUndisturbed?: boolean
+      /** Only if the log still ends there. */
+      readonly headSeq?: number
+      readonly operation?: OperationChange
+      readonly delivers?: readonly NewMessage[]
+    }
+
+/** What was done about it so far. */
+export interface Asked {
+  /** Its holder has a request in the inbox. */
+  isRequested: boolean
+  /** A change was written. */
+  isWritten: boolean
+  /** Of the holder that was asked last: where a run has ended since and was taken up again, the request is gone. */
+  epoch: number
+}
+
+/**
+ * Reads the run, decides, and acts under the condition that it is still as it was read; then looks again, until there is nothing left
+ * to do. What a holder has to do goes into its inbox.
+ */
+export async function control(
+  core: Core,
+  key: RunKey,
+  decide: (run: Run, asked: Readonly<Asked>) => Promise<Action>,
+): Promise<void> {
+  const asked: Asked = { isRequested: false, isWritten: false, epoch: 0 }
+  await core.waiters.watchesBegun(key)
+  for (let refusals = 0; refusals < 50; ) {
+    const run = await readRun(core, key)
+    const action = await decide(run, asked)
+    if (action === 'done') return
+    if ('waitUntil' in action) {
+      if (core.waiters.isClosed) throw new HoldfastError('closed', `Holdfast was closed while waiting for run "${key.runId}".`)
+      await sooner(core.waiters.next(key), Math.max(0, action.waitUntil - performance.now()), undefined)
+    } else if ('kind' in action) {
+      const { kind, by, to, since, undo, budget } = action
+      const data = {
+        ...(by !== undefined && { by }),
+        ...(to !== undefined && { to, since }),
+        ...(undo === false && { undo }),
+        ...(budget !== undefined && { budget }),
+      }
+      const payload = Object.keys(data).length === 0 ? null : core.codec.encode(data)
+      const answer = await core.store.deliver({ ...key, kind, name: null, payload })
+      if (answer.ok) Object.assign(asked, { isRequested: true, epoch: run.epoch })
+      else refusals++
+    } else if (await write(core, key, run, action)) asked.isWritten = true
+    else {
+      refusals++
+      await new Promise((resolve) => setTimeout(resolve, Math.min(50, refusals * 2)))
+    }
+  }
+  throw new HoldfastError('conflict', `Run "${key.runId}" keeps changing; try again.`, { retryable: true })
+}
+
+/** Writes a change of a run that nobody holds. False: it is no longer as it was read. */
+async function write(core: Core, key: RunKey, run: Run, action: Extract<Action, { events: unknown }>): Promise<boolean> {
+  const { events, isUndisturbed, headSeq, operation, delivers = [] } = action
+  const readMessages = action.run?.status === 'pending' ? await leftRequests(core, run) : []
+  const answer = await core.committer.commit({
+    owner: key.owner,
+    threadId: run.threadId,
+    runId: run.id,
+    guard: {
+      ...{ kind: 'run', epoch: run.epoch, status: run.status },
+      ...(isUndisturbed && { undisturbed: true }),
+      ...(headSeq !== undefined && { headSeq }),
+    },
+    events,
+    ...(action.run !== undefined && { run: action.run }),
+    isCheckpoint: events.length > 0,
+    ...(operation !== undefined && { operation }),
+    ...(delivers.length > 0 && { delivers }),
+    ...(readMessages.length > 0 && { readMessages }),
+  })
+  if (answer.ok) {
+    core.wakeWorker()
+    core.waiters.runChanged(key.owner, key.runId)
+  } else if (isUndisturbed && answer.refusal === 'conflict' && (await readRun(core, key)).status === run.status)
+    throw disturbed(run)
+  return answer.ok
+}
+
+/**
+ * Requests that came while the run was about to end or to pause, which its holder has not read: whoever made them was told how it
+ * ended, or that it is paused. Whoever takes the run up again takes them out: it must not be stopped by them a second time.
+ */
+async function leftRequests(core: Core, { owner, id: runId, status }: Run): Promise<readonly number[]> {
+  const isOver = isTerminal(status)
+  if (!isOver && status !== 'paused') return []
+  const isLeft = ({ kind }: Message) => kind === 'pause' || (isOver && (kind === 'cancel' || kind === 'rollback'))
+  return (await core.store.readInbox({ owner, runId })).filter(isLeft).map(({ id }) => id)
+}
+
+export async function readRun(core: Core, key: RunKey): Promise<Run> {
+  const run = await core.store.readRun(key)
+  if (run === null) {
+    throw new HoldfastError(
+      'run_not_found',
+      `There is no run "${key.runId}"${key.owner === '' ? '' : ` of owner "${key.owner}"`}.`,
+      {
+        details: { runId: key.runId },
+      },
+    )
+  }
+  return run
+}
+
+export async function newEvent(core: Core, type: EventType, data: Record<string, unknown>): Promise<NewEvent> {
+  return {
+    type,
+    step: null,
+    count: 0,
+    attempt: 0,
+    at: await core.now(),
+    durationMs: null,
+    payload: Object.keys(data).length === 0 ? null : core.codec.encode(data),
+    patch: null,
+  }
+}
+
+export function hasEnded(run: Run, verb: string): HoldfastError {
+  const help = run.status === 'failed' && verb === 'resumed' ? ' Use run.retry(): it takes it up where it failed.' : ''
+  return new HoldfastError('conflict', `Run "${run.id}" is ${run.status} and can't be ${verb}.${help}`, {
+    details: { runId: run.id, status: run.status },
+  })
+}
+
+function disturbed(run: Run): HoldfastError {
+  return new HoldfastError(
+    'conflict',
+    `Run "${run.id}" can't be taken up again: a later run has been started on thread "${run.threadId}". Start a new run instead.`,
+    { details: { runId: run.id, threadId: run.threadId } },
+  )
+}

@@ -1,0 +1,288 @@
+import { unbookedUsage } from '../engine/calls/child-end.ts'
+import { type OpenQuestion, type RunPast, readRunPast } from '../engine/replay/run-past.ts'
+import { endedSectionAround } from '../engine/replay/section-around.ts'
+import { type Order, rolledBackStretches, whereToRollBack } from '../engine/replay/tape.ts'
+import { readOrigin } from '../engine/writing/run-origin.ts'
+import { codeOf, HoldfastError } from '../model/errors.ts'
+import type { LogRecord, NewEvent } from '../model/event.ts'
+import type { Payload } from '../model/payload.ts'
+import { isTerminal, type Run } from '../model/run.ts'
+import { standingOf } from '../model/standing.ts'
+import { addUsage, isNothing, noUsage, type UsageTotal } from '../model/usage.ts'
+import type { NewMessage, RunKey } from '../store/store.ts'
+import { type Action, type Asked, control, hasEnded, newEvent } from './control-run.ts'
+import type { Core } from './core.ts'
+import { readEnd } from './read-events.ts'
+import { whereRunStands } from './where-run-stands.ts'
+
+/** How long `cancel` and `rollback` wait for what they ask for. */
+const waitMs = 10_000
+
+export interface CancelOptions {
+  readonly by?: string
+  /** False: nothing is undone. Default true. */
+  readonly undo?: boolean
+  readonly waitMs?: number
+  /** How long it may take until a worker takes the run up. Default `waitMs`. */
+  readonly pendingWaitMs?: number
+}
+
+/**
+ * Cancels a run. One that executes is reached through its abort signal. One that does not, and has something to undo, is taken
+ * up once more to undo it. With `undo: false`, or with nothing to undo, it ends as it stands, and its children and questions with it.
+ * Resolves when the run is cancelled.
+ */
+export async function cancelRun(core: Core, key: RunKey, options: CancelOptions = {}): Promise<void> {
+  const { by, undo = true } = options
+  const since = performance.now()
+  const until = since + (options.waitMs ?? waitMs)
+  const untilTaken = since + (options.pendingWaitMs ?? options.waitMs ?? waitMs)
+  const order: Order = { kind: 'cancel', by, ...(!undo && { undo }) }
+  await control(core, key, async (run, asked) => {
+    if (run.status === 'cancelled') return 'done'
+    if (isTerminal(run.status)) throw hasEnded(run, 'cancelled')
+    const wait = await patience(core, run, asked, 'cancel', run.status === 'pending' ? untilTaken : until)
+    if (wait !== null) return wait
+    if (run.status === 'running') return { kind: 'cancel', by, undo }
+    // What somebody decides about an effect from here on is not in what is read: then nothing is written, and this looks again.
+    const read = undo ? { headSeq: await headOf(core, run) } : {}
+    const past = await pastOf(core, run)
+    if (undo && past.undoables.length + past.children.length > 0) {
+      if (isStopped(run, asked) && !(await isToldToEnd(core, run))) throw await stopped(core, run, 'cancelled')
+      return orderOf(core, run, order)
+    }
+    const isOpen = past.children.length + past.questions.length > 0
+    if (isOpen && !(await isToldToEnd(core, run))) {
+      // It must not be claimed while what depends on it ends. Whoever resumes it then, or after a crash in between, lets a worker end it.
+      const event = await newEvent(core, 'run_paused', { reason: 'undo', order })
+      return { ...read, events: [event], run: { status: 'paused', reason: 'undo', due: 'never', setsEnd: true } }
+    }
+    await endChildren(core, key.owner, past, { by, waitMs: until - performance.now() })
+    for (const question of past.questions) if (!(await closeQuestion(core, run, question))) return lookAgain
+    const { events, usage } = await bookChildren(core, key.owner, past)
+    return {
+      ...read,
+      events: [...events, await newEvent(core, 'run_cancelled', { ...(by !== undefined && { by }), ...usage })],
+      run: { status: 'cancelled', reason: null, setsEnd: true },
+      delivers: await wordToParent(core, run),
+    }
+  })
+}
+
+/** Takes back what a run did after a checkpoint, the last thing first; the run is then paused there. Resolves when it is. */
+export async function rollbackRun(core: Core, key: RunKey, to: number, by?: string): Promise<void> {
+  const until = performance.now() + waitMs
+  let since: number | undefined
+  await control(core, key, async (run, asked) => {
+    if (since === undefined) since = await headOf(core, run)
+    else if (await wasRolledBack(core, run, { to, since })) return 'done'
+    if (run.status === 'cancelled') throw hasEnded(run, 'rolled back')
+    if (to < run.inputSeq || (run.tapeSeq !== null && to < run.tapeSeq - 1)) {
+      throw new HoldfastError(
+        'conflict',
+        `Run "${run.id}" can't go back to ${run.threadId}@${to}: it had not been started there, or has called ctx.continueAs since. The earliest it can go back to is ${run.threadId}@${run.tapeSeq ?? run.inputSeq}.`,
+        { details: { runId: run.id } },
+      )
+    }
+    // Other runs of the thread may have come after it was queued: what they did is not its to take back.
+    if (run.tapeSeq === null && run.status !== 'running') {
+      const message = `Run "${run.id}" has not begun yet: there is nothing to roll back. Cancel it, or wait until it has begun.`
+      throw new HoldfastError('conflict', message, { details: { runId: run.id, status: run.status } })
+    }
+    await refuseRolledBack(core, run, to)
+    // It may have ended since it was asked for: its holder does not go back there either.
+    await refuseInsideUndoable(core, run, to)
+    const wait = await patience(core, run, asked, 'rollback', until)
+    if (wait !== null) return wait
+    await refuseWhereUndone(core, run, to)
+    if (run.status === 'running') return { kind: 'rollback', by, to, since }
+    if (isStopped(run, asked)) throw await stopped(core, run, 'rolled back')
+    return { ...(await orderOf(core, run, { kind: 'rollback', to, by })), ...(isTerminal(run.status) && { isUndisturbed: true }) }
+  })
+}
+
+async function headOf(core: Core, { owner, threadId }: Run): Promise<number> {
+  return (await core.store.readThread({ owner, threadId }))?.headSeq ?? 0
+}
+
+/** Whether it was carried out since it was asked for; somebody may have resumed the run meanwhile. */
+async function wasRolledBack(
+  core: Core,
+  run: Run,
+  { to, since }: { readonly to: number; readonly since: number },
+): Promise<boolean> {
+  const { owner, threadId, id: runId } = run
+  const records = await core.store.readLog({ owner, threadId, runId, afterSeq: since, types: ['run_rolled_back'] })
+  return records.some(({ payload }) => payload !== null && (core.codec.decode(payload) as { to: number }).to === to)
+}
+
+/** What was rolled back was undone: it is not there to go back to. */
+async function refuseRolledBack(core: Core, run: Run, to: number): Promise<void> {
+  const { owner, threadId, id: runId } = run
+  const records = await core.store.readLog({ owner, threadId, runId, afterSeq: to, types: ['run_rolled_back'] })
+  const stretches = rolledBackStretches(records, runId, ({ payload }) => core.codec.decode(payload as Payload) as never)
+  const there = whereToRollBack(stretches, to)
+  if (there === to) return
+  throw new HoldfastError(
+    'conflict',
+    `What run "${run.id}" did up to ${threadId}@${to} was rolled back, so it can't go back there. Roll it back to ${threadId}@${there} instead, or to a checkpoint after ${threadId}@${stretches.at(-1)?.to}.`,
+    { details: { runId } },
+  )
+}
+
+/** What was done up to a checkpoint and undone since is not there: nobody may continue as if it were. */
+async function refuseWhereUndone(core: Core, run: Run, to: number): Promise<void> {
+  const { owner, threadId, id: runId } = run
+  const records = await core.store.readLog({ owner, threadId, runId, afterSeq: to, types: ['step_undone'] })
+  const isMissing = ({ payload }: LogRecord) => {
+    const { of, isOfEarlierTape } = core.codec.decode(payload as Payload) as { of: number; isOfEarlierTape?: boolean }
+    return of <= to || isOfEarlierTape === true
+  }
+  const missing = records.filter(isMissing)
+  if (missing.length === 0) return
+  const steps = missing.map(({ step }) => `"${step}"`).join(', ')
+  throw new HoldfastError(
+    'conflict',
+    `Run "${runId}" can't go back to ${threadId}@${to}: what it did up to there was undone since (${steps}). ` +
+      `Go back to before that${run.status === 'failed' ? ', or retry() the run, which does it again' : ''}.`,
+    { details: { runId, status: run.status } },
+  )
+}
+
+/** A section is undone as a whole: what was done in it before the checkpoint would be taken back, and not be done again. */
+async function refuseInsideUndoable(core: Core, run: Run, to: number): Promise<void> {
+  const { owner, threadId, id: runId, tapeSeq } = run
+  const around = await endedSectionAround(core, { owner, threadId, runId, afterSeq: (tapeSeq ?? 1) - 1 }, to)
+  if (around === undefined) return
+  throw new HoldfastError(
+    'conflict',
+    `Run "${runId}" can't go back to ${threadId}@${to}, which is inside "${around.step}": its undo takes all of that back. ` +
+      `Go back to before it (${threadId}@${around.seq - 1}), or to a checkpoint after it.`,
+    { details: { runId, status: run.status, step: around.step } },
+  )
+}
+
+const lookAgain: Action = { waitUntil: 0 }
+
+/** Whoever took it up has stopped in the middle of it. */
+function isStopped({ status, reason }: Run, { isRequested, isWritten }: Asked): boolean {
+  if (status !== 'paused') return false
+  return reason === 'undo' ? isRequested || isWritten : isWritten && reason !== 'asked'
+}
+
+/** While somebody is about to carry it out, it is waited for, but not for ever. */
+async function patience(core: Core, run: Run, asked: Asked, what: 'cancel' | 'rollback', until: number): Promise<Action | null> {
+  const isAsked = asked.isRequested || asked.isWritten
+  const isReached = asked.isWritten || asked.epoch === run.epoch
+  const isUnderWay = run.status === 'running' ? isAsked && isReached : run.status === 'pending' && asked.isWritten
+  if (!isAsked || (!isUnderWay && performance.now() < until) || isStopped(run, asked)) return null
+  if (performance.now() < until) return { waitUntil: until }
+  const { is, help } = await whereRunStands(core, run)
+  // One that is executed says nothing more than that.
+  const more = run.status === 'running' ? '' : help
+  throw new HoldfastError(
+    'timeout',
+    `Run "${run.id}" was told to ${what === 'cancel' ? 'end' : 'go back'} and is still ${is}. It will be carried out; ask again later. ${more}`.trim(),
+    { retryable: true, details: { runId: run.id, status: run.status } },
+  )
+}
+
+/** The run is taken up once more, to do this instead of continuing. */
+async function orderOf(core: Core, run: Run, order: Order) {
+  // A function that brought its workers down is not called again for this, unless somebody has resumed the run since.
+  const isDeadly =
+    run.status === 'paused' && (run.reason === 'poisoned' || (run.reason === 'undo' && (await isUnreplayed(core, run))))
+  return {
+    events: [await newEvent(core, 'run_resumed', { order: isDeadly ? { ...order, replays: false } : order })],
+    run: { status: 'pending', reason: null, due: { inMs: 0 }, hasProgress: true },
+  } as const
+}
+
+async function isUnreplayed(core: Core, run: Run): Promise<boolean> {
+  const order = (await readEnd(core, run))?.data?.['order'] as Order | undefined
+  return order?.replays === false
+}
+
+/** It was paused so that nobody claims it while what depends on it ends, not because an undo stopped. */
+async function isToldToEnd(core: Core, run: Run): Promise<boolean> {
+  if (run.status !== 'paused' || run.reason !== 'undo') return false
+  const end = await readEnd(core, run)
+  return (end?.data?.['order'] as Order | undefined)?.kind === 'cancel' && end?.error === undefined
+}
+
+const nothing: RunPast = { undoables: [], children: [], questions: [], usage: noUsage, usageOfChildren: new Map() }
+
+async function pastOf(core: Core, run: Run): Promise<RunPast> {
+  return run.tapeSeq === null ? nothing : readRunPast(core, run, 'all tapes')
+}
+
+/** What was asked for is not done: an undo failed or can't be found, or the run can't be taken up. */
+async function stopped(core: Core, run: Run, verb: string): Promise<HoldfastError> {
+  const end = await readEnd(core, run)
+  const { is, help } = standingOf(run)
+  // What an undo stopped at says itself what helps.
+  const why = end?.error === undefined ? help : end.error.message
+  return new HoldfastError('conflict', `Run "${run.id}" could not be ${verb} and is ${is}: ${why}`, {
+    ...(end?.error !== undefined && { cause: end.error }),
+    details: { runId: run.id, status: run.status, reason: run.reason },
+  })
+}
+
+/** They end as they stand, like the run itself. */
+async function endChildren(
+  core: Core,
+  owner: string,
+  { children }: RunPast,
+  options: { readonly by: string | undefined; readonly waitMs: number },
+): Promise<void> {
+  const { by, waitMs: limitMs } = options
+  const cancel = async ({ runId }: { readonly runId: string }) => {
+    try {
+      await cancelRun(core, { owner, runId }, { undo: false, waitMs: limitMs, ...(by !== undefined && { by }) })
+    } catch (error) {
+      const hasItsEnd = isTerminal((error as HoldfastError).details?.['status'] as Run['status'])
+      if (codeOf(error) !== 'run_not_found' && !(codeOf(error) === 'conflict' && hasItsEnd)) throw error
+    }
+  }
+  await Promise.all(children.map(cancel))
+}
+
+/** What children used that have ended, and what the run has used with that: whoever started the run adds it to its own. */
+async function bookChildren(
+  core: Core,
+  owner: string,
+  past: RunPast,
+): Promise<{ readonly events: readonly NewEvent[]; readonly usage: { readonly usage?: UsageTotal } }> {
+  const events: NewEvent[] = []
+  let { usage } = past
+  for (const child of past.children) {
+    const booked = addUsage(past.usageOfChildren.get(child.runId) ?? noUsage, child.booked ?? {})
+    const used = await unbookedUsage(core, owner, child, booked)
+    if (used === null) continue
+    events.push(await newEvent(core, 'usage_recorded', { ...used, child: child.runId }))
+    usage = addUsage(usage, used)
+  }
+  return { events, usage: isNothing(usage) ? {} : { usage } }
+}
+
+/** False: the run is no longer as it was read. One that was answered meanwhile is closed, too. */
+async function closeQuestion(core: Core, run: Run, { key }: OpenQuestion): Promise<boolean> {
+  const { owner, threadId, id: runId, epoch, status } = run
+  const operation = await core.store.readOperation({ owner, key })
+  if (operation === null || operation.runId !== runId || (operation.status !== 'unsure' && operation.status !== 'intended'))
+    return true
+  const answer = await core.committer.commit({
+    ...{ owner, threadId, runId, events: [], isCheckpoint: false },
+    guard: { kind: 'run', epoch, status },
+    operation: { kind: 'fail', key },
+  })
+  return answer.ok
+}
+
+/** A run that ends without being executed tells the one that waits for it all the same. */
+async function wordToParent(core: Core, run: Run): Promise<readonly NewMessage[]> {
+  const { owner, threadId, inputSeq } = run
+  const [record] = await core.store.readLog({ owner, threadId, afterSeq: inputSeq - 1, toSeq: inputSeq })
+  const parent = record?.payload == null ? undefined : readOrigin(core.codec, record.payload).origin.parent
+  return parent === undefined ? [] : [{ owner, runId: parent, kind: 'child', name: run.id, payload: null }]
+}

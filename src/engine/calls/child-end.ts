@@ -1,0 +1,82 @@
+import type { Codec } from '../../model/codec.ts'
+import { isTerminal, type Run } from '../../model/run.ts'
+import { endsAsBefore, refuseWrongEnd } from '../../model/run-end.ts'
+import { reviveError } from '../../model/stored-error.ts'
+import { addUsage, isNothing, noUsage, type UsageTotal, usedSince } from '../../model/usage.ts'
+import type { Store } from '../../store/store.ts'
+import type { Execution } from '../execution/execution.ts'
+import type { OpenChild } from '../replay/run-past.ts'
+import { parseCallKey } from '../replay/tape.ts'
+
+export interface RunEnd {
+  readonly output?: unknown
+  readonly error?: Error
+  readonly usage?: UsageTotal
+}
+
+/**
+ * What the log of a run that has ended says of its end. Null where the run is no longer as it was read: it was deleted meanwhile, or the store
+ * has lost its end.
+ */
+export async function readEnd(
+  { store, codec }: { readonly store: Store; readonly codec: Codec },
+  run: Run,
+): Promise<RunEnd | null> {
+  const { owner, threadId, endSeq } = run
+  const [record] = endSeq === null ? [] : await store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
+  try {
+    refuseWrongEnd(run, record)
+  } catch (error) {
+    if (endsAsBefore(run, await store.readRun({ owner, runId: run.id }))) throw error
+    return null
+  }
+  const end = (record?.payload == null ? {} : codec.decode(record.payload)) as RunEnd
+  return end.error === undefined ? end : { ...end, error: reviveError(end.error) }
+}
+
+/** A child has ended because its run was told to end or to go back: what it used is booked all the same, the money is spent. */
+export async function bookEndedChild(execution: Execution, child: OpenChild): Promise<void> {
+  const usage = await unbookedUsage(execution, execution.owner, child, bookedFor(execution, child))
+  if (usage === null) return
+  execution.ride(execution.event('usage_recorded', null, { data: { ...usage, child: child.runId } }))
+  execution.account.add(usage)
+}
+
+/** A child that completed before the cancel of its parent reached it: its end is recorded, so that what it did is undone. */
+export async function recordCompletedChild(execution: Execution, child: OpenChild): Promise<void> {
+  const run = await execution.store.readRun({ owner: execution.owner, runId: child.runId })
+  if (run?.status !== 'completed' || child.undo === undefined) return
+  const end = await readEnd(execution, run)
+  if (end === null) return
+  const { output, usage: total } = end
+  const usage = total && usedSince(total, bookedFor(execution, child))
+  const { path, count } = parseCallKey(child.call)
+  const data = {
+    ...{ runId: child.runId, undo: child.undo },
+    ...(usage !== undefined && { usage }),
+    ...(output !== undefined && { result: output }),
+  }
+  // The count of a call of an earlier tape may be that of a call of this one.
+  const place = { scope: path, count: child.tape === undefined ? count : child.tape * 1_000_000 + count }
+  const event = execution.event('child_completed', null, { ...place, data })
+  if (usage !== undefined) execution.account.add(usage)
+  await execution.commit([event], { hasProgress: true, undoable: { key: child.call, undo: child.undo } })
+}
+
+/** What a child that has ended has used, and its run has not booked. Null: nothing. */
+export async function unbookedUsage(
+  reader: { readonly store: Store; readonly codec: Codec },
+  owner: string,
+  { runId }: OpenChild,
+  booked: UsageTotal,
+): Promise<UsageTotal | null> {
+  const run = await reader.store.readRun({ owner, runId })
+  if (run === null || !isTerminal(run.status)) return null
+  const total = (await readEnd(reader, run))?.usage
+  const usage = total && usedSince(total, booked)
+  return usage === undefined || isNothing(usage) ? null : usage
+}
+
+function bookedFor({ tape }: Execution, { runId, booked }: OpenChild): UsageTotal {
+  return addUsage(tape.usageOfChildren.get(runId) ?? noUsage, booked ?? {})
+}

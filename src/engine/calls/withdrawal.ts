@@ -1,0 +1,70 @@
+import type { Withdrawable } from '../../define/context.ts'
+import { HoldfastError } from '../../model/errors.ts'
+import type { Payload } from '../../model/payload.ts'
+import { reviveError, toStorableError } from '../../model/stored-error.ts'
+import type { Execution } from '../execution/execution.ts'
+import type { Wait } from '../waiting/waits.ts'
+import type { Call } from './calls.ts'
+
+/**
+ * A wait may be withdrawn through an abort signal of the function's own. It takes nothing from the moment on at which the signal is aborted, and
+ * rejects with the signal's reason. That is an outcome on the tape: a replay hands it out in its turn, whether the signal is aborted by then or not.
+ * After a crash before the record the function aborts the signal again, or did not come to it: then the call waits as before.
+ */
+
+/** Waits until the wait is over or the signal is aborted. */
+export function parkUnlessAborted(execution: Execution, wait: Wait, signal: AbortSignal | undefined): Promise<void> {
+  return signal === undefined ? execution.park(wait) : parkUntilAborted(execution, wait, signal)
+}
+
+async function parkUntilAborted(execution: Execution, wait: Wait, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return
+  const stop = whenAborted(execution, signal, () => execution.wake(wait))
+  try {
+    await execution.park(wait)
+  } finally {
+    stop()
+  }
+}
+
+/**
+ * Calls back when the signal is aborted, until that is stopped or the execution has ended: a wait of a run that was persisted never ends, and the
+ * signal may be one that lives as long as the process.
+ */
+export function whenAborted(execution: Execution, signal: AbortSignal, callBack: () => void): () => void {
+  const stops = listening.get(execution) ?? stopAtEnd(execution)
+  const stop = () => {
+    stops.delete(stop)
+    signal.removeEventListener('abort', callBack)
+  }
+  stops.add(stop)
+  signal.addEventListener('abort', callBack, { once: true })
+  return stop
+}
+
+/** What ends listening, of executions whose functions have given signals. */
+const listening = new WeakMap<Execution, Set<() => void>>()
+
+function stopAtEnd(execution: Execution): Set<() => void> {
+  const stops = new Set<() => void>()
+  listening.set(execution, stops)
+  void execution.ended.then(() => {
+    for (const stop of stops) stop()
+  })
+  return stops
+}
+
+/** Records that a call was withdrawn, and throws the reason. */
+export async function withdraw(execution: Execution, call: Call, signal: AbortSignal): Promise<never> {
+  const error = toStorableError(signal.reason)
+  const event = execution.event('wait_withdrawn', call, { data: { for: call.kind, error } })
+  // No failure of the run's: the function asked for it, and a retry has nothing to reopen.
+  await execution.commitResult([event], {})
+  throw reviveError((execution.codec.decode(event.payload as Payload) as { error: Error }).error)
+}
+
+export function checkWithdrawable(what: string, options: Withdrawable): void {
+  const { signal } = options ?? {}
+  if (signal === undefined || (typeof signal === 'object' && signal !== null && 'aborted' in signal)) return
+  throw new HoldfastError('invalid_input', `The signal of ${what} must be an AbortSignal, as an AbortController has it.`)
+}

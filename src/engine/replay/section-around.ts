@@ -1,0 +1,43 @@
+import type { Codec } from '../../model/codec.ts'
+import type { LogRecord } from '../../model/event.ts'
+import type { Run } from '../../model/run.ts'
+import type { Store } from '../../store/store.ts'
+import { isIn, rolledBackStretches } from './tape.ts'
+
+/** Where the current tape of a run is: after this position of its thread's log. */
+export interface TapePlace extends Pick<Run, 'owner' | 'threadId'> {
+  readonly runId: string
+  readonly afterSeq: number
+}
+
+interface Reading {
+  readonly store: Store
+  readonly codec: Codec
+}
+
+/**
+ * The section that a position is inside of, where it has ended since and has an undo. That takes back all of the section, also what was
+ * done before the position and would not be done again: the run can't go back there.
+ */
+export async function endedSectionAround(reading: Reading, place: TapePlace, to: number): Promise<LogRecord | undefined> {
+  const { store, codec } = reading
+  const { owner, threadId, runId } = place
+  const undoable = ({ payload }: LogRecord) =>
+    payload !== null && (codec.decode(payload) as { undo?: unknown }).undo !== undefined
+  const ended = (await store.readLog({ owner, threadId, runId, afterSeq: to, types: ['step_completed'] })).filter(undoable)
+  if (ended.length === 0) return undefined
+  const begun = await sectionsBegun(reading, place, to)
+  return begun.find((start) => ended.some(({ step, count }) => step === start.step && count === start.count))
+}
+
+/** The sections that had begun at a position, and were not rolled back since. */
+export async function sectionsBegun({ store, codec }: Reading, place: TapePlace, to: number): Promise<LogRecord[]> {
+  const { owner, threadId, runId, afterSeq } = place
+  const records = await store.readLog({ owner, threadId, runId, afterSeq, types: ['step_started', 'run_rolled_back'] })
+  const data = <T>({ payload }: LogRecord) => (payload === null ? {} : codec.decode(payload)) as T
+  const rolledBack = rolledBackStretches(records, runId, data)
+  return records.filter((record) => {
+    if (record.type !== 'step_started' || record.seq > to || isIn(rolledBack, record.seq)) return false
+    return data<{ scope?: string }>(record).scope !== undefined
+  })
+}

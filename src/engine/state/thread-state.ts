@@ -1,0 +1,165 @@
+import { recordChecksum, sealChecksum } from '../../model/checksum.ts'
+import type { Codec } from '../../model/codec.ts'
+import { deepFreeze } from '../../model/container.ts'
+import { applyPatches, type Patch } from '../../model/patch.ts'
+import type { Payload } from '../../model/payload.ts'
+import { migrateState, type StateDefinition } from '../../model/state.ts'
+import type { Store, Thread, ThreadKey } from '../../store/store.ts'
+import { isSamePatch, type PatchName } from '../writing/lease-history.ts'
+
+/** A thread's state at one position of its log. */
+export interface StateAt {
+  readonly seq: number
+  /** Undefined before anything was written. */
+  readonly value: unknown
+  /** Version of the state definition, 0 where no definition has touched it. */
+  readonly version: number
+  /** What it takes to load it: bytes of the snapshot and the patches, with something for each row. */
+  readonly loadCost: number
+  /** The load cost at which the state is measured next. */
+  readonly measureAt: number
+}
+
+/** What reading a row costs besides its bytes, in bytes. */
+const rowCost = 32
+/** Below this a snapshot gains nothing. */
+const minSnapshotCost = 64 * 1024
+
+export const emptyState: StateAt = { seq: 0, value: undefined, version: 0, loadCost: 0, measureAt: minSnapshotCost }
+
+/** Rebuilds the state at `atSeq` from the nearest snapshot and the patches after it: two range reads. */
+export async function loadState(store: Store, codec: Codec, thread: Thread, atSeq: number): Promise<StateAt> {
+  if (atSeq <= thread.baseSeq) return { ...emptyState, seq: atSeq }
+  const snapshot = await store.readSnapshot({ owner: thread.owner, threadId: thread.threadId, atSeq })
+  const base: StateAt =
+    snapshot === null
+      ? { ...emptyState, seq: thread.baseSeq }
+      : {
+          seq: snapshot.seq,
+          value: deepFreeze(codec.decode(snapshot.state)),
+          version: snapshot.stateVersion,
+          loadCost: snapshot.state.length,
+          measureAt: nextMeasureAt(snapshot.state.length, snapshot.state.length),
+        }
+  return catchUp(store, codec, thread, base, atSeq)
+}
+
+/** The value of the state at `atSeq`, in the form that a definition knows. */
+export async function loadStateFor(
+  definition: StateDefinition<unknown> | undefined,
+  ...[store, codec, thread, atSeq]: Parameters<typeof loadState>
+): Promise<unknown> {
+  const { value, version } = await loadState(store, codec, thread, atSeq)
+  if (definition === undefined || version >= definition.version) return value ?? {}
+  return migrateState(definition, value, version).value
+}
+
+/** Brings a state that was right at `from.seq` to `atSeq`. */
+async function catchUp(store: Store, codec: Codec, key: ThreadKey, from: StateAt, atSeq: number): Promise<StateAt> {
+  if (from.seq >= atSeq) return from
+  const records = await store.readLog({
+    owner: key.owner,
+    threadId: key.threadId,
+    afterSeq: from.seq,
+    toSeq: atSeq,
+    patchesOnly: true,
+  })
+  let { version, loadCost } = from
+  const patches: Patch[] = []
+  for (const record of records) {
+    if (record.patch === null) continue
+    patches.push(codec.decode(record.patch) as Patch)
+    loadCost += patchCost(record.patch)
+    if (record.type === 'state_migrated' && record.payload !== null) version = migratedTo(codec, record.payload)
+  }
+  const value = patches.length === 0 ? from.value : applyPatches(from.value, patches)
+  return { seq: atSeq, value, version, loadCost, measureAt: from.measureAt }
+}
+
+/**
+ * The state at the head of a thread, from one that this process had there before. Null where the store no longer has what led to that: positions
+ * that were lost are given out again, so the record of its last patch has to be the same.
+ */
+export async function continueFrom(
+  store: Store,
+  codec: Codec,
+  thread: Thread,
+  { state, ...name }: NamedState,
+): Promise<StateAt | null> {
+  const { owner, threadId, headSeq } = thread
+  if (isSamePatch(thread, name)) return { ...state, seq: headSeq }
+  if (thread.patchSeq <= name.patchSeq || name.patchSeq === 0) return null
+  const [last] = await store.readLog({ owner, threadId, afterSeq: name.patchSeq - 1, toSeq: name.patchSeq })
+  if (last === undefined || sealChecksum(recordChecksum(thread, last), last.seq) !== name.patchChecksum) return null
+  return catchUp(store, codec, thread, { ...state, seq: name.patchSeq }, headSeq)
+}
+
+export function patchCost(patch: Payload): number {
+  return patch.length + rowCost
+}
+
+function migratedTo(codec: Codec, payload: Payload): number {
+  return (codec.decode(payload) as { to: number }).to
+}
+
+/**
+ * When to measure the state again, to see whether a snapshot pays: not before loading costs twice what the state was.
+ * Measuring costs O(state), so it waits at least until the cost has grown by a quarter.
+ */
+export function nextMeasureAt(loadCost: number, stateBytes: number): number {
+  return Math.max(minSnapshotCost, 2 * stateBytes, 1.25 * loadCost)
+}
+
+/** A snapshot pays when the patches outweigh it. */
+export function isSnapshotDue(loadCost: number, stateBytes: number): boolean {
+  return loadCost > 2 * stateBytes
+}
+
+/** The state at the head of a thread, and which record brought it there. */
+export interface NamedState extends PatchName {
+  readonly state: StateAt
+}
+
+/** Head states of threads that this process has worked on lately, bounded in bytes. */
+export class HeadStateCache {
+  readonly #maxBytes: number
+  readonly #entries = new Map<string, { incarnation: number; named: NamedState; bytes: number }>()
+  #bytes = 0
+
+  constructor(maxBytes = 64 * 1024 * 1024) {
+    this.#maxBytes = maxBytes
+  }
+
+  get(thread: Thread): NamedState | undefined {
+    const key = cacheKey(thread)
+    const entry = this.#entries.get(key)
+    if (entry === undefined) return undefined
+    if (entry.incarnation === thread.incarnation && entry.named.patchSeq <= thread.patchSeq) return entry.named
+    this.#remove(key)
+    return undefined
+  }
+
+  set(thread: ThreadKey & { incarnation: number }, named: NamedState): void {
+    const key = cacheKey(thread)
+    this.#remove(key)
+    const bytes = 500 + named.state.loadCost
+    if (bytes > this.#maxBytes) return
+    this.#entries.set(key, { incarnation: thread.incarnation, named, bytes })
+    this.#bytes += bytes
+    for (const oldest of this.#entries.keys()) {
+      if (this.#bytes <= this.#maxBytes) break
+      this.#remove(oldest)
+    }
+  }
+
+  #remove(key: string): void {
+    const entry = this.#entries.get(key)
+    if (entry === undefined) return
+    this.#bytes -= entry.bytes
+    this.#entries.delete(key)
+  }
+}
+
+function cacheKey(key: ThreadKey): string {
+  return `${key.owner.length}:${key.owner}${key.threadId}`
+}

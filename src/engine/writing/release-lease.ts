@@ -1,0 +1,117 @@
+import type { Codec } from '../../model/codec.ts'
+import { codeOf } from '../../model/errors.ts'
+import type { Logger } from '../../model/logger.ts'
+import type { Payload } from '../../model/payload.ts'
+import type { Change } from '../../store/change.ts'
+import type { Claim, Store } from '../../store/store.ts'
+import { backOff } from './back-off.ts'
+import type { BegunEffect, ForgottenEffect } from './begun-effects.ts'
+import { isOutage } from './committer.ts'
+import type { LeaseHistory } from './lease-history.ts'
+
+/** How a lease is given up. */
+export interface GivingUp {
+  readonly store: Store
+  readonly codec: Codec
+  readonly log: Logger
+  readonly history: LeaseHistory
+  /** The claim counts as one without progress. */
+  readonly isCounted: boolean
+  readonly chunks: NonNullable<Change['chunks']>
+  /** Waits for what is under way in the world. */
+  readonly settle: () => Promise<void>
+  /** Somebody else has the run: what is under way is not waited for. */
+  readonly letGo: () => void
+  readonly isForced: () => boolean
+}
+
+/**
+ * Gives a lease up past the committer, which writes no more for it, because a write failed, or because the store has lost what this holder wrote.
+ * Effects whose intents it has lost are intended once more, so that whoever holds the run next finds them as hidden. A store out of reach is
+ * waited for, unless the process wants to end: nobody died. Returns whether the lease was still there.
+ */
+export async function giveLeaseUp(claim: Claim, how: GivingUp): Promise<boolean> {
+  const { owner, id: runId, threadId } = claim.run
+  const { store, log, chunks, isCounted, isForced } = how
+
+  async function patiently<T>(act: () => Promise<T>): Promise<T | undefined> {
+    for (let tries = 0; ; tries++) {
+      try {
+        return await act()
+      } catch (error) {
+        const mayHelp = isOutage(error) || codeOf(error) === 'outcome_unknown'
+        if (mayHelp && !isForced()) await backOff(tries)
+        else {
+          log.warn('a run could not be handed back; it will be taken up again when its lease is over', { runId, error })
+          return undefined
+        }
+      }
+    }
+  }
+
+  const held = await patiently(() => isHeld(claim, store))
+  if (held === undefined) return false
+  await patiently(() => tellOfEffects(claim, how, held))
+  if (!held) {
+    how.letGo()
+    return false
+  }
+  await how.settle()
+  const release: Change = {
+    ...{ owner, threadId, runId, events: [], isCheckpoint: false, guard: guardOf(claim) },
+    run: { status: 'pending', reason: null, due: { inMs: 0 }, ...(!isCounted && { uncountClaim: true }) },
+    ...(chunks.length > 0 && { chunks }),
+  }
+  // Written before or taken by somebody else meanwhile, it is refused: either way it is given up.
+  const answers = await patiently(() => store.commit([release]))
+  return answers?.[0]?.ok === true
+}
+
+async function isHeld({ run: { owner, id: runId, epoch }, leaseId }: Claim, store: Store): Promise<boolean> {
+  const run = await store.readRun({ owner, runId })
+  return run !== null && run.epoch === epoch && run.leaseId === leaseId
+}
+
+/** Nothing that was acknowledged is named: it may be gone. */
+function guardOf({ run, leaseId }: Claim): Change['guard'] {
+  return { kind: 'lease', epoch: run.epoch, leaseId }
+}
+
+/** Intends what is forgotten once more. What is known of outcomes is kept as evidence, for the person who may have to decide; that needs no lease. */
+async function tellOfEffects(claim: Claim, { store, codec, history }: GivingUp, isHeld: boolean): Promise<void> {
+  const { owner, id: runId, threadId } = claim.run
+  const forgotten = await history.effects.forgotten(runId, (key) => store.readOperation({ owner, key }))
+  if (forgotten.length === 0) return
+  const intents = isHeld ? forgotten.flatMap((one) => intentOf(claim, codec, one)) : []
+  if (intents.length > 0) await store.commit(intents)
+  const notes = forgotten.flatMap(({ effect: { key, answer } }): Change[] =>
+    answer === undefined
+      ? []
+      : [
+          {
+            ...{ owner, threadId, runId, guard: { kind: 'none' }, events: [], isCheckpoint: false },
+            operation: { kind: 'note', key, evidence: evidenceOf(answer, codec) },
+          },
+        ],
+  )
+  if (notes.length > 0) await store.commit(notes)
+}
+
+function evidenceOf({ result, at }: NonNullable<BegunEffect['answer']>, codec: Codec): Payload {
+  return codec.encode({ ...(result !== null && { result: codec.decode(result) }), at })
+}
+
+function intentOf(claim: Claim, codec: Codec, { effect, isIntentLost }: ForgottenEffect): Change[] {
+  const { key, intent } = effect
+  if (!isIntentLost || intent === undefined) return []
+  const { owner, id: runId, threadId } = claim.run
+  const { event, name } = intent
+  const data = event.payload === null ? {} : (codec.decode(event.payload) as Record<string, unknown>)
+  return [
+    {
+      ...{ owner, threadId, runId, guard: guardOf(claim), isCheckpoint: false, mustSync: true },
+      events: [{ ...event, payload: codec.encode({ ...data, wasForgotten: true }) }],
+      operation: { kind: 'intend', key, name },
+    },
+  ]
+}
