@@ -66,7 +66,7 @@ async function playOnce(name: SceneName, { seed, on, isShort = false }: SceneOpt
   const { hasSql } = ground
   const store = await ground.openStore()
   const workers: RunningWorker[] = []
-  const client = await Client.open(target, store, { journal, account, limitMs: patience(40_000) })
+  const client = await Client.open(target, store, { journal, account, limitMs: patience(150_000) })
   try {
     const order = {
       ...{ journal: file, slowEffects: join(folder, 'slow-effects'), leaseMs: patience(isShort ? 4_000 : 15_000), hasSql },

@@ -65,7 +65,9 @@ async function openOnProxy(
 ): Promise<{ store: Store; proxy: RedisProxy }> {
   const proxy = await startProxy(server.port)
   endings.push(() => proxy.stop())
-  return { proxy, store: await open({ url: proxy.url, patience: ofStore }) }
+  // Opening is not what is tested: on a busy machine it may take longer than a test waits for an answer.
+  const store = await vi.waitFor(() => open({ url: proxy.url, patience: ofStore }))
+  return { proxy, store }
 }
 
 /** A server of the test's own, for what would disturb the others. */

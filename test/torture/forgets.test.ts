@@ -6,7 +6,7 @@ import { patience } from '../patience.ts'
 
 test.concurrent.each(sceneNames)(
   'runs end right, and effects happen as declared, on a store that forgets: %s',
-  { timeout: patience(240_000) },
+  { timeout: patience(480_000) },
   async (name: SceneName) => {
     const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
     // Said first: what throws tells no seed.

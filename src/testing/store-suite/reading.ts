@@ -310,7 +310,7 @@ export function testReading(test: StoreTest): void {
       const status = statuses[(index * 5) % 7] as RunStatus
       const run = { id: `r-${index}`, workflow: names[index % 2] as string, queue: `q${(index >> 1) % 2}`, status }
       runs.unshift(run)
-      await scene.create({ ...run, due: { inMs: status === 'pending' ? 1_000 : 0 } })
+      await scene.create({ ...run, due: { inMs: status === 'pending' ? 1_000_000 : 0 } })
       if (status === 'pending') continue
       const claim = await scene.claimOne({ workflows: names.map((name) => ({ name, version: 1 })) })
       if (status !== 'running') await scene.leave(claim, status, { due: { inMs: 1_000_000 } })
