@@ -8,7 +8,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   model: [],
   store: ['model'],
   stores: ['model', 'store'], // and never another store
-  define: ['model'],
+  define: ['model', 'store'],
   engine: ['model', 'store', 'define'],
   control: ['model', 'store', 'define', 'engine'],
   client: ['model', 'store', 'define', 'engine', 'control'],

@@ -1,5 +1,5 @@
 import type { Core } from '../control/core.ts'
-import { sooner } from '../control/wait-at-most.ts'
+import { waitAtMost } from '../control/wait-at-most.ts'
 import { isOutage } from '../engine/writing/committer.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { isTerminal, type Run } from '../model/run.ts'
@@ -63,7 +63,7 @@ export async function* readStream<Chunk>(
       if (!isOutage(error)) throw error
     }
     if (core.waiters.isClosed) throw closedError(key, reader.next)
-    await sooner(next, Number.POSITIVE_INFINITY, signal)
+    await waitAtMost(next, Number.POSITIVE_INFINITY, signal)
   }
 }
 

@@ -2,7 +2,7 @@ import { pauseRun, readRun, resumeRun, retryRun } from '../control/control-run.t
 import type { Core } from '../control/core.ts'
 import { type RunEvent, readEnd, readEvents } from '../control/read-events.ts'
 import { cancelRun, rollbackRun } from '../control/undo-run.ts'
-import { sooner } from '../control/wait-at-most.ts'
+import { waitAtMost } from '../control/wait-at-most.ts'
 import { whereRunStands } from '../control/where-run-stands.ts'
 import { refuseRetryInFunction } from '../engine/calls/calls.ts'
 import { isOutage } from '../engine/writing/committer.ts'
@@ -64,7 +64,7 @@ export class RunHandle<Output = unknown> {
         // A store out of reach says nothing about the run: it is waited for like the run itself.
         if (!isOutage(error) || leftMs <= 0) throw error
       }
-      await sooner(this.#core.waiters.next(this.#key), leftMs, options.signal)
+      await waitAtMost(this.#core.waiters.next(this.#key), leftMs, options.signal)
     }
   }
 
@@ -107,7 +107,7 @@ export class RunHandle<Output = unknown> {
       } catch (error) {
         if (this.#core.waiters.isClosed) return
         if (!isOutage(error)) throw error
-        await sooner(next, Number.POSITIVE_INFINITY, signal)
+        await waitAtMost(next, Number.POSITIVE_INFINITY, signal)
         continue
       }
       for (const event of events) {
@@ -117,7 +117,7 @@ export class RunHandle<Output = unknown> {
       }
       if (events.length > 0) continue
       if (isTerminal(run.status) || this.#core.waiters.isClosed) return
-      await sooner(next, Number.POSITIVE_INFINITY, signal)
+      await waitAtMost(next, Number.POSITIVE_INFINITY, signal)
     }
   }
 

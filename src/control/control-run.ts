@@ -7,7 +7,7 @@ import type { OperationChange, RunChange } from '../store/change.ts'
 import type { Message, NewMessage, RunKey } from '../store/store.ts'
 import type { Core } from './core.ts'
 import { readEnd } from './read-events.ts'
-import { sooner } from './wait-at-most.ts'
+import { waitAtMost } from './wait-at-most.ts'
 
 /** How long `pause` waits for the run to come to its next safe point before it returns. */
 const pauseWaitMs = 1_000
@@ -148,7 +148,7 @@ export async function control(
     if (action === 'done') return
     if ('waitUntil' in action) {
       if (core.waiters.isClosed) throw new HoldfastError('closed', `Holdfast was closed while waiting for run "${key.runId}".`)
-      await sooner(core.waiters.next(key), Math.max(0, action.waitUntil - performance.now()), undefined)
+      await waitAtMost(core.waiters.next(key), Math.max(0, action.waitUntil - performance.now()), undefined)
     } else if ('kind' in action) {
       const { kind, by, to, since, undo, budget } = action
       const data = {

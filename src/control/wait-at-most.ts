@@ -1,5 +1,5 @@
 /** The promise, or the time, or the signal: whichever is first. */
-export async function sooner(promise: Promise<void>, ms: number, signal: AbortSignal | undefined): Promise<void> {
+export async function waitAtMost(promise: Promise<void>, ms: number, signal: AbortSignal | undefined): Promise<void> {
   if (ms === Number.POSITIVE_INFINITY && signal === undefined) return promise
   // One that was aborted while the run was read says nothing any more.
   if (signal?.aborted === true) return

@@ -1,26 +1,26 @@
 /** Which recorded failures an error came from, so that `retry` reopens those and no others. */
 const sources = new WeakMap<Error, readonly string[]>()
 
-export function blame<E extends Error>(error: E, keys: readonly string[]): E {
+export function tagSource<E extends Error>(error: E, keys: readonly string[]): E {
   sources.set(error, keys)
   return error
 }
 
 /** The failures behind an error that ended a run, also where the function wrapped it. */
-export function blamed(error: unknown): readonly string[] {
+export function sourcesOf(error: unknown): readonly string[] {
   try {
-    return findBlamed(error)
+    return findSources(error)
   } catch {
     // User code throws anything, also what throws when it is looked at.
     return []
   }
 }
 
-function findBlamed(error: unknown): readonly string[] {
+function findSources(error: unknown): readonly string[] {
   for (let at = error, depth = 0; at instanceof Error && depth < 20; at = at.cause, depth++) {
     const keys = sources.get(at)
     if (keys !== undefined) return keys
-    if (at instanceof AggregateError) return at.errors.flatMap((inner) => findBlamed(inner))
+    if (at instanceof AggregateError) return at.errors.flatMap((inner) => findSources(inner))
   }
   return []
 }

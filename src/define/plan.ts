@@ -3,7 +3,7 @@ import { checkStepName } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
 import type { RetryOptions } from '../model/retry.ts'
 import type { Context, OnFailure, Undo } from './context.ts'
-import { blame, blamed } from './failure-source.ts'
+import { sourcesOf, tagSource } from './failure-source.ts'
 import { planStepOptionNames } from './option-names.ts'
 import type { PlanContext } from './plan-context.ts'
 import { checkScopeOptions } from './section-options.ts'
@@ -133,7 +133,7 @@ async function carryOut<State>(ctx: PlanContext, input: unknown, stages: Plan<un
     // Those that succeed are kept when another fails.
     await Promise.all(steps)
     const [first] = errors
-    if (first !== undefined) throw errors.length === 1 ? first : blame(first, errors.flatMap(blamed))
+    if (first !== undefined) throw errors.length === 1 ? first : tagSource(first, errors.flatMap(sourcesOf))
   }
   return ctx.state as State
 }

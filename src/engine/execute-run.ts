@@ -1,4 +1,4 @@
-import { blamed } from '../define/failure-source.ts'
+import { sourcesOf } from '../define/failure-source.ts'
 import type { AnyWorkflow, Registry } from '../define/workflow.ts'
 import type { Codec } from '../model/codec.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
@@ -349,7 +349,7 @@ async function callFunction(execution: Execution, input: unknown, wrongInput: Er
 
 async function fail(execution: Execution, error: unknown): Promise<void> {
   // An error of the function's own, which names no cause: what it has not caught is the likely one.
-  const known = blamed(error)
+  const known = sourcesOf(error)
   const own = known.length === 0 ? execution.failures.behind() : []
   const failed = [...new Set([...known, ...own, ...execution.failures.unheard])]
   await execution.fail(explainInPlaceChange(execution, null, error), failed)

@@ -1,6 +1,6 @@
 import { crc32 } from 'node:zlib'
 import type { CallOptions, ChildOptions } from '../../define/context.ts'
-import { blame } from '../../define/failure-source.ts'
+import { tagSource } from '../../define/failure-source.ts'
 import type { AnyWorkflow } from '../../define/workflow.ts'
 import { codeOf, HoldfastError } from '../../model/errors.ts'
 import { checkId } from '../../model/ids.ts'
@@ -440,7 +440,7 @@ async function record(
   })
   execution.budget.check()
   execution.tell(budgetKey)
-  if (failure !== null) throw blame(failure, [call.key])
+  if (failure !== null) throw tagSource(failure, [call.key])
   return event.payload === null ? undefined : (execution.codec.decode(event.payload) as { result?: unknown }).result
 }
 
@@ -460,5 +460,5 @@ async function failStart(execution: Execution, call: Call, error: HoldfastError,
   execution.account.endGrant(call.key)
   const event = execution.event('child_completed', call, { data: { ...(runId !== undefined && { runId }), error } })
   await execution.commitResult([event], { failureOf: call.key })
-  throw blame(error, [call.key])
+  throw tagSource(error, [call.key])
 }

@@ -1,5 +1,5 @@
 import type { EffectOptions } from '../../define/context.ts'
-import { blame } from '../../define/failure-source.ts'
+import { tagSource } from '../../define/failure-source.ts'
 import { checkMs } from '../../model/duration.ts'
 import { codeOf, HoldfastError, isNotHappened } from '../../model/errors.ts'
 import { checkId } from '../../model/ids.ts'
@@ -470,7 +470,7 @@ class Effect<T> {
     this.#hasFailed = true
     if (operation === 'fail') this.#execution.history.effects.closed(this.#key)
     const stored = (this.#execution.codec.decode(event.payload as Payload) as { error: Error }).error
-    throw blame(reviveError(stored), [this.#call.key])
+    throw tagSource(reviveError(stored), [this.#call.key])
   }
 
   /** Nobody can know: a person decides, and the run waits. */

@@ -1,5 +1,5 @@
 import type { AskOptions } from '../../define/context.ts'
-import { blame } from '../../define/failure-source.ts'
+import { tagSource } from '../../define/failure-source.ts'
 import { type Asking, newAskingId } from '../../model/asking.ts'
 import { fingerprint } from '../../model/codec.ts'
 import { HoldfastError } from '../../model/errors.ts'
@@ -191,7 +191,7 @@ class Question<T> {
     const event = execution.event('timer_fired', this.#call, { data: { for: 'question', error } })
     this.#settled()
     await execution.commitResult([event], { failureOf: this.#call.key })
-    throw blame(error, [this.#call.key])
+    throw tagSource(error, [this.#call.key])
   }
 
   #settled(): void {

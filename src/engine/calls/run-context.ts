@@ -13,7 +13,7 @@ import type {
   WaitForOptions,
   Withdrawable,
 } from '../../define/context.ts'
-import { blame, blamed } from '../../define/failure-source.ts'
+import { sourcesOf, tagSource } from '../../define/failure-source.ts'
 import {
   askOptionNames,
   callOptionNames,
@@ -161,7 +161,7 @@ export class RunContext implements Context<never, never> {
     await Promise.all(Array.from({ length: Math.min(Math.max(1, concurrency), list.length) }, lane))
     const [first] = errors
     if (first === undefined) return results
-    throw blame(first, errors.flatMap(blamed))
+    throw tagSource(first, errors.flatMap(sourcesOf))
   }
 
   scope<T>(name: string, fn: (ctx: Context<never>) => Promise<T> | T, ...more: readonly unknown[]): Promise<T> {
@@ -492,7 +492,7 @@ export class RunContext implements Context<never, never> {
       fail: async (error) => {
         await close(failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, elapsed()))
         // Thrown on by the function, it is this failure that failed the run.
-        if (error instanceof Error) blame(error, [call.key])
+        if (error instanceof Error) tagSource(error, [call.key])
       },
     }
   }
@@ -518,7 +518,7 @@ export class RunContext implements Context<never, never> {
       },
       fail: async (error) => {
         await close()
-        if (error instanceof Error) blame(error, [call.key])
+        if (error instanceof Error) tagSource(error, [call.key])
       },
     }
   }

@@ -1,4 +1,4 @@
-import { blame, blamed } from '../../define/failure-source.ts'
+import { sourcesOf, tagSource } from '../../define/failure-source.ts'
 import type { RecordedScope } from '../../define/plan-context.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Payload } from '../../model/payload.ts'
@@ -233,7 +233,7 @@ class ScopeRunner<T> {
     }
     const event = failureEvent(execution, call, { ...failure, final: true, next: 'throw' }, attempt, durationMs)
     await execution.commitResult([event], { failureOf: call.key })
-    throw blame(reviveError((execution.codec.decode(event.payload as Payload) as { error: Error }).error), [call.key])
+    throw tagSource(reviveError((execution.codec.decode(event.payload as Payload) as { error: Error }).error), [call.key])
   }
 
   /** Recorded failures plus one; the failure before the fallback is on the tape or was just recorded. */
@@ -260,7 +260,7 @@ class ScopeRunner<T> {
   #failuresBehind(error: unknown, path: string): CallKey[] {
     const execution = this.#execution
     const isMine = (key: CallKey) => isInside(pathOf(key), path)
-    const known = blamed(error)
+    const known = sourcesOf(error)
     const own = known.length === 0 ? execution.failures.behind(isMine) : []
     const failed = [...new Set([...known, ...own, ...[...execution.failures.unheard].filter(isMine)])]
     this.#hear(path)

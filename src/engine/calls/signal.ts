@@ -1,5 +1,5 @@
 import type { WaitForOptions } from '../../define/context.ts'
-import { blame } from '../../define/failure-source.ts'
+import { tagSource } from '../../define/failure-source.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Execution } from '../execution/execution.ts'
 import { lastPartOf } from '../replay/scope-paths.ts'
@@ -123,7 +123,7 @@ async function timeOut(execution: Execution, call: Call, waiter: Waiter, timeout
   )
   const event = execution.event('timer_fired', call, { data: { for: 'signal', error } })
   await execution.commitResult([event], { failureOf: call.key })
-  throw blame(error, [call.key])
+  throw tagSource(error, [call.key])
 }
 
 /**
@@ -140,7 +140,7 @@ async function checked<T>(
     return await validated(execution, call, received, options)
   } catch (error) {
     execution.failures.hear(call.key)
-    throw blame(error as Error, [call.key])
+    throw tagSource(error as Error, [call.key])
   }
 }
 

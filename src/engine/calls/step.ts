@@ -1,5 +1,5 @@
 import type { StepHandle, StepOptions } from '../../define/context.ts'
-import { blame } from '../../define/failure-source.ts'
+import { tagSource } from '../../define/failure-source.ts'
 import { fingerprint } from '../../model/codec.ts'
 import { checkMs } from '../../model/duration.ts'
 import { codeOf, HoldfastError } from '../../model/errors.ts'
@@ -92,7 +92,7 @@ export function resultOf<T>(execution: Execution, call: Call, outcome: Outcome):
   const data = outcome.payload === null ? {} : (execution.codec.decode(outcome.payload) as { result?: T; error?: Error })
   if (!outcome.isFailure) return data.result as T
   if (outcome.isWithdrawn === true) throw reviveError(data.error as Error)
-  throw blame(reviveError(data.error as Error), [call.key])
+  throw tagSource(reviveError(data.error as Error), [call.key])
 }
 
 type Attempt<T> = { ok: true; value: T } | { ok: false; error: unknown; durationMs: number }
@@ -304,7 +304,7 @@ async function failed<T>(
   }
   const event = failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, durationMs)
   await execution.commitResult([event], { failureOf: call.key })
-  throw blame(reviveError((execution.codec.decode(event.payload as Payload) as { error: Error }).error), [call.key])
+  throw tagSource(reviveError((execution.codec.decode(event.payload as Payload) as { error: Error }).error), [call.key])
 }
 
 /** Does not return: the run is paused, and the step gets fresh attempts when it is resumed. */

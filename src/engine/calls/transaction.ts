@@ -1,4 +1,4 @@
-import { blame } from '../../define/failure-source.ts'
+import { tagSource } from '../../define/failure-source.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Payload } from '../../model/payload.ts'
 import { reviveError } from '../../model/stored-error.ts'
@@ -45,7 +45,7 @@ export async function runTransaction<T>(
     execution.throwIfEnded()
     const failed = failureEvent(execution, call, { error, final: true, next: 'throw' }, attempt, elapsed())
     await execution.commitResult([...begun, failed], { failureOf: call.key })
-    throw blame(reviveError((execution.codec.decode(failed.payload as Payload) as { error: Error }).error), [call.key])
+    throw tagSource(reviveError((execution.codec.decode(failed.payload as Payload) as { error: Error }).error), [call.key])
   } finally {
     execution.end(call)
   }

@@ -24,7 +24,7 @@ import { Account } from '../limits/account.ts'
 import { readAccount } from '../limits/account-on-tape.ts'
 import { BudgetGuard } from '../limits/budget-guard.ts'
 import { Playback } from '../replay/playback.ts'
-import { HandOut } from '../replay/result-turns.ts'
+import { ResultTurns } from '../replay/result-turns.ts'
 import { openOn } from '../replay/run-past.ts'
 import { isInside, pathOf } from '../replay/scope-paths.ts'
 import { readScopes } from '../replay/scopes-on-tape.ts'
@@ -40,12 +40,12 @@ import { loadStateFor, type StateAt } from '../state/thread-state.ts'
 import { Dependants, type Steering } from '../undo/dependants.ts'
 import { Undos } from '../undo/undos.ts'
 import { type Finish, Unwinding } from '../undo/unwinding.ts'
-import { MailCheck } from '../waiting/inbox-reader.ts'
+import { InboxReader } from '../waiting/inbox-reader.ts'
 import { takeUpLateRequest } from '../waiting/late-request.ts'
 import type { OpenQuestions } from '../waiting/open-questions.ts'
 import { outranks } from '../waiting/outranks.ts'
 import { QuietTime } from '../waiting/quiet-time.ts'
-import { budgetKey, type Letter, Mailbox, nudgeKey } from '../waiting/run-inbox.ts'
+import { budgetKey, type Letter, nudgeKey, RunInbox } from '../waiting/run-inbox.ts'
 import { SignalWaiters } from '../waiting/signal-waiters.ts'
 import { putBackFrom } from '../waiting/taken-signals.ts'
 import { longWaitMs, type Wait, Waits } from '../waiting/waits.ts'
@@ -53,7 +53,7 @@ import { backOff } from '../writing/back-off.ts'
 import { type Committer, isOutage } from '../writing/committer.ts'
 import type { LeaseHistory } from '../writing/lease-history.ts'
 import { Progress } from '../writing/progress.ts'
-import { giveLeaseUp } from '../writing/release-lease.ts'
+import { releaseLease } from '../writing/release-lease.ts'
 import type { RunOrigin } from '../writing/run-origin.ts'
 import { RunStreams } from '../writing/run-streams.ts'
 import { type ChangeOptions, type EventFields, RunWriter } from '../writing/run-writer.ts'
@@ -96,7 +96,7 @@ export class Execution {
   readonly log: Logger
   readonly playback: Playback
   readonly calls: Calls
-  readonly mailbox = new Mailbox()
+  readonly mailbox = new RunInbox()
   /** What the run was started with besides its input. */
   readonly origin: RunOrigin
   readonly account: Account
@@ -121,7 +121,7 @@ export class Execution {
   #streams: RunStreams | undefined
   #progress: Progress | undefined
   #undos: Undos | undefined
-  #mailCheck: MailCheck | undefined
+  #inboxReader: InboxReader | undefined
   #waits: Waits | undefined
   #dependants: Dependants | undefined
   #signals: SignalWaiters | undefined
@@ -130,7 +130,7 @@ export class Execution {
   readonly quiet: QuietTime
   #isSuspended = false
   #wasCaught = false
-  readonly #handOut: HandOut
+  readonly #handOut: ResultTurns
   #resultsOnTheirWay = 0
   readonly failures = new Failures()
   readonly #committer: Committer
@@ -242,7 +242,7 @@ export class Execution {
       begunAt: (key) => this.tape.calls.get(key)?.begunAt,
       startedAt: this.claim.run.startedAt ?? 0,
     })
-    this.#handOut = new HandOut(engine.committer, this.playback)
+    this.#handOut = new ResultTurns(engine.committer, this.playback)
     this.ended = new Promise((resolve) => {
       this.#settle = resolve
     })
@@ -686,7 +686,7 @@ export class Execution {
       const answer = await this.#write(change, options.undoable)
       if (!answer.ok) return await this.#refused(answer.refusal, options)
       seq = answer.lastSeq
-      if (answer.hasMail || this.#mailCheck?.holdsResults === true) await this.#mail.beforeResult(answer.hasMail)
+      if (answer.hasMail || this.#inboxReader?.holdsResults === true) await this.#mail.beforeResult(answer.hasMail)
       if (this.playback.isAwaited) await this.playback.idle()
       if (!this.#handOut.takeTurn()) await this.#handOut.next()
     } finally {
@@ -1142,7 +1142,7 @@ export class Execution {
 
   /** Ends an execution that was told that it has lost its lease. Where the lease is still there, the store has lost commits: the run is given up, to be read anew. */
   async #surrender(): Promise<void> {
-    if (await this.#giveLeaseUp({ isCounted: false })) {
+    if (await this.#releaseLease({ isCounted: false })) {
       reportForgotten(this)
       this.wakeWorker()
     } else {
@@ -1267,12 +1267,12 @@ export class Execution {
 
   /** Null where no mail is being read: what a write has told of is known. */
   get mailUnderWay(): Promise<void> | null {
-    return this.#mailCheck?.underWay ?? null
+    return this.#inboxReader?.underWay ?? null
   }
 
-  get #mail(): MailCheck {
-    this.#mailCheck ??= new MailCheck({ read: () => this.#readInbox(), isOver: () => this.#hasEnded })
-    return this.#mailCheck
+  get #mail(): InboxReader {
+    this.#inboxReader ??= new InboxReader({ read: () => this.#readInbox(), isOver: () => this.#hasEnded })
+    return this.#inboxReader
   }
 
   async #readInbox(): Promise<void> {
@@ -1361,18 +1361,18 @@ export class Execution {
     if (!this.#hasEnded) {
       this.#hasEnded = true
       this.log.warn('a write of a run failed; the run is read anew', { runId: this.runId, error })
-      await this.#giveLeaseUpAfter(error)
+      await this.#releaseLeaseAfter(error)
       this.#finish({ kind: 'lost' })
     }
     return never()
   }
 
   /** An unknown outcome is the store's doing. A write that can't be made at all must count, or it would be tried for ever. */
-  #giveLeaseUpAfter(error: unknown): Promise<boolean> {
-    return this.#giveLeaseUp({ isCounted: codeOf(error) !== 'outcome_unknown' })
+  #releaseLeaseAfter(error: unknown): Promise<boolean> {
+    return this.#releaseLease({ isCounted: codeOf(error) !== 'outcome_unknown' })
   }
 
-  async #giveLeaseUp({ isCounted }: { isCounted: boolean }): Promise<boolean> {
+  async #releaseLease({ isCounted }: { isCounted: boolean }): Promise<boolean> {
     // What is on its way could pass behind what gives the lease up (H2).
     this.history.end()
     // At once: what ends while the store is being asked must not get lost.
@@ -1382,7 +1382,7 @@ export class Execution {
     const settle = () => this.sendings.settle(this, this.leaseMs)
     const letGo = () => this.sendings.letGo(this)
     const chunks = this.streams.abandon()
-    return giveLeaseUp(claim, { store, codec, log, history, isCounted, chunks, settle, letGo, isForced: () => this.#isForced })
+    return releaseLease(claim, { store, codec, log, history, isCounted, chunks, settle, letGo, isForced: () => this.#isForced })
   }
 
   /** Takes from an answer what concerns the execution as a whole. */
@@ -1625,7 +1625,7 @@ export class Execution {
 
   async #unwritten(error: unknown): Promise<null> {
     this.log.error('the end of a run could not be written; it will be taken up again', { runId: this.runId, error })
-    if (codeOf(error) !== 'closed') await this.#giveLeaseUpAfter(error)
+    if (codeOf(error) !== 'closed') await this.#releaseLeaseAfter(error)
     return null
   }
 

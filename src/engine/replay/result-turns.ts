@@ -2,7 +2,7 @@
  * Hands live results to the function one a turn of the event loop, in the order in which they became durable: what a
  * result sets off has run before the next one comes, as a replay will have it.
  */
-export class HandOut {
+export class ResultTurns {
   readonly #turns: Turns
   readonly #recorded: RecordedResults
   #lastTurn = -1

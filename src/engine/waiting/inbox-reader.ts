@@ -2,7 +2,7 @@
  * Reads a run's inbox, one reading at a time. Whoever asks while one is under way gets another after it: what came meanwhile may
  * not be in its answer.
  */
-export class MailCheck {
+export class InboxReader {
   readonly #read: () => Promise<void>
   readonly #isOver: () => boolean
   #reading: Promise<void> | null = null

@@ -35,7 +35,7 @@ export const budgetKey = 'budget:'
  * What others sent to a run that is executed here. A message stays in the store's inbox until a change has dealt with it, so
  * that a crash finds it again; what is known and left there counts as mail no more.
  */
-export class Mailbox {
+export class RunInbox {
   #letters: Letter[] = []
   /** Requests that were read, by id: their kinds. */
   #requests: Map<number, string> | undefined

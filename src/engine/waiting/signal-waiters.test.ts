@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest'
-import { Mailbox } from './run-inbox.ts'
+import { RunInbox } from './run-inbox.ts'
 import { SignalWaiters } from './signal-waiters.ts'
 
 it('a signal whose call is over before it takes it wakes the next one', () => {
-  const mailbox = new Mailbox()
+  const mailbox = new RunInbox()
   const waiters = new SignalWaiters(mailbox)
   const woken: string[] = []
   const waiter = (called: string) => ({ names: ['go'], isOver: false, wake: () => void woken.push(called) })

@@ -1,4 +1,4 @@
-import type { Letter, Mailbox } from './run-inbox.ts'
+import type { Letter, RunInbox } from './run-inbox.ts'
 
 /** A call that waits for signals. */
 export interface SignalWaiter {
@@ -14,10 +14,10 @@ export interface SignalWaiter {
  * nobody listens to any more. A call that is withdrawn takes nothing.
  */
 export class SignalWaiters {
-  readonly #mailbox: Mailbox
+  readonly #mailbox: RunInbox
   readonly #byName = new Map<string, SignalWaiter[]>()
 
-  constructor(mailbox: Mailbox) {
+  constructor(mailbox: RunInbox) {
     this.#mailbox = mailbox
   }
 

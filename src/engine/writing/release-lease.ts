@@ -30,7 +30,7 @@ export interface GivingUp {
  * Effects whose intents it has lost are intended once more, so that whoever holds the run next finds them as hidden. A store out of reach is
  * waited for, unless the process wants to end: nobody died. Returns whether the lease was still there.
  */
-export async function giveLeaseUp(claim: Claim, how: GivingUp): Promise<boolean> {
+export async function releaseLease(claim: Claim, how: GivingUp): Promise<boolean> {
   const { owner, id: runId, threadId } = claim.run
   const { store, log, chunks, isCounted, isForced } = how
 

@@ -8,7 +8,7 @@ import type { Call } from '../calls/calls.ts'
 import type { CallKey } from '../replay/tape.ts'
 import type { StateLine } from '../state/state-line.ts'
 import type { Undoable } from '../undo/undos.ts'
-import type { Mailbox } from '../waiting/run-inbox.ts'
+import type { RunInbox } from '../waiting/run-inbox.ts'
 import type { Outbox } from './outbox.ts'
 import type { RunOrigin } from './run-origin.ts'
 
@@ -154,7 +154,7 @@ interface Writing {
   readonly claim: Claim
   readonly codec: Codec
   readonly line: StateLine
-  readonly mailbox: Mailbox
+  readonly mailbox: RunInbox
   readonly origin: RunOrigin
   /** How long each change extends the lease. */
   readonly leaseMs: number
