@@ -1,7 +1,7 @@
 // This version against another checkout, in pairs that take turns: processor time per operation of kernel, queue, recovery and timers
 //
 // Options: --base=PATH, a checkout with its packages installed (git worktree add PATH COMMIT, npm ci); --pairs=N (default 15),
-// --store=sqlite (default), postgres or redis, --only=PART of a load's name, --scale=N for the sizes (default 1), --strict (a missed
+// --store=sqlite (default), postgres or redis, --only=PART,PART of the loads' names, --scale=N for the sizes (default 1), --strict (a missed
 // target is exit code 1).
 
 import { spawn } from 'node:child_process'
@@ -36,12 +36,13 @@ const folder = mkdtempSync(join(tmpdir(), 'holdfast-bench-'))
 printMachine(store === 'sqlite' ? folder : undefined)
 const places = await openPlaces(folder)
 console.log(`settings  ${places.description}; ${pairCount} pairs, each version in a process and a store of its own, the first of a pair in turn
-          processor time is that of the process, without the server; wall time says more about the machine`)
+          processor time is that of the process, and on Redis also that of the server; wall time says more about the machine`)
 try {
-  for (const [index, load] of loads.entries()) if (load.name.includes(only)) await compare(index, load)
+  for (const [index, load] of loads.entries())
+    if (only.split(',').some((part) => load.name.includes(part))) await compare(index, load)
   console.log(`
 not measured
-  What a server computes, a network between process and server, steps that do work, large results and states.`)
+  What a Postgres server computes, a network between process and server, steps that do work, large results and states.`)
   printLoad('end')
   scorecard.print()
 } finally {
@@ -70,8 +71,27 @@ ${load.name}: ${size} ${load.unit}s
   wall       base ${spread((pair) => wallUs(pair.base), 1)} µs per ${load.unit}
              here ${spread((pair) => wallUs(pair.here), 1)} µs per ${load.unit}
              ratio ${spread((pair) => wallUs(pair.here) / wallUs(pair.base), 3)}, pair by pair`)
+  printServer(load, pairs)
   const ratio = spreadOf(pairs.map((pair) => cpuUs(pair.here) / cpuUs(pair.base)))
   scorecard.atMost(`${load.name}: processor time per ${load.unit}, against the base`, ratio.median, 1.05)
+}
+
+/** What a Redis server spent, and its processor time together with that of the process. */
+function printServer({ unit }: Load, pairs: readonly { base: Measured; here: Measured }[]): void {
+  if (pairs.some(({ base, here }) => base.server === undefined || here.server === undefined)) return
+  const both = (measured: Measured) => measured.cpuUs + (measured.server?.cpuUs ?? 0)
+  const lines: readonly [name: string, of: (measured: Measured) => number, what: string][] = [
+    ['server   ', ({ server }) => server?.cpuUs ?? 0, `µs per ${unit}`],
+    ['together ', both, `µs per ${unit}`],
+    ['commands ', ({ server }) => server?.commands ?? 0, `per ${unit}`],
+    ['memory   ', ({ server }) => server?.bytes ?? 0, `bytes per ${unit}`],
+  ]
+  for (const [name, of, what] of lines) {
+    const each = (side: 'base' | 'here') => pairs.map((pair) => of(pair[side]) / pair[side].operations)
+    const ratios = pairs.map(({ base, here }) => of(here) / of(base))
+    console.log(`  ${name}  base ${formatSpread(spreadOf(each('base')), 1, 'pairs')}, here ${formatSpread(spreadOf(each('here')), 1, 'pairs')} ${what}
+             ratio ${formatSpread(spreadOf(ratios), 3, 'pairs')}, pair by pair`)
+  }
 }
 
 async function measure(root: string, { index, load, size }: { index: number; load: Load; size: number }): Promise<Measured> {

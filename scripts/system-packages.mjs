@@ -1,4 +1,4 @@
-// Makes sure that the programs which tests call are installed: on Debian as root it installs them, elsewhere it says which are missing.
+// npm run setup: installs the programs that tests call, as root on Debian; elsewhere it says which are missing.
 
 import { spawnSync } from 'node:child_process'
 import { accessSync, constants } from 'node:fs'
@@ -14,14 +14,25 @@ const programs = [
 /** Installs what is missing, or throws an error that names it. */
 export function ensureSystemPackages() {
   const missing = missingPrograms()
-  if (missing.length === 0) return
-  if (process.getuid?.() === 0 && isOnPath('apt-get')) installWithApt(missing.map((program) => program.debianPackage))
-  const stillMissing = missingPrograms()
-  if (stillMissing.length === 0) return
-  const list = stillMissing.map(
-    (program) => `${program.command} (Debian package ${program.debianPackage}), for ${program.purpose}`,
-  )
-  throw new Error(`The tests need programs that are not on this machine:\n  ${list.join('\n  ')}\nInstall them, then try again.`)
+  if (missing.length > 0 && process.getuid?.() === 0 && isOnPath('apt-get')) installWithApt(packagesOf(missing))
+  const stillMissing = describeMissing()
+  if (stillMissing !== undefined) throw new Error(stillMissing)
+}
+
+/** What is missing and how to install it, or undefined. */
+export function describeMissing() {
+  const missing = missingPrograms()
+  if (missing.length === 0) return undefined
+  const width = Math.max(...missing.map(({ command }) => command.length))
+  const list = missing.map(({ command, purpose }) => `  ${command.padEnd(width)}  for ${purpose}`)
+  const remedy = isOnPath('apt-get')
+    ? `Install them with: sudo apt-get install --no-install-recommends ${packagesOf(missing).join(' ')}`
+    : 'Install them, then try again.'
+  return `Some tests need programs that are not on this machine:\n${list.join('\n')}\n${remedy}`
+}
+
+function packagesOf(missing) {
+  return missing.map(({ debianPackage }) => debianPackage)
 }
 
 function missingPrograms() {
@@ -51,6 +62,7 @@ function isOnPath(command) {
 if (import.meta.main ?? process.argv[1] === import.meta.filename) {
   try {
     ensureSystemPackages()
+    console.log('Every program that the tests call is installed.')
   } catch (error) {
     console.error(error.message)
     process.exitCode = 1

@@ -3,9 +3,9 @@ import { atRest, digestOf } from './client/thread-bundle.ts'
 import { HoldfastError } from './model/errors.ts'
 import { refuseUnknownOptions } from './model/known-options.ts'
 import { type OpenTarget, openTarget } from './open.ts'
-import type { WholeThread } from './store/moving.ts'
 import { readWholeThread } from './store/read-whole-thread.ts'
 import type { Store, Thread } from './store/store.ts'
+import type { WholeThread } from './store/thread-image.ts'
 
 export interface CopyOptions {
   /** Called after every thread, while copying and again while verifying. */
@@ -17,26 +17,26 @@ export interface CopyProgress {
   readonly threads: number
 }
 
-/** What is in both stores now. */
+/** What both stores contain now. */
 export interface CopyReport {
   readonly threads: number
   readonly runs: number
   readonly events: number
   readonly operations: number
-  /** Over every thread with all that belongs to it, read back from both stores. */
+  /** Over every thread with everything in it, read back from both stores. */
   readonly sha256: string
 }
 
-/** Threads that are read ahead of those that are written. */
+/** How many threads are read ahead of the one that is written. */
 const readAhead = 8
 
 /**
- * Copies everything of one store into another: threads with their history and state, runs, operations, unread messages, for all
- * owners, and the settings of queues. Then reads both again and compares checksums. Both are what `open` takes. The source is not changed.
+ * Copies everything in one store to another: threads with their history and state, runs, operations and unread messages of all owners, and
+ * the settings of queues. Then reads both again and compares checksums. Both arguments are what `open` takes. The source is not changed.
  *
- * Runs in flight go on at the target, so nothing may work on the source any more: a run that somebody holds is waited for until its
- * lease has run out, and is a `conflict` if it is renewed; so is whatever changes while it is copied. After a failure call it
- * again: threads that were copied already are compared and left as they are.
+ * Unfinished runs continue in the target, so no process may use the source any more: if a worker holds a run, this waits until its lease
+ * has expired, and throws `conflict` if it is renewed, or if anything else changes meanwhile. After a failure, call it again: threads that
+ * were copied already are compared and left as they are.
  */
 export async function copyStore(from: OpenTarget, to: OpenTarget, options: CopyOptions = {}): Promise<CopyReport> {
   refuseUnknownOptions('copyStore', options, { onProgress: true })
@@ -55,7 +55,7 @@ export async function copyStore(from: OpenTarget, to: OpenTarget, options: CopyO
   }
 }
 
-/** Before the runs, so that nothing starts at the target that was held back at the source. */
+/** Before the runs, so that nothing executes in the target that was held back in the source. */
 async function copyQueues(source: Store, target: Store): Promise<void> {
   for (const { name, concurrency, rateLimit, maxQueued, isPaused } of await source.listQueues({}))
     await target.setQueue({ name, concurrency, rateLimit, maxQueued, isPaused })
@@ -65,7 +65,7 @@ async function copyThreads(source: Store, target: Store, { onProgress }: CopyOpt
   let threads = 0
   for await (const batch of batches(source)) {
     const wholes = await Promise.all(batch.map((thread) => readUnheld(source, thread)))
-    // One after the other, so that they are created in the order in which they were.
+    // One after another, to keep their order of creation.
     for (const whole of wholes) {
       const answer = await target.restoreThread(atRest(whole))
       if (!answer.ok) await requireSame(whole, target)
@@ -75,7 +75,7 @@ async function copyThreads(source: Store, target: Store, { onProgress }: CopyOpt
   }
 }
 
-/** A thread whose runs nobody holds. Waits for a lease to run out, once. */
+/** A thread whose runs no worker holds. Waits for a lease to expire, once. */
 async function readUnheld(store: Store, key: Thread): Promise<WholeThread> {
   let waitedFor: { id: string; leaseUntil: number } | undefined
   for (;;) {
@@ -87,7 +87,7 @@ async function readUnheld(store: Store, key: Thread): Promise<WholeThread> {
     if (waitedFor?.id === held.id && leaseUntil > waitedFor.leaseUntil) {
       throw new HoldfastError(
         'conflict',
-        `Run "${held.id}" of thread "${key.threadId}" is being executed by ${held.leaseHolder}. Close every process that works on the source, then copy again.`,
+        `Run "${held.id}" of thread "${key.threadId}" is being executed by ${held.leaseHolder}. Close every process that uses the source, then copy again.`,
         { details: { runId: held.id, threadId: key.threadId } },
       )
     }
@@ -132,7 +132,7 @@ async function compareThreads(source: Store, target: Store, { onProgress }: Copy
 function different({ owner, threadId }: Thread): HoldfastError {
   return new HoldfastError(
     'conflict',
-    `Thread "${threadId}" is not the same in both stores: something worked on it while it was copied. ` +
+    `Thread "${threadId}" is not the same in both stores: it was changed while it was copied. ` +
       'Close every process that uses either store, and copy into an empty one.',
     { details: { owner, threadId } },
   )
@@ -140,11 +140,11 @@ function different({ owner, threadId }: Thread): HoldfastError {
 
 async function readThread(store: Store, { owner, threadId }: Thread): Promise<WholeThread> {
   const whole = await readWholeThread(store, { owner, threadId })
-  if (whole === null) throw new HoldfastError('conflict', `Thread "${threadId}" has vanished while it was copied.`)
+  if (whole === null) throw new HoldfastError('conflict', `Thread "${threadId}" was deleted while it was copied.`)
   return whole
 }
 
-/** All threads of a store, a few at a time, in order of creation. */
+/** All threads of a store, page by page, in order of creation. */
 async function* batches(store: Store): AsyncGenerator<readonly Thread[]> {
   let cursor: string | undefined
   do {

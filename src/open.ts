@@ -6,8 +6,8 @@ import type { Core } from './control/core.ts'
 import { RunWaiters } from './control/run-waiters.ts'
 import { cancelRun } from './control/undo-run.ts'
 import { type AnyWorkflow, Registry } from './define/workflow.ts'
-import { HeadStateCache } from './engine/state/thread-state.ts'
-import type { Steering } from './engine/undo/dependants.ts'
+import { HeadStateCache } from './engine/state/head-state-cache.ts'
+import type { RunControl } from './engine/undo/open-dependents.ts'
 import { OpenQuestions } from './engine/waiting/open-questions.ts'
 import { defaultQuietMs, longestQuietMs, QuietTimes } from './engine/waiting/quiet-times.ts'
 import { Committer } from './engine/writing/committer.ts'
@@ -25,38 +25,38 @@ import type { Store } from './store/store.ts'
 import { scheduleWorkflow } from './worker/schedule-workflow.ts'
 import { Worker, type WorkerOptions } from './worker/worker.ts'
 
-/** How long a run that is cancelled waits for a child before it is handed back: a little longer than a run has to unwind. */
+/** How long a run that is cancelled waits for a child before it is released: a little longer than a run may take to unwind. */
 const childWaitMs = 6_000
-/** One that no worker takes may need the place of the run that waits for it. */
+/** A child that no worker claims may need the place of the run that waits for it. */
 const childPendingMs = 500
 
 export interface OpenOptions {
-  /** Workflows that this process can execute. Those given to `start` join them. */
+  /** Workflows that this process can execute. Those passed to `start` are added. */
   readonly workflows?: readonly AnyWorkflow[]
-  /** False: start and read runs here, let other processes execute them. */
+  /** False: this process starts and reads runs, and others execute them. */
   readonly worker?: false | WorkerOptions
   /**
-   * `full` (default): what is acknowledged survives the machine. `relaxed`: it survives the process; the last moments may be
-   * lost with the machine. The intents of effects are always full.
+   * `full` (default): what is acknowledged survives a crash of the machine. `relaxed`: it survives a crash of the process; if the machine
+   * crashes, the last moments may be lost. Intents of effects are always written with `full`.
    */
   readonly durability?: 'full' | 'relaxed'
   /**
-   * Where to say what happens. Default: a line on stderr, at most 10 a second, when a run fails, pauses by itself, waits for a person
-   * about an unsure effect or is taken over, and when the store can't be reached. False: nowhere.
+   * Where to log. Default: a line on stderr, at most 10 per second, when a run fails, pauses by itself, waits for a person because of an
+   * unsure effect or is taken over, and when the store is unavailable. False: nowhere.
    */
   readonly logger?: Logger | false
   /**
-   * Whom to tell when a run ends or needs somebody. A message is written with what it is about, by the process that executes the run: give
-   * this to every process with a worker. Default nobody.
+   * Who is notified when a run ends or needs a person. A notification is committed together with the event it is about, by the process that
+   * executes the run, so pass this in every process with a worker. Default none.
    */
   readonly notify?: NotifyOption
-  /** Postgres by URL: connections that are kept and that there are at most. Default 5 and 20. */
+  /** Postgres by URL: the minimum and maximum number of connections. Default 5 and 20. */
   readonly pool?: { readonly min?: number; readonly max?: number }
-  /** Postgres over a pool of yours: the schema of the tables. In a URL it is `?schema=NAME`. Default `holdfast`. */
+  /** Postgres with your own pool: the schema of the tables. In a URL it is `?schema=NAME`. Default `holdfast`. */
   readonly schema?: string
-  /** Redis over a client of yours: the namespace of the keys. In a URL it is `?namespace=NAME`. Default `default`. */
+  /** Redis with your own client: the namespace of the keys. In a URL it is `?namespace=NAME`. Default `default`. */
   readonly namespace?: string
-  /** Ms added to the store's time, or a function that returns them: for tests. */
+  /** For tests: ms added to the store's time, or a function that returns them. */
   readonly clock?: number | (() => number)
 }
 
@@ -87,9 +87,9 @@ export interface RedisClient {
 export type OpenTarget = string | SqliteHandle | PostgresPool | RedisClient | Store
 
 /**
- * Opens a store and, unless told otherwise, a worker in this process. `open()` and `open(options)` take `$HOLDFAST_URL`, else
- * `sqlite:.holdfast/holdfast.db`; a URL that is undefined, which is nearly always a variable that nobody set, is `invalid_url`.
- * What the caller opened the caller closes.
+ * Opens a store and, unless `worker` is false, starts a worker in this process. `open()` and `open(options)` use `$HOLDFAST_URL`, else
+ * `sqlite:.holdfast/holdfast.db`. A URL that is undefined, which is usually an environment variable that is not set, is `invalid_url`.
+ * Handles, pools and clients that you pass stay open when Holdfast is closed.
  */
 export function open(options?: OpenOptions): Promise<Holdfast>
 export function open(target: OpenTarget | undefined, options?: OpenOptions): Promise<Holdfast>
@@ -140,7 +140,7 @@ function defaultTarget(): string {
   return urlOfEnvironment() ?? 'sqlite:.holdfast/holdfast.db'
 }
 
-/** Options that stand alone: plain data, and nothing that a store, handle, pool or client can do. */
+/** Options as the only argument: plain data, without the methods of a store, handle, pool or client. */
 function isOptions(given: unknown): boolean {
   if (typeof given !== 'object' || given === null || isStore(given)) return false
   const prototype: unknown = Object.getPrototypeOf(given)
@@ -173,6 +173,8 @@ const workerOptionNames: OptionNames<WorkerOptions> = {
   queues: true,
   leaseMs: true,
   quietMs: true,
+  longWaitMs: true,
+  mismatchMs: true,
   pollMs: true,
   closeGraceMs: true,
 }
@@ -185,7 +187,7 @@ interface StoreOptions {
   readonly namespace?: string
 }
 
-/** A store that is ready to use, and the function that closes it unless the caller had opened it. */
+/** A store that is ready to use, and the function that closes it unless the caller opened it. */
 export async function openTarget(
   target: OpenTarget,
   options: StoreOptions,
@@ -209,7 +211,7 @@ function isStore(given: unknown): given is Store {
   return typeof given === 'object' && given !== null && 'commit' in given && 'claim' in given
 }
 
-/** The one place where a URL picks a store. */
+/** The only place where a URL selects a store. */
 async function openUrl(url: string, options: StoreOptions): Promise<Store> {
   if (url === 'memory:') {
     const { createMemoryStore } = await import('./stores/memory/memory-store.ts')
@@ -241,7 +243,7 @@ function isFileName(url: string): boolean {
   return /^(?:[a-z]:)?[^:]+\.(?:db|sqlite3?)$/i.test(url)
 }
 
-/** A handle, pool or client of the user's own is told by what it can do. */
+/** A handle, pool or client of the user is recognized by its methods. */
 async function openOver(given: object, options: StoreOptions): Promise<Store> {
   const can = (name: string) => typeof (given as Record<string, unknown> | null)?.[name] === 'function'
   if (can('prepare') && can('exec')) {
@@ -288,14 +290,15 @@ function assemble(
   }
   if (workerOptions !== false) {
     registry.add(scheduleWorkflow)
-    const steering: Steering = {
+    const control: RunControl = {
       cancel: (key, { undo }) => cancelRun(core, key, { undo, waitMs: childWaitMs, pendingWaitMs: childPendingMs }),
       retry: (key) => retryRun(core, key),
       resume: (key, { budget }) => resumeRun(core, key, { budget }),
     }
     worker = new Worker({
       engine: {
-        ...{ store, committer, codec, log, leaseMs, registry, questions, steering, wakeWorker },
+        ...{ store, committer, codec, log, leaseMs, registry, questions, control, wakeWorker },
+        ...{ longWaitMs: workerOptions.longWaitMs, mismatchMs: workerOptions.mismatchMs },
         cache: new HeadStateCache(),
         quietTimes: quietTimesOf(workerOptions),
         sendings: new Sendings(),
@@ -310,7 +313,7 @@ function assemble(
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {
     if (closing !== undefined) return closing
-    // Idle connections keep no process alive, and whoever closes waits for them to end.
+    // Idle connections do not keep the process alive, and `close` waits for them to end.
     const alive = setInterval(() => {}, 1_000)
     closing = closeAll(worker, committer, waiters, closeStore).finally(() => {
       clearInterval(alive)
@@ -322,7 +325,7 @@ function assemble(
   return new Holdfast(core, '', close)
 }
 
-/** So many runs in their quiet time for each that may be executed at a time; at least 500. */
+/** How many runs may be in their quiet time for each that may execute in parallel; at least 500 in total. */
 const quietRunsAPlace = 5
 
 function quietTimesOf({ quietMs = defaultQuietMs, concurrency = 100 }: WorkerOptions): QuietTimes {
@@ -349,6 +352,6 @@ async function closeAll(
 
 /** A URL as it may be shown: without a password. */
 function shown(url: string): string {
-  // Whatever may be a password, also where the rest of the URL is wrong.
+  // Anything that may be a password, even if the rest of the URL is malformed.
   return url.replace(/:.*@/s, (found) => `${/^:\/*/.exec(found)?.[0]}…@`).replaceAll(/\b(password=)[^&]*/gi, '$1…')
 }

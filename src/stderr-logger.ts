@@ -2,12 +2,12 @@ import type { Logger } from './model/logger.ts'
 
 const maxLinesASecond = 10
 const maxLineLength = 2_000
-/** So many runs are named in the line that says how many lines were left out. */
+/** How many runs are named in the line that says how many lines were left out. */
 const maxRunsNamed = 20
 
-/** The logger of who gives none: warnings and errors, a line each, no more than 10 a second. */
+/** The default logger: warnings and errors, one line each, at most 10 per second. */
 export interface StderrLogger extends Logger {
-  /** Says how many lines were left out, and about which runs, if any were. */
+  /** Writes how many lines were left out, and about which runs, if any were. */
   flush(): void
 }
 
@@ -57,7 +57,7 @@ function namesOf(runIds: readonly string[]): string {
   return `, about ${runIds.length === 1 ? 'run' : 'runs'} ${named.join(', ')}${more}`
 }
 
-/** A message that is a sentence says it all; to others belongs what they are about. */
+/** A message that is a sentence is complete; to others the data is appended. */
 function lineOf(message: string, data: Readonly<Record<string, unknown>> = {}): string {
   const isSentence = /[.!?]$/.test(message)
   const shown = isSentence ? [] : Object.entries(data).map(([key, value]) => `${key}: ${textOf(value)}`)

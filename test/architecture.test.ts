@@ -11,13 +11,14 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   define: ['model', 'store'],
   engine: ['model', 'store', 'define'],
   control: ['model', 'store', 'define', 'engine'],
-  client: ['model', 'store', 'define', 'engine', 'control'],
+  debug: ['model', 'store', 'engine', 'control'], // reads only
+  client: ['model', 'store', 'define', 'engine', 'control', 'debug'],
   worker: ['model', 'store', 'define', 'engine'],
   notify: ['model', 'define', 'engine'],
-  testing: ['model', 'store', 'stores'], // the reference among them
+  testing: ['model', 'store', 'stores', 'index.ts'], // the reference among the stores; else what a user could use
   server: ['model', 'client', 'index.ts'],
   adapters: ['index.ts'], // what a user could use, and never another adapter
-  cli: ['model', 'store', 'define', 'engine', 'control', 'client', 'worker', 'server', 'open.ts', 'index.ts'],
+  cli: ['model', 'store', 'define', 'engine', 'control', 'debug', 'client', 'worker', 'server', 'open.ts', 'index.ts'],
   'node-version.ts': ['model'],
   'stderr-logger.ts': ['model'],
   'open.ts': [
@@ -34,7 +35,32 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
     'stderr-logger.ts',
   ],
   'copy-store.ts': ['model', 'store', 'control', 'client', 'open.ts'],
-  'index.ts': ['model', 'store', 'define', 'engine', 'control', 'client', 'worker', 'notify', 'open.ts', 'copy-store.ts'],
+  'index.ts': [
+    'model',
+    'store',
+    'define',
+    'engine',
+    'control',
+    'debug',
+    'client',
+    'worker',
+    'notify',
+    'open.ts',
+    'copy-store.ts',
+  ],
+}
+/** Inside the engine: what each folder never imports, types included. */
+const neverInEngine: Readonly<Record<string, readonly string[]>> = {
+  // A call sees the run that it belongs to through execution/call-host.ts.
+  'engine/calls': ['engine/execution/execution.ts', 'engine/execute-run.ts', 'engine/load-run.ts'],
+  'engine/execution': ['engine/execute-run.ts', 'engine/load-run.ts'],
+  'engine/replay': ['engine/execution'],
+  'engine/state': ['engine/calls', 'engine/execution'],
+  'engine/limits': ['engine/execution/execution.ts'],
+  'engine/reports': ['engine/calls', 'engine/execution'],
+  'engine/undo': ['engine/execution/execution.ts'],
+  'engine/waiting': ['engine/calls', 'engine/execution/execution.ts'],
+  'engine/writing': ['engine/execution/execution.ts'],
 }
 const foldersOfStrangers = ['stores', 'adapters']
 const forbiddenWords = ['utils', 'helpers', 'common', 'lib', 'types', 'manager']
@@ -79,7 +105,7 @@ describe('the check itself', () => {
 
   test.each([
     ['model/a.ts', 'store/b.ts', 'model may import nothing of ours'],
-    ['client/a.ts', 'stores/redis/b.ts', 'client may import model, store, define, engine, control'],
+    ['client/a.ts', 'stores/redis/b.ts', 'client may import model, store, define, engine, control, debug'],
     ['worker/a.ts', 'stores/redis/b.ts', 'worker may import model, store, define, engine'],
     ['worker/a.ts', 'client/b.ts', 'worker may import model, store, define, engine'],
     ['adapters/ai/a.ts', 'engine/b.ts', 'adapters may import index.ts'],
@@ -89,6 +115,22 @@ describe('the check itself', () => {
     const specifier = posix.relative(posix.dirname(from), to)
     const source = `import { b } from '${specifier.startsWith('.') ? specifier : `./${specifier}`}'`
     expect(problemsOf({ [from]: source, [to]: '' })).toEqual([`${from} imports ${to}: ${reason}`])
+  })
+
+  test('refuses a call that imports the execution, and a circle of types in the engine', () => {
+    expect(
+      problemsOf({
+        'engine/calls/step.ts': "import type { Execution } from '../execution/execution.ts'",
+        'engine/execution/execution.ts': '',
+      }),
+    ).toEqual([
+      'engine/calls/step.ts imports engine/execution/execution.ts: engine/calls never imports engine/execution/execution.ts',
+    ])
+    const circle = {
+      'engine/execution/a.ts': "import type { B } from './b.ts'",
+      'engine/execution/b.ts': "import type { A } from './a.ts'",
+    }
+    expect(problemsOf(circle)).toEqual(['circle: engine/execution/a.ts → engine/execution/b.ts → engine/execution/a.ts'])
   })
 
   test('refuses a folder or file that the table does not know', () => {
@@ -131,8 +173,13 @@ function problemsOf(files: Files): string[] {
   return [
     ...Object.keys(files).flatMap(problemsOfName),
     ...imports.flatMap((edge) => problemsOfDirection(edge, files)),
-    ...circlesOf(imports.filter((edge) => edge.isRuntime)),
+    ...circlesOf(imports.filter((edge) => edge.isRuntime || (isInEngine(edge.from) && isInEngine(edge.to)))),
   ]
+}
+
+/** Where types count for circles, too: a part of the engine that needs another's type in a circle should name what it needs of it. */
+function isInEngine(path: string): boolean {
+  return path.startsWith('engine/') && !path.startsWith('engine/replay/')
 }
 
 function problemsOfName(path: string): string[] {
@@ -146,6 +193,11 @@ function problemsOfName(path: string): string[] {
 function problemsOfDirection({ from, to }: Import, files: Files): string[] {
   if (!(to in files)) return [`${from} imports ${to}, which is not a file in src`]
   const [layer, target] = [layerOf(from), layerOf(to)]
+  if (layer === target && layer === 'engine') {
+    const folder = from.split('/').slice(0, 2).join('/')
+    const never = neverInEngine[folder]?.find((path) => to === path || to.startsWith(`${path}/`))
+    return never === undefined ? [] : [`${from} imports ${to}: ${folder} never imports ${never}`]
+  }
   if (layer === target) {
     const [own, other] = [from, to].map((path) => path.split('/').slice(0, 2).join('/'))
     return foldersOfStrangers.includes(layer) && own !== other ? [`${from} imports ${to}: ${own} may not import ${other}`] : []

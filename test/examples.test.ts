@@ -10,21 +10,26 @@ import { sharedPostgres } from './servers/postgres.ts'
 const root = resolve(import.meta.dirname, '..')
 
 describe.concurrent('examples', () => {
-  test('the demo gets its report out through a kill, three workers out of memory, a failed chart and a question', {
+  test('the demo completes its report through a kill, three workers out of memory, a failed chart and a question', {
     timeout: patience(150_000),
   }, async () => {
     const output = await run('report/demo.ts')
-    expect(output).toMatch(/✗ kill -9 \d+ +process 1 is gone/)
-    expect(output.match(/✗ out of memory +process \d is gone/g)).toHaveLength(3)
-    expect(output).toMatch(/✓ analyze +.*, by its fallback/)
-    expect(output).toMatch(/↻ charts\/market +skipped/)
+    expect(output).toMatch(/✗ kill -9 \d+ +process 1 is dead/)
+    expect(output.match(/✗ out of memory +process \d is dead/g)).toHaveLength(3)
+    expect(output).toMatch(/↻ analyze +its fallback/)
+    expect(output).toMatch(/– charts\/market +skipped/)
     expect(output).toMatch(/● a question +Send "Refunds and sales/)
-    expect(output).toMatch(/█{24} +100 %/)
+    expect(output).toMatch(/✓ send .*█{20} +100 %/)
+    // What process 1 finished is shown under its heading.
+    const sectionOf = (number: number) => output.split(/ Process \d /)[number] ?? ''
+    expect(sectionOf(1).match(/✓ gather\/\w+/g)?.length).toBeGreaterThanOrEqual(3)
+    expect(sectionOf(1).trimEnd()).toMatch(/process 1 is dead$/)
+    expect(sectionOf(2)).toMatch(/^ pid \d+, continues what process 1 left\n +[\d.]+ s {2}↻ recovered/)
     expect(output).toMatch(/The PDF is on disk: .*report\.pdf/)
     expect(output).not.toContain('NOT TRUE')
     expect(output).not.toContain('\u001b')
     expect(longestLine(output)).toBeLessThanOrEqual(100)
-    expect(output.trimEnd()).toMatch(/Nothing recorded was lost or done again\.$/)
+    expect(output.trimEnd()).toMatch(/No result was lost or made twice\.$/)
   })
 
   test('a thread remembers Alice after kill -9, and another thread does not', async () => {

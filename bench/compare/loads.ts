@@ -1,11 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type * as holdfast from 'holdfast'
+import { readServerUsage, type ServerUsage } from './server-usage.ts'
 
-/** What one process measured: processor time of the process, and time by the clock. */
+/** What one process measured: processor time of the process, time by the clock, and what a Redis server spent. */
 export interface Measured {
   readonly operations: number
   readonly cpuUs: number
   readonly wallMs: number
+  readonly server?: ServerUsage
 }
 
 /** Work that both versions can do. `Api` is `holdfast` as one of them has it. */
@@ -41,7 +43,7 @@ export const loads: readonly Load[] = [
       })
       const hf = await open(url, { logger, workflows: [lone] })
       await hf.run(lone, Math.ceil(size / 2))
-      const measured = await measuring(size, () => hf.run(lone, size))
+      const measured = await measuring(url, size, () => hf.run(lone, size))
       await hf.close()
       return measured
     },
@@ -63,7 +65,7 @@ export const loads: readonly Load[] = [
         await finished(hf, ended)
       }
       await run(Math.ceil(size / stepsARun / 2))
-      const measured = await measuring(size, () => run(Math.ceil(size / stepsARun)))
+      const measured = await measuring(url, size, () => run(Math.ceil(size / stepsARun)))
       await hf.close()
       return measured
     },
@@ -82,7 +84,7 @@ export const loads: readonly Load[] = [
         await finished(hf, ended)
       }
       await run(Math.ceil(size / 2))
-      const measured = await measuring(size, () => run(size))
+      const measured = await measuring(url, size, () => run(size))
       await hf.close()
       return measured
     },
@@ -107,7 +109,7 @@ export const loads: readonly Load[] = [
     measure: async (api, url, size) => {
       const ended = new Countdown(size)
       const hf = await api.open(url, { logger, worker: { concurrency: 500 } })
-      const measured = await measuring(size, async () => {
+      const measured = await measuring(url, size, async () => {
         hf.register(interruptible(api, () => ended.count()))
         await finished(hf, ended)
       })
@@ -129,7 +131,7 @@ export const loads: readonly Load[] = [
     measure: async (api, url, size) => {
       const hf = await api.open(url, { logger, clock: 2 * hourMs })
       const ended = new Countdown(size)
-      const measured = await measuring(size, async () => {
+      const measured = await measuring(url, size, async () => {
         hf.register(sleeping(api, () => ended.count()))
         await finished(hf, ended)
       })
@@ -144,7 +146,7 @@ export const loads: readonly Load[] = [
     measure: async (api, url, size) => {
       const sleeper = sleeping(api)
       const hf = await api.open(url, { logger, workflows: [sleeper] })
-      const measured = await measuring(size, async () => {
+      const measured = await measuring(url, size, async () => {
         await hf.startMany(Array.from({ length: size }, () => ({ workflow: sleeper })))
         while ((await hf.queues.count('default')).waiting < size) await sleep(200)
       })
@@ -202,10 +204,19 @@ class Countdown {
   }
 }
 
-async function measuring(operations: number, act: () => Promise<unknown>): Promise<Measured> {
+async function measuring(url: string, operations: number, act: () => Promise<unknown>): Promise<Measured> {
+  const serverBefore = await readServerUsage(url)
   const startedAt = performance.now()
   const before = process.cpuUsage()
   await act()
   const { user, system } = process.cpuUsage(before)
-  return { operations, cpuUs: user + system, wallMs: performance.now() - startedAt }
+  const measured = { operations, cpuUs: user + system, wallMs: performance.now() - startedAt }
+  const serverAfter = await readServerUsage(url)
+  if (serverBefore === undefined || serverAfter === undefined) return measured
+  const server = {
+    cpuUs: serverAfter.cpuUs - serverBefore.cpuUs,
+    commands: serverAfter.commands - serverBefore.commands,
+    bytes: serverAfter.bytes - serverBefore.bytes,
+  }
+  return { ...measured, server }
 }

@@ -1,16 +1,18 @@
-import BetterSqlite3 from 'better-sqlite3'
+import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import { openSqliteStore } from '../../src/stores/sqlite/sqlite-store.ts'
 
 /**
  * What the disk and the driver take for a step without an engine: one prepared transaction that writes the rows of a step
  * into tables of the same shape, with the same indexes, and nothing else: no guard, no codec, no checksum, no function.
+ *
+ * It uses Node's driver, as the engine does: another one in the same process drops the engine's locks on its file.
  */
 export class Floor {
-  readonly #db: BetterSqlite3.Database
-  readonly #insert: BetterSqlite3.Statement<unknown[]>
-  readonly #setHead: BetterSqlite3.Statement<unknown[]>
-  readonly #begin: BetterSqlite3.Statement<unknown[]>
-  readonly #commit: BetterSqlite3.Statement<unknown[]>
+  readonly #db: DatabaseSync
+  readonly #insert: StatementSync
+  readonly #setHead: StatementSync
+  readonly #begin: StatementSync
+  readonly #commit: StatementSync
   readonly #columns: readonly string[]
   readonly #rows: readonly Record<string, unknown>[]
   readonly #heads: { readonly thread: number; seq: number; id: number | null }[]
@@ -22,7 +24,7 @@ export class Floor {
     const store = await openSqliteStore({ file, durability: 'full' })
     await store.migrate()
     await store.close()
-    const model = new BetterSqlite3(like, { readonly: true })
+    const model = new DatabaseSync(like, { readOnly: true })
     const rows = model
       .prepare(
         `SELECT * FROM holdfast_log WHERE id IN (
@@ -37,9 +39,9 @@ export class Floor {
   }
 
   private constructor(file: string, rows: Record<string, unknown>[], threads: number) {
-    this.#db = new BetterSqlite3(file)
-    if (this.#db.pragma('journal_mode', { simple: true }) !== 'wal') throw new Error('the floor is not in WAL mode')
-    this.#db.pragma('synchronous = FULL')
+    this.#db = new DatabaseSync(file)
+    if (this.#db.prepare('PRAGMA journal_mode').get()?.['journal_mode'] !== 'wal') throw new Error('the floor is not in WAL mode')
+    this.#db.exec('PRAGMA synchronous = FULL')
     this.#rows = rows
     this.#columns = Object.keys(rows[0] ?? {})
     const row = `(${this.#columns.map(() => '?').join(', ')})`
@@ -81,17 +83,21 @@ export class Floor {
     const head = this.#heads[this.#nextThread]
     if (head === undefined) throw new Error('the floor has no threads')
     this.#nextThread = (this.#nextThread + 1) % this.#heads.length
-    const values: unknown[] = []
+    const values: SQLInputValue[] = []
     for (const row of this.#rows) {
       head.seq++
       for (const column of this.#columns) values.push(this.#valueOf(row, column, head))
       head.id = this.#nextId++
     }
-    this.#insert.run(values)
+    this.#insert.run(...values)
     this.#setHead.run(head.seq, head.id, head.thread)
   }
 
-  #valueOf(row: Record<string, unknown>, column: string, head: { thread: number; seq: number; id: number | null }): unknown {
+  #valueOf(
+    row: Record<string, unknown>,
+    column: string,
+    head: { thread: number; seq: number; id: number | null },
+  ): SQLInputValue {
     switch (column) {
       case 'id':
         return this.#nextId
@@ -102,16 +108,16 @@ export class Floor {
       case 'prev':
         return head.id
       default:
-        return row[column]
+        return row[column] as SQLInputValue
     }
   }
 }
 
 /** Pages that a WAL holds, without a checkpoint. */
 export function walPages(file: string): number {
-  const db = new BetterSqlite3(file, { fileMustExist: true })
+  const db = new DatabaseSync(file)
   try {
-    return (db.pragma('wal_checkpoint(NOOP)') as { log: number }[])[0]?.log ?? 0
+    return Number(db.prepare('PRAGMA wal_checkpoint(NOOP)').get()?.['log'] ?? 0)
   } finally {
     db.close()
   }
@@ -119,9 +125,9 @@ export function walPages(file: string): number {
 
 /** Copies the WAL into the database and lets the next write begin at its start again: the file stays as long as it is. */
 export function recycleWal(file: string): void {
-  const db = new BetterSqlite3(file, { fileMustExist: true, timeout: 5_000 })
+  const db = new DatabaseSync(file, { timeout: 5_000 })
   try {
-    db.pragma('wal_checkpoint(RESTART)')
+    db.exec('PRAGMA wal_checkpoint(RESTART)')
   } finally {
     db.close()
   }

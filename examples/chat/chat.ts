@@ -1,30 +1,7 @@
 // A conversation with a memory: node chat.ts URL THREAD MESSAGE answers one message and then stays, as a server would.
 
-import { open, state, workflow } from 'holdfast'
-
-const conversation = state({
-  version: 1,
-  initial: () => ({ name: null as string | null, messages: [] as { from: 'user' | 'agent'; text: string }[] }),
-})
-
-const chat = workflow({ name: 'chat', state: conversation }, async (ctx, text: string) => {
-  ctx.update((draft) => {
-    draft.messages.push({ from: 'user', text })
-    draft.name = /my name is (\w+)/i.exec(text)?.[1] ?? draft.name
-  })
-  const { name, messages } = ctx.state
-  const reply = await ctx.step('reply', () => answer(text, name, messages.length))
-  ctx.update((draft) => {
-    draft.messages.push({ from: 'agent', text: reply })
-  })
-  return reply
-})
-
-/** Stands for a model. */
-function answer(text: string, name: string | null, count: number): string {
-  if (!/what is my name/i.test(text)) return `Hello ${name ?? 'stranger'}.`
-  return name === null ? 'You have not told me.' : `You are ${name}. This is message ${count}.`
-}
+import { open } from 'holdfast'
+import { chat } from './conversation.ts'
 
 const [url, thread = 'alice', text = 'Hello'] = process.argv.slice(2)
 const hf = await open(url, { workflows: [chat] })

@@ -1,18 +1,12 @@
 // Sends one mail in a run: node send.ts URL RUN_ID OUTBOX. With DIE_AFTER_SENDING=1 it is killed before the result is recorded.
 
 import { appendFileSync, existsSync, readFileSync } from 'node:fs'
-import { open, workflow } from 'holdfast'
+import { open } from 'holdfast'
+import { remindWith } from './remind.ts'
 
 const [url, runId = '', outbox = ''] = process.argv.slice(2)
 
-const remind = workflow('remind', async (ctx, input: { customer: string; month: string }) => {
-  return await ctx.once('send', {
-    key: `reminder:${input.customer}:${input.month}`,
-    run: (key) => send(key, `Dear ${input.customer}, your invoice of ${input.month} is due.`),
-    check: (key) => (sentKeys().includes(key) ? { happened: true, result: key } : { happened: false }),
-  })
-})
-
+const remind = remindWith({ send, sentKeys })
 const hf = await open(url, { workflows: [remind] })
 const run = await hf.start(remind, { customer: 'Alice', month: '2026-11' }, { id: runId })
 await run.result()

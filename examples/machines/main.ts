@@ -51,14 +51,14 @@ async function story(): Promise<void> {
   heading('What happens to them')
   await sleep(1_000)
   first.child.kill('SIGKILL')
-  line(since(), 'killed', 'machine 1', `kill -9 ${first.child.pid}: it never comes back`)
+  line(since(), 'wrong', 'machine 1', `kill -9 ${first.child.pid}: it never comes back`)
   second.child.kill('SIGSTOP')
-  line(since(), 'killed', 'machine 2', `kill -STOP ${second.child.pid}: it stands still, and does not know it`)
+  line(since(), 'wrong', 'machine 2', `kill -STOP ${second.child.pid}: it is frozen, and does not know it`)
   cable.cut()
-  line(since(), 'killed', 'machine 3', 'its cable is cut: it works and can tell nobody')
+  line(since(), 'wrong', 'machine 3', 'its cable is cut: it works, and reaches nothing')
   const faultAt = Date.now()
   await untilReplaced(runs, [first, second, third])
-  cable.mend()
+  cable.plugIn()
   line(since(), 'done', 'machine 3', 'its cable is plugged in again')
   second.child.kill('SIGCONT')
   line(since(), 'done', 'machine 2', 'continues: what it held belongs to others now')
@@ -72,7 +72,7 @@ async function story(): Promise<void> {
   showClaims(events)
 }
 
-/** Until a run of each has been taken over by somebody else, however busy those who are left may be. */
+/** Waits until a run of each machine has been taken over by another, however busy the others are. */
 async function untilReplaced(runs: readonly RunHandle[], machines: readonly Machine[]): Promise<void> {
   const patientUntil = Date.now() + 20_000
   for (let waiting = machines; waiting.length > 0 && Date.now() < patientUntil; await sleep(200)) {
@@ -100,12 +100,12 @@ async function startMachine(number: number, address = database): Promise<Machine
   return { number, child }
 }
 
-/** Who was replaced, how many runs that were, and how soon. */
+/** Which machines were replaced, with how many runs, and how soon. */
 function showRecoveries(
   events: readonly RunEvent[],
   { machines, faultAt }: { machines: readonly Machine[]; faultAt: number },
 ): void {
-  heading('Who was replaced', 'leases here last 2 s')
+  heading('Which were replaced', 'leases here last 2 s')
   print()
   const rows = machines.map((machine) => {
     const from = takenFrom(events, machine)

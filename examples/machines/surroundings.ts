@@ -39,7 +39,7 @@ export interface Cable {
   readonly url: string
   /** Pulls it out: connections end, and new ones are refused. */
   cut(): void
-  mend(): void
+  plugIn(): void
   stop(): void
 }
 
@@ -77,7 +77,7 @@ export async function layCable(serverUrl: string): Promise<Cable> {
       isCut = true
       dropAll()
     },
-    mend() {
+    plugIn() {
       isCut = false
     },
     stop() {

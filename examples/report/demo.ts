@@ -1,5 +1,5 @@
-// npm run demo: a report from five sources. Its process is killed while it gathers; the analysis brings three more down; a chart
-// fails; a person approves; it is sent once. Every claim at the end is checked; one that does not hold is exit code 1.
+// npm run demo: a report from five sources. Its process is killed while it gathers; the analysis crashes three more; a chart fails; a
+// person approves; it is sent once. Every claim at the end is checked; if one does not hold, the exit code is 1.
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { existsSync, readFileSync, rmSync } from 'node:fs'
@@ -8,12 +8,13 @@ import { tmpdir } from 'node:os'
 import { join, relative, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { open, type RunEvent, type RunHandle, recoveryPlan } from 'holdfast'
+import { EventScreen, nameOf } from './event-screen.ts'
 import { sources } from './gather.ts'
 import { Mailer } from './mailer.ts'
 import { type Report, report } from './report.ts'
-import { bar, claim, duration, heading, line, paint, print, remark, title } from './screen.ts'
+import { claim, heading, line, paint, print, title } from './screen.ts'
 
-/** Ends a demo that hangs; on a busy machine each of its processes takes a while to start. */
+/** Ends a demo that hangs. Generous, because processes start slowly on a busy machine. */
 const deadlineMs = 600_000
 const target = resolve(import.meta.dirname, '../..', '.holdfast/demo')
 const folder = await mkdtemp(join(tmpdir(), 'holdfast-demo-'))
@@ -22,6 +23,8 @@ const journal = join(folder, 'journal.txt')
 /** How many processes there may be: one is killed, three run out of memory, the last one finishes. */
 const maxWorkers = 8
 let worker: Worker | undefined
+/** The last event on the screen. */
+let shownSeq = 0
 
 interface Worker {
   readonly number: number
@@ -32,7 +35,7 @@ interface Worker {
 const tooLong = setTimeout(() => stop(`The demo took longer than ${deadlineMs / 1_000} s.`), deadlineMs)
 process.once('SIGINT', () => stop('Interrupted.'))
 process.once('SIGTERM', () => stop('Interrupted.'))
-process.stdout.once('error', () => stop('Nobody reads what the demo says.'))
+process.stdout.once('error', () => stop('Standard output was closed.'))
 
 await rm(target, { recursive: true, force: true })
 await mkdir(target, { recursive: true })
@@ -48,23 +51,22 @@ try {
 }
 
 async function demo(): Promise<void> {
-  title('Holdfast', 'a report from five sources, through everything that goes wrong on the way')
+  title('Holdfast', 'one report, five sources, and everything that can go wrong')
   const planFile = join(target, 'recovery-plan.md')
   await writeFile(planFile, recoveryPlan(report))
-  print(`   What happens when a step fails was written down before it ran: ${shown(planFile)}`)
+  print(`   What happens when a step fails is in the recovery plan: ${shown(planFile)}`)
 
   const input = { title: 'Refunds and sales, November 2026', folder: target, journal }
   const run = await hf.start(report, input, { id: 'report-2026-11' })
   const startedAt = (await run.events())[0]?.at ?? 0
   const watching = watch(run, startedAt)
-  const ends = await supervise(run, startedAt)
+  const workers = await supervise(run, startedAt)
   const output = await run.result()
   await watching
-  heading('The report', shown(output.file))
-  showClaims([...(await claimsOf(run, output, ends))])
+  showClaims(await claimsOf(run, output, workers))
 }
 
-/** What any supervisor does: when the worker's process is gone, it starts another. The first one it kills itself, in the middle. */
+/** What any supervisor does: when a worker's process has died, it starts another. The first one it kills itself, halfway through. */
 async function supervise(run: RunHandle, startedAt: number): Promise<Worker[]> {
   const workers: Worker[] = []
   for (let number = 1; number <= maxWorkers; number++) {
@@ -76,13 +78,15 @@ async function supervise(run: RunHandle, startedAt: number): Promise<Worker[]> {
     }
     const how = await worker.exited
     if (how === 'done') return workers
+    const diedAt = Date.now()
+    await untilShown(run)
     const why = how === 'killed' ? `kill -9 ${worker.child.pid}` : 'out of memory'
-    line(Date.now() - startedAt, 'killed', why, `process ${number} is gone`)
+    line(diedAt - startedAt, 'wrong', why, `process ${number} is dead`)
   }
   throw new Error(`The run needed more than ${maxWorkers} processes.`)
 }
 
-/** Starts a process with a worker and little memory. It finds the run in the store, whoever left it there. */
+/** Starts a process with a worker and little memory. It finds the run in the store. */
 function startWorker(number: number, runId: string): Worker {
   const program = join(import.meta.dirname, 'worker.ts')
   const args = ['--max-old-space-size=48', ...process.execArgv, program, url, runId]
@@ -100,7 +104,10 @@ function startWorker(number: number, runId: string): Worker {
       else fail(new Error(`Process ${number} ended with ${code ?? signal}: ${errors}`))
     })
   })
-  heading(`Process ${number}`, `pid ${child.pid}`)
+  heading(
+    `Process ${number}`,
+    `pid ${child.pid}, ${number === 1 ? 'starts the run' : `continues what process ${number - 1} left`}`,
+  )
   return { number, child, exited }
 }
 
@@ -109,72 +116,28 @@ async function untilGathered(run: RunHandle, count: number): Promise<void> {
   while ((await run.events()).filter(isSource).length < count) await sleep(10)
 }
 
-// ── what is shown while it happens ───────────────────────────────────────────
+// ── while it runs ────────────────────────────────────────────────────────────
 
-/** Shows the run's events as they arrive from whichever process writes them, and answers its question. */
+/** Waits until everything that a process has written is on the screen, so that it stands under that process's heading. */
+async function untilShown(run: RunHandle): Promise<void> {
+  const lastSeq = (await run.events()).at(-1)?.seq ?? 0
+  while (shownSeq < lastSeq) await sleep(10)
+}
+
+/** Shows the run's events as they arrive, whichever process writes them, and answers its question. */
 async function watch(run: RunHandle, startedAt: number): Promise<void> {
-  const begun = new Set<string>()
+  const screen = new EventScreen(startedAt)
   for await (const event of run.watch()) {
-    const atMs = event.at - startedAt
-    const step = nameOf(event)
-    switch (event.type) {
-      case 'step_started':
-        // What runs inside a step of the plan is shown when it ends; an attempt that begins again is worth a line.
-        if (!step.includes('/') || begun.has(step)) line(atMs, 'begun', step, begun.has(step) ? 'again' : '')
-        begun.add(step)
-        break
-      case 'step_completed':
-        line(
-          atMs,
-          'done',
-          step,
-          `${duration(event.durationMs ?? 0)}${event.data?.['via'] === 'fallback' ? ', by its fallback' : ''}`,
-        )
-        break
-      case 'step_failed':
-        line(atMs, 'wrong', step, firstWords(event.error?.message ?? ''))
-        break
-      case 'step_skipped':
-        line(atMs, 'taken', step, 'skipped')
-        break
-      case 'effect_completed':
-        line(atMs, 'done', step, `${duration(event.durationMs ?? 0)}, once and never again`)
-        break
-      case 'run_recovered':
-        line(atMs, 'taken', 'recovered', 'what has a result is not executed again')
-        break
-      case 'progress_reported':
-        bar(Number(event.data?.['fraction']), String(event.data?.['note'] ?? ''))
-        break
-      case 'question_asked':
-        await answer(run, event, startedAt)
-        break
-      case 'run_completed':
-        line(atMs, 'done', 'completed')
+    screen.show(event)
+    if (event.type === 'question_asked') {
+      await sleep(700)
+      await hf.answer(run.id, 'send_it', true, { by: 'you' })
     }
+    shownSeq = event.seq
   }
 }
 
-async function answer(run: RunHandle, { data = {}, at }: RunEvent, startedAt: number): Promise<void> {
-  const { text } = data['question'] as { text: string }
-  line(at - startedAt, 'begun', 'a question', text)
-  await sleep(700)
-  await hf.answer(run.id, 'send_it', true, { by: 'you' })
-  remark('yes, says you')
-}
-
-/** As much of a message as fits on a line. */
-function firstWords(message: string): string {
-  const text = message.replace(/^Step "[^"]*" (of run "[^"]*" )?/, '')
-  return text.length <= 50 ? text : `${text.slice(0, 49)}…`
-}
-
-/** `gather/source[2]` is the source of that number. */
-function nameOf({ step = '' }: RunEvent): string {
-  return step.replace(/source\[(\d)\]/, (_, index) => sources[Number(index)] ?? '')
-}
-
-// ── what is shown afterwards ─────────────────────────────────────────────────
+// ── afterwards ───────────────────────────────────────────────────────────────
 
 interface Claim {
   readonly holds: boolean
@@ -199,19 +162,19 @@ async function claimsOf(run: RunHandle, output: Report, workers: readonly Worker
   return [
     {
       holds: before.length >= 3 && kept.length === before.length,
-      text: `${before.length} sources had a result when the process was killed. They were not asked again.`,
+      text: `${before.length} sources had answered when process 1 was killed. They were not asked again.`,
     },
     {
       holds: of('step_failed', 'gather/market').length >= 1 && of('step_completed', 'gather/market').length === 1,
-      text: 'The market did not answer in time, was tried again, and answered.',
+      text: 'One source did not answer in time, was asked again, and answered.',
     },
     {
       holds: deaths.filter((death) => death === 'memory').length === 3 && times('analyze sample') >= 1,
-      text: 'The analysis brought three workers down; after the third the sample was taken.',
+      text: 'The analysis crashed three processes. After the third, its fallback took a sample.',
     },
     {
       holds: of('step_skipped', 'charts/market').length === 1 && output.charts.length === sources.length - 1,
-      text: 'One chart failed and was skipped, four were drawn.',
+      text: 'One chart failed and was skipped. Four were drawn.',
     },
     { holds: pdf.subarray(0, 5).toString() === '%PDF-' && pdf.length > 1_000, text: `The PDF is on disk: ${shown(output.file)}` },
     {
@@ -224,14 +187,13 @@ async function claimsOf(run: RunHandle, output: Report, workers: readonly Worker
 }
 
 function showClaims(claims: readonly Claim[]): void {
-  heading('Shown and checked')
-  print()
+  heading('What was checked')
   for (const { holds, text } of claims) claim(holds ? 'done' : 'wrong', holds ? text : `NOT TRUE: ${text}`)
   print()
   if (claims.every(({ holds }) => holds)) {
-    print(` ${paint(['green', 'bold'], 'Four processes died, the report came out. Nothing recorded was lost or done again.')}`)
+    print(` ${paint(['green', 'bold'], 'Four processes died, and the report is complete. No result was lost or made twice.')}`)
   } else {
-    print(` ${paint(['red', 'bold'], 'Something that this demo claims does not hold; see above.')}`)
+    print(` ${paint(['red', 'bold'], 'A claim of this demo does not hold: see above.')}`)
     process.exitCode = 1
   }
   print()

@@ -1,5 +1,5 @@
-// The plan of the demo: from five sources to a report that a person approves and that is sent once. Each step says beforehand
-// what happens when it fails; `recoveryPlan(report)` prints it.
+// The plan of the demo: from five sources to a report that a person approves and that is sent once. Each step declares what happens
+// when it fails; `recoveryPlan(report)` prints that.
 
 import { appendFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -14,7 +14,7 @@ export interface Report {
   title: string
   /** Where the report and its mail go. */
   folder: string
-  /** A file that bodies write to when they run, so that the demo can count how often that was. */
+  /** A file that bodies write to, so that the demo can count their executions. */
   journal: string
   rows: Row[]
   trends: Trend[]
@@ -37,7 +37,7 @@ export const report = plan('report', { state: reportState })
   .step('gather', gather, {
     weight: 30,
     canFail: 'A source is slow or down',
-    impact: 'Nothing to report on: the run fails, and keeps what it has got',
+    impact: 'Nothing to report on: the run fails, and keeps the sources that answered',
   })
   .step('analyze', analyze, {
     retry: { attempts: 1 },

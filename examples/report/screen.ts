@@ -1,4 +1,4 @@
-// How the demo looks in a terminal: colours where they are wanted, lines of at most 80 columns.
+// How the demo looks in a terminal: colours where supported, lines of at most 80 columns.
 
 import { styleText } from 'node:util'
 
@@ -13,8 +13,8 @@ export function paint(style: Style, text: string): string {
 const marks = {
   begun: { sign: '●', style: 'cyan' },
   done: { sign: '✓', style: 'green' },
-  killed: { sign: '✗', style: ['red', 'bold'] },
-  taken: { sign: '↻', style: 'yellow' },
+  again: { sign: '↻', style: 'yellow' },
+  skipped: { sign: '–', style: 'yellow' },
   wrong: { sign: '✗', style: ['red', 'bold'] },
 } as const satisfies Record<string, { sign: string; style: Style }>
 
@@ -34,26 +34,19 @@ export function heading(text: string, more = ''): void {
   print(` ${paint('bold', text)}${more === '' ? '' : `  ${paint('dim', more)}`}`)
 }
 
-/** `   1.12 s  ✓ summarize     1.53 s`. Without a time the column stays empty. */
-export function line(atMs: number | null, mark: Mark, what: string, more = ''): void {
+/** `   1.12 s  ✓ summarize      1.53 s            ████████░░░░░░░░░░░░  40 %`. Without a time the column stays empty. */
+export function line(atMs: number | null, mark: Mark, what: string, more = '', right = ''): void {
   const { sign, style } = marks[mark]
   const time = atMs === null ? ' '.repeat(8) : `${seconds(atMs).padStart(6)} s`
-  print(`  ${paint('dim', time)}  ${paint(style, sign)} ${what.padEnd(14)} ${paint('dim', more)}`.trimEnd())
+  const text = right === '' ? paint('dim', more) : `${paint('dim', more.padEnd(22))}  ${right}`
+  print(`  ${paint('dim', time)}  ${paint(style, sign)} ${what.padEnd(14)} ${text}`.trimEnd())
 }
 
-/** `           ████████░░░░░░░░░░░░  40 %  analyze`. */
-export function bar(fraction: number, note: string): void {
-  const width = 24
+/** `████████░░░░░░░░░░░░  40 %`. */
+export function bar(fraction: number): string {
+  const width = 20
   const full = Math.round(Math.min(1, Math.max(0, fraction)) * width)
-  const drawn = `${'█'.repeat(full)}${'░'.repeat(width - full)}`
-  print(
-    `${' '.repeat(12)}${paint('cyan', drawn)}  ${`${Math.round(fraction * 100)}`.padStart(3)} %  ${paint('dim', note)}`.trimEnd(),
-  )
-}
-
-/** More about the line above it. */
-export function remark(text: string): void {
-  print(`${' '.repeat(29)}${paint('dim', text)}`)
+  return `${paint('cyan', `${'█'.repeat(full)}${'░'.repeat(width - full)}`)}  ${`${Math.round(fraction * 100)}`.padStart(3)} %`
 }
 
 export function claim(mark: 'done' | 'wrong', text: string): void {

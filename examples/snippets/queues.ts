@@ -31,7 +31,7 @@ await hf.queues.drain('mails', { timeoutMs: 60_000, onProgress: ({ pending }) =>
 assert.deepEqual(sent.toSorted(), customers)
 
 // #region pause
-await hf.queues.pause('mails') // nothing of it is begun any more; what runs continues
+await hf.queues.pause('mails') // no more of its runs begin; running ones continue
 await hf.start(mail, 'tom@example.com')
 console.log(await hf.queues.get('mails')) // { name: 'mails', isPaused: true, counts: { pending: 1, … }, … }
 await hf.queues.resume('mails')

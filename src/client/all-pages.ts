@@ -1,4 +1,4 @@
-/** All items of a listing, page after page. */
+/** All items of a listing, page by page. */
 export async function allPages<Item>(
   read: (from: { cursor?: string }) => Promise<{ readonly items: readonly Item[]; readonly cursor?: string }>,
 ): Promise<Item[]> {

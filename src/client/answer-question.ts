@@ -1,5 +1,6 @@
 import { readRun } from '../control/control-run.ts'
 import type { Core } from '../control/core.ts'
+import { lastPartOf } from '../engine/replay/call-key.ts'
 import { type Asking, shownOf } from '../model/asking.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
@@ -10,19 +11,19 @@ import { validate } from '../model/schema.ts'
 import type { RunKey } from '../store/store.ts'
 
 export interface AnswerOptions {
-  /** Which asking is answered, as `hf.inbox()` names it. Without it the name must be that of one open question only. */
+  /** The id of the question, as listed by `hf.inbox()`. Needed only if several open questions have this name. */
   readonly id?: string
-  /** Who answers: kept with the answer. */
+  /** Who answers. Recorded with the answer. */
   readonly by?: string
-  /** What the person saw, as `hf.inbox()` named it. An answer to something else is refused. */
+  /** What the person saw: `shown` of the item in `hf.inbox()`. If the question shows something else by now, the answer is refused. */
   readonly shown?: string
 }
 
 const answerOptionNames: OptionNames<AnswerOptions> = { id: true, by: true, shown: true }
 
 /**
- * Answers a question that a run has asked, by its name or its path (with its scopes). The first answer to an asking counts; a second
- * one is `already_answered`.
+ * Answers a question that a run has asked, by its name or its path (with its scopes). The first answer counts; a second one is
+ * `already_answered`.
  */
 export async function answerQuestion(
   core: Core,
@@ -40,7 +41,7 @@ export async function answerQuestion(
       : await findById(core, run, name, { ...options, id: options.id })
   if (isTerminal(run.status)) throw alreadyAnswered(run, name, null)
   const schema = core.questions.schema(owner, id)
-  // Kept as it was given: the run that takes it makes of it what the schema does, once.
+  // Stored as it was given: the run that takes it applies the schema, once.
   if (schema !== undefined) await validate(schema, value, `The answer to "${name}" of run "${run.id}"`)
   const { by } = options
   await core.waiters.watchesBegun(key)
@@ -61,7 +62,7 @@ async function findById(core: Core, run: Run, name: string, options: AnswerOptio
   const operation = await core.store.readOperation({ owner: run.owner, key: id })
   if (operation?.kind !== 'question' || operation.runId !== run.id) throw unknownQuestion(run, name, id)
   const readAsked = async () => (await readAskings(core, run)).find(({ asking }) => asking.key === id)
-  // The operations of version 0.1 have the name without its scopes, only the log has the path.
+  // Operations of version 0.1 have the name without scopes; only the log has the path.
   if (!isCalled(operation.name, name) && !(isCalled(name, operation.name) && (await readAsked())?.path === name))
     throw unknownQuestion(run, name, id)
   if (!isOpen(operation.status)) throw alreadyAnswered(run, name, operation)
@@ -72,11 +73,11 @@ async function findById(core: Core, run: Run, name: string, options: AnswerOptio
   return id
 }
 
-/** The one open question of that name. */
+/** The only open question of that name. */
 async function findOpen(core: Core, run: Run, name: string, shown: string | undefined): Promise<string> {
   const askings = (await readAskings(core, run)).filter(({ path }) => isCalled(path, name))
   if (askings.length === 0) throw unknownQuestion(run, name)
-  // What was shown names the asking, be it closed by now: the same answer sent twice does not count for the same question asked again.
+  // `shown` identifies the asking even if it is closed: an answer that is sent twice must not answer the same question asked again.
   const named = shown === undefined ? [] : askings.filter(({ asking }) => shownOf(asking) === shown)
   const meant = named.length > 0 || shown === undefined ? named : askings.filter(({ asking }) => asking.shown === shown)
   if (shown !== undefined && meant.length === 0) throw otherShown(run, name)
@@ -97,11 +98,11 @@ interface Asked {
   readonly asking: Asking
   /** The question's name with its scopes. */
   readonly path: string
-  /** It was answered, or put again. */
+  /** It was answered, or asked again. */
   isOver: boolean
 }
 
-/** All askings of a run, in order. */
+/** All questions that a run has asked, in order. */
 async function readAskings(core: Core, { owner, threadId, id: runId }: Run): Promise<Asked[]> {
   const records = await core.store.readLog({ owner, threadId, runId, types: ['question_asked', 'question_answered'] })
   const last = new Map<string, Asked>()
@@ -119,10 +120,10 @@ async function readAskings(core: Core, { owner, threadId, id: runId }: Run): Pro
 }
 
 function isCalled(path: string, name: string): boolean {
-  return path === name || path.slice(path.lastIndexOf('/') + 1) === name
+  return path === name || lastPartOf(path) === name
 }
 
-/** By the name of this asking, or by the fingerprint of what it shows, as question_asked has it. */
+/** By `shown` of this asking, or by the fingerprint of what it shows, as in `question_asked`. */
 function shows(asking: Asking, shown: string): boolean {
   return shownOf(asking) === shown || asking.shown === shown
 }
@@ -139,7 +140,7 @@ function unknownQuestion(run: Run, name: string, id?: string): HoldfastError {
 function otherShown(run: Run, name: string): HoldfastError {
   return new HoldfastError(
     'conflict',
-    `Question "${name}" of run "${run.id}" shows something else by now than what was answered. Look at it again; nothing was recorded.`,
+    `Question "${name}" of run "${run.id}" now shows something else than what was answered. Read it again; nothing was recorded.`,
     { details: { runId: run.id, question: name } },
   )
 }
@@ -147,7 +148,7 @@ function otherShown(run: Run, name: string): HoldfastError {
 function ambiguous(run: Run, name: string, ids: readonly string[]): HoldfastError {
   return new HoldfastError(
     'conflict',
-    `Run "${run.id}" has ${ids.length} open questions "${name}"; nothing was recorded. Say which one is answered: ` +
+    `Run "${run.id}" has ${ids.length} open questions "${name}"; nothing was recorded. Say which one you answer: ` +
       `hf.answer(…, { id }), with the id that hf.inbox() lists: ${ids.slice(0, 10).join(', ')}${ids.length > 10 ? ', …' : ''}.`,
     { details: { runId: run.id, question: name, ids } },
   )
@@ -158,7 +159,7 @@ function alreadyAnswered(run: Run, name: string, operation: Operation | null): H
   const how = operation?.status === 'completed' ? `was answered${by}` : 'is closed'
   return new HoldfastError(
     'already_answered',
-    `Question "${name}" of run "${run.id}" ${how} already; this answer was not taken.`,
+    `Question "${name}" of run "${run.id}" ${how} already; this answer was not recorded.`,
     {
       details: { runId: run.id, question: name },
     },

@@ -11,7 +11,7 @@ export interface MigrationCheck {
   readonly failed: readonly { readonly threadId: string; readonly fromVersion: number; readonly error: Error }[]
 }
 
-/** Runs the migrations of a definition over every thread of an owner, in memory only. */
+/** Runs the migrations of a definition on every thread of an owner, in memory only. */
 export async function checkMigration(core: Core, owner: string, definition: StateDefinition<unknown>): Promise<MigrationCheck> {
   const failed: { threadId: string; fromVersion: number; error: Error }[] = []
   let checked = 0

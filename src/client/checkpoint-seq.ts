@@ -6,7 +6,7 @@ import type { Thread, ThreadKey } from '../store/store.ts'
 /** The position that `threadId@seq` or a label names in a thread. */
 export async function positionOf(core: Core, thread: Thread, checkpoint: string): Promise<number> {
   const { owner, threadId: id } = thread
-  // What names a checkpoint of this thread means that one, also where a label is written like it.
+  // A checkpoint of this thread wins over a label that looks like it.
   const isOwn = checkpoint.startsWith(`${id}@`) && /^[1-9]\d*$/.test(checkpoint.slice(id.length + 1))
   const [labelled] = isOwn ? [] : await core.store.listCheckpoints({ owner, threadId: id, label: checkpoint, limit: 1 })
   if (labelled !== undefined) return labelled.seq
@@ -19,17 +19,17 @@ export async function positionOf(core: Core, thread: Thread, checkpoint: string)
   if (threadId !== id || seq > thread.headSeq || seq <= thread.baseSeq) {
     throw new HoldfastError(
       'invalid_id',
-      `Thread "${id}" has no checkpoint "${checkpoint}": it goes from ${formatCheckpoint(id, thread.baseSeq + 1)} to ${formatCheckpoint(id, thread.headSeq)}.`,
+      `Thread "${id}" has no checkpoint "${checkpoint}": its checkpoints are from ${formatCheckpoint(id, thread.baseSeq + 1)} to ${formatCheckpoint(id, thread.headSeq)}.`,
     )
   }
   return seq
 }
 
-/** The position of a checkpoint at which a commit really ended. */
+/** The position of a checkpoint, at which a commit must have ended. */
 export async function checkpointSeq(core: Core, key: ThreadKey, checkpoint: string): Promise<number> {
   const thread = await core.store.readThread(key)
   if (thread === null || thread.deletedAt !== null) {
-    throw new HoldfastError('thread_deleted', `Thread "${key.threadId}" is gone, and its checkpoints with it.`)
+    throw new HoldfastError('thread_deleted', `Thread "${key.threadId}" no longer exists, nor do its checkpoints.`)
   }
   const seq = await positionOf(core, thread, checkpoint)
   const [at] = await core.store.listCheckpoints({ ...key, afterSeq: seq - 1, limit: 1 })

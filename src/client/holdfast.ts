@@ -28,15 +28,15 @@ export interface RunFilter {
   readonly workflow?: string
   readonly threadId?: string
   readonly queue?: string
-  /** Those with a checkpoint of this label: of `ctx.checkpoint(label)` or `thread.tag`. */
+  /** Runs with a checkpoint of this label, from `ctx.checkpoint(label)` or `thread.tag`. */
   readonly label?: string
-  /** Created later than this, in ms since 1970 by the store's clock. */
+  /** Created after this time, in ms since 1970 by the store's clock. */
   readonly createdAfter?: number
-  /** Created earlier than this. */
+  /** Created before this time. */
   readonly createdBefore?: number
-  /** Items a page, 1 to 1,000. Default 100. */
+  /** Items per page, 1 to 1,000. Default 100. */
   readonly limit?: number
-  /** Where the last page ended; undefined is the first page. */
+  /** The cursor of the page before; undefined for the first page. */
   readonly cursor?: string | undefined
 }
 
@@ -54,7 +54,7 @@ const runFilterNames: OptionNames<RunFilter> = {
 
 type OwnedStartOptions = StartOptions & { readonly owner?: string }
 
-/** What applications call. Bound to an owner; without `as` the owner is the empty one. */
+/** The client: starts runs, reads them and controls them. It works for one owner; without `as`, for the owner with the empty name. */
 export class Holdfast {
   readonly #core: Core
   readonly #owner: string
@@ -66,7 +66,7 @@ export class Holdfast {
     this.#close = close
   }
 
-  /** Starts a run. Same id and same input: the same run. */
+  /** Starts a run. With the id and input of an existing run, returns that run. */
   async start<Given, Output>(
     // biome-ignore lint/suspicious/noExplicitAny: what its function gets and its state do not matter here
     workflow: Workflow<any, Output, any, Given> | string,
@@ -79,8 +79,8 @@ export class Holdfast {
   }
 
   /**
-   * Starts many runs in few writes, each judged for itself. Handles in order; if some could not be started, an error says which, and
-   * the others were.
+   * Starts many runs in few writes, each independently of the others. Returns their handles in order. If some could not be started, the
+   * error says which; the others were started.
    */
   async startMany<const Workflows extends readonly (AnyWorkflow | string)[]>(
     requests: StartRequests<Workflows>,
@@ -98,27 +98,27 @@ export class Holdfast {
     return (await this.start(workflow, ...inputAndOptions)).result()
   }
 
-  /** Looks into threads and carries them about. */
+  /** Exports and imports threads. */
   get debug(): Debug {
     return new Debug(this.#core, this.#owner)
   }
 
-  /** What is started again and again, by cron or every so often. */
+  /** Schedules: runs that are started by a cron pattern or at an interval. */
   get schedules(): Schedules {
     return new Schedules(this.#core, this.#owner)
   }
 
-  /** Limits, pauses and counts of queues, over all owners. */
+  /** Queues: their limits, pauses and counts, over all owners. */
   get queues(): Queues {
     return new Queues(this.#core)
   }
 
   readonly runs = {
-    /** A handle of the run, or `run_not_found`. */
+    /** A handle of the run. Throws `run_not_found`. */
     get: async <Output = unknown>(id: string): Promise<RunHandle<Output>> =>
       new RunHandle<Output>(this.#core, await readRun(this.#core, { owner: this.#owner, runId: checkId('run id', id) })),
 
-    /** Runs of this owner, newest first, a page at a time. Holdfast's own (`holdfast.…`) are only shown to who asks for their workflow. */
+    /** Runs of this owner, newest first, page by page. Internal runs (`holdfast.…`) are listed only if `workflow` names theirs. */
     list: async (filter: RunFilter = {}): Promise<{ items: RunInfo[]; cursor?: string }> => {
       refuseUnknownOptions('hf.runs.list', filter, runFilterNames)
       const { status, limit = 100, createdAfter, createdBefore, cursor, ...rest } = filter
@@ -150,26 +150,26 @@ export class Holdfast {
       return { items, ...(page.cursor !== undefined && { cursor: page.cursor }) }
     },
 
-    /** Runs in which nothing has happened for `afterMs` (15 min by default) although nobody stopped them, longest first. */
+    /** Runs that should make progress and have recorded nothing for `afterMs` (default 15 min), the longest first. */
     stuck: async (options: { afterMs?: number } = {}): Promise<StuckRun[]> => {
       refuseUnknownOptions('hf.runs.stuck', options, { afterMs: true })
       return findStuckRuns(this.#core, this.#owner, options.afterMs)
     },
   }
 
-  /** A thread: its state, its history, its runs. */
+  /** A thread: its state, history and runs. */
   thread(id: string): ThreadHandle {
     return new ThreadHandle(this.#core, this.#owner, id)
   }
 
-  /** Decides about an unsure effect, by its key. A second answer is `already_answered`. */
+  /** Decides whether an unsure effect happened, by its key. A second decision is `already_answered`. */
   async resolve(effectKey: string, resolution: Resolution): Promise<void> {
     await resolveEffect(this.#core, this.#owner, effectKey, resolution)
   }
 
   /**
-   * Sends a signal to a run, for `ctx.waitFor(name)`. Kept until the run asks for it; refused with `conflict` once it has ended. With an `id`
-   * it is delivered once, however often it is sent.
+   * Sends a signal to a run, for `ctx.waitFor(name)`. It is kept until the run waits for it; after the run has ended it is refused with
+   * `conflict`. With an `id` it is delivered once, no matter how often it is sent.
    */
   async signal(runId: string, name: string, value?: unknown, options: SignalOptions = {}): Promise<void> {
     await signalRun(this.#core, { owner: this.#owner, runId: checkId('run id', runId) }, name, value, options)
@@ -180,28 +180,28 @@ export class Holdfast {
     await answerQuestion(this.#core, { owner: this.#owner, runId: checkId('run id', runId) }, name, value, options)
   }
 
-  /** Everything that waits for a person, oldest first: questions, unsure effects, paused runs; with what can be done about each. */
+  /** Everything that waits for a person, oldest first: questions, unsure effects and paused runs, each with the calls that deal with it. */
   async inbox(): Promise<InboxItem[]> {
     return readInbox(this.#core, this.#owner)
   }
 
-  /** Makes a workflow known to this process, so that its runs can be executed here. */
+  /** Registers a workflow, so that this process can execute its runs. */
   register(workflow: AnyWorkflow): void {
     this.#core.registry.add(workflow)
     this.#core.wakeWorker()
   }
 
-  /** Tries a state definition's migrations on every thread of this owner, in memory, and says where they fail. */
+  /** Tries a state definition's migrations on every thread of this owner, in memory, and returns where they fail. */
   async checkMigration(definition: StateDefinition<never> | StateDefinition<unknown>): Promise<MigrationCheck> {
     return checkMigration(this.#core, this.#owner, definition as StateDefinition<unknown>)
   }
 
-  /** The same client for another owner: other runs, threads, operations. */
+  /** A client for another owner, with separate runs, threads, operations and schedules. */
   as(owner: string): Holdfast {
     return new Holdfast(this.#core, checkOwner(owner), this.#close)
   }
 
-  /** Lets running steps finish, hands unfinished runs back, closes what was opened. Nothing acknowledged is lost. */
+  /** Lets running steps finish, releases unfinished runs and closes what `open` opened. Nothing acknowledged is lost. */
   async close(): Promise<void> {
     await this.#close()
   }
@@ -219,7 +219,7 @@ function checkText(name: string, value: unknown): void {
   )
 }
 
-/** A string with its quotes, so that `'3'` is not shown as the 3 that was asked for. */
+/** A string with its quotes, so that `'3'` is not shown as the number 3. */
 function shown(value: unknown): string {
   return typeof value === 'string' ? JSON.stringify(value) : String(value)
 }

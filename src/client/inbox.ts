@@ -21,19 +21,19 @@ interface Waiting {
 /** A question of `ctx.ask`. */
 export interface OpenQuestion extends Waiting {
   readonly kind: 'question'
-  /** Of this asking: give it to `hf.answer`. The same question asked again has another. */
+  /** Pass it to `hf.answer`. The same question asked again has another id. */
   readonly id: string
-  /** With its scopes, as steps have them. */
+  /** Including scopes, as in the path of a step. */
   readonly name: string
   readonly question: unknown
   readonly to?: string
-  /** Names this asking and what it shows: give it to `hf.answer`, and the answer counts for this and nothing else. */
+  /** Identifies what the question shows. Pass it to `hf.answer` to bind the answer to exactly this. */
   readonly shown: string
-  /** Why an earlier answer was not taken. */
+  /** Why an earlier answer was invalid. */
   readonly problem?: string
 }
 
-/** An effect of which nobody knows whether it happened. */
+/** An effect whose outcome is unknown. */
 export interface UnsureEffect extends Waiting {
   readonly kind: 'effect'
   readonly name: string
@@ -54,7 +54,7 @@ export interface StoppedRun extends Waiting {
 
 const pageSize = 200
 
-/** Everything of an owner that waits for a person, oldest first; what was asked in one moment, in the order of asking. */
+/** Everything of an owner that waits for a person, oldest first; of equal age, in the order of the log. */
 export async function readInbox(core: Core, owner: string): Promise<InboxItem[]> {
   const operations = await allPages((from) => core.store.listUnsure({ owner, limit: pageSize, ...from }))
   const runs = await allPages((from) => core.store.listRuns({ owner, statuses: ['paused'], limit: pageSize, ...from }))
@@ -68,7 +68,7 @@ export async function readInbox(core: Core, owner: string): Promise<InboxItem[]>
     .map(({ item }) => item)
 }
 
-/** `seq` is where the log speaks of it. */
+/** `seq` is its position in the log. */
 interface Listed<Item extends InboxItem> {
   readonly item: Item
   readonly seq: number
@@ -91,7 +91,7 @@ async function describeEffect(core: Core, operation: Operation): Promise<Listed<
   return { item, seq: doubt?.record.seq ?? 0 }
 }
 
-/** Null for a question that version 0.1 left behind when its run ended: nobody waits for the answer. */
+/** Null for a question that version 0.1 left open when its run ended. */
 async function describeQuestion(core: Core, operation: Operation): Promise<Listed<OpenQuestion> | null> {
   const { owner, key, runId, threadId, intendedAt: since } = operation
   const [run, asked] = await Promise.all([

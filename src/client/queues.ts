@@ -15,10 +15,10 @@ export interface DrainOptions {
 
 const drainOptionNames: OptionNames<DrainOptions> = { timeoutMs: true, onProgress: true }
 
-/** How soon and how seldom a queue that is drained is looked at. */
+/** The shortest and the longest time between two looks at a queue that is being drained. */
 const [firstLookMs, slowestLookMs] = [10, 250]
 
-/** The queues of the store. They span owners, and hold for every process. */
+/** The queues of the store. Settings apply to all owners and all processes. */
 export class Queues {
   readonly #core: Core
 
@@ -26,7 +26,7 @@ export class Queues {
     this.#core = core
   }
 
-  /** Changes settings. What is not named stays as it is; null lifts a limit. */
+  /** Changes settings. Those that are not given stay as they are; null removes a limit. */
   async set(name: string, settings: Partial<QueueSettings>): Promise<void> {
     if (name === internalQueue)
       throw new HoldfastError(
@@ -39,17 +39,17 @@ export class Queues {
     this.#core.wakeWorker()
   }
 
-  /** From now on nothing of it is claimed. What runs continues. */
+  /** No run of the queue is claimed from now on. Running ones continue. */
   async pause(name: string): Promise<void> {
     await this.set(name, { isPaused: true })
   }
 
-  /** Its runs are claimed again. */
+  /** Runs of the queue are claimed again. */
   async resume(name: string): Promise<void> {
     await this.set(name, { isPaused: false })
   }
 
-  /** Settings and counts. A queue that nobody set or used has defaults and zeros. */
+  /** Settings and counts. A queue that was never set or used has default settings and zero counts. */
   async get(name: string): Promise<Queue> {
     const [queue] = await this.#core.store.listQueues({ name: checkId('queue name', name) })
     return queue ?? { name, ...defaultSettings, counts: noCounts }
@@ -60,14 +60,14 @@ export class Queues {
     return (await this.get(name)).counts
   }
 
-  /** Every queue that has settings or unfinished runs, by name, that of Holdfast's own runs aside. Counts are over all owners. */
+  /** Every queue with settings or unfinished runs, sorted by name, except Holdfast's internal one. Counts are over all owners. */
   async list(): Promise<readonly Queue[]> {
     return (await this.#core.store.listQueues({})).filter(({ name }) => name !== internalQueue)
   }
 
   /**
-   * Waits until none of its runs is running or pending and due. Delayed, waiting and paused ones are not waited for. A `timeout` says
-   * what is left. Starts nothing and stops nobody from starting more.
+   * Waits until none of its runs is running, or pending and due. Does not wait for delayed, waiting and paused ones. A `timeout` says what
+   * is left. New runs can still be started.
    */
   async drain(name: string, options: DrainOptions = {}): Promise<void> {
     refuseUnknownOptions('hf.queues.drain', options, drainOptionNames)

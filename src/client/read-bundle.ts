@@ -5,12 +5,12 @@ import { checkId } from '../model/ids.ts'
 import { type Operation, type OperationStatus, readKind } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run, type RunStatus, runStatuses } from '../model/run.ts'
-import type { RunChunks, RunImage, WholeThread } from '../store/moving.ts'
 import type { Snapshot, Thread } from '../store/store.ts'
+import type { RunChunks, RunImage, WholeThread } from '../store/thread-image.ts'
 
 /**
- * Reads the content of a bundle, which may come from anywhere: every field is checked, so that nothing gets into a store that a store
- * would not have written itself. What does not make sense is `invalid_input`, and nothing is imported.
+ * Reads the content of a bundle, which is untrusted: every field is checked, so that nothing gets into a store that the store would not
+ * have written itself. Anything inconsistent is `invalid_input`, and nothing is imported.
  */
 export function readContent(content: unknown, owner: string): WholeThread {
   const fields = new Fields(content, 'content')
@@ -41,7 +41,7 @@ function readThread(fields: Fields, owner: string, log: readonly LogRecord[]): T
   return {
     owner,
     threadId,
-    // Nobody holds a run of a bundle, so nobody has seen more than it has.
+    // No worker holds a run of a bundle, so none has seen more than it contains.
     writtenSeq: 0,
     patchSeq: last?.seq ?? 0,
     patchChecksum: last === undefined ? 0 : sealChecksum(recordChecksum({ owner, threadId }, last), last.seq),
@@ -63,7 +63,7 @@ interface RunPlace {
 function readRun(fields: Fields, { owner, threadId, chunks }: RunPlace): RunImage {
   const id = checkId('run id', fields.value('id'))
   const status = fields.oneOf('status', runStatuses) as RunStatus
-  if (status === 'running') throw fields.refused('status', 'another: nobody holds a run of a bundle')
+  if (status === 'running') throw fields.refused('status', 'another one, because no worker holds a run of a bundle')
   const run: Run = {
     ...{ owner, id, threadId, status, leaseId: null, leaseUntil: null, leaseHolder: null },
     workflow: checkId('workflow name', fields.value('workflow')),
@@ -83,7 +83,8 @@ function readRun(fields: Fields, { owner, threadId, chunks }: RunPlace): RunImag
     startedAt: fields.integerOrNull('startedAt'),
     finishedAt: fields.integerOrNull('finishedAt'),
   }
-  if (isTerminal(status) !== (run.finishedAt !== null)) throw fields.refused('finishedAt', 'a time exactly when the run is over')
+  if (isTerminal(status) !== (run.finishedAt !== null))
+    throw fields.refused('finishedAt', 'a time if and only if the run has ended')
   const inbox = fields.list('inbox').map((message, id) => ({
     ...{ owner, runId: run.id, id, kind: message.text('kind'), name: message.textOrNull('name') },
     ...{ payload: message.payload('payload'), at: message.integer('at') },
@@ -94,7 +95,7 @@ function readRun(fields: Fields, { owner, threadId, chunks }: RunPlace): RunImag
   return { run, waitKey: fields.textOrNull('waitKey'), inbox, deliveredIds: readDeliveredIds(fields), streams }
 }
 
-/** Bundles of runs that got no such message do not have them, nor do those of version 0.1. */
+/** Absent if the run received no such message, and in bundles of version 0.1. */
 function readDeliveredIds(fields: Fields): string[] {
   const ids = fields.value('deliveredIds') ?? []
   if (!Array.isArray(ids) || new Set(ids).size < ids.length) throw fields.refused('deliveredIds', 'a list of different ids')
@@ -160,29 +161,29 @@ function areGapless(chunks: readonly RunChunks[]): boolean {
   })
 }
 
-/** What single fields do not show. */
+/** What can't be seen in single fields. */
 function checkSense({ thread, runs, log, checkpoints, snapshots, operations, chunks }: WholeThread): void {
   const { threadId, headSeq, baseSeq, deletedAt } = thread
   const refuse = (what: string): never => {
-    throw new HoldfastError('invalid_input', `The bundle of thread "${threadId}" makes no sense: ${what}. Nothing was imported.`)
+    throw new HoldfastError('invalid_input', `The bundle of thread "${threadId}" is inconsistent: ${what}. Nothing was imported.`)
   }
   const length = deletedAt === null ? headSeq - baseSeq : 0
   if (log.length !== length || log.some(({ seq }, index) => seq !== baseSeq + 1 + index)) refuse('its log has gaps')
   if (deletedAt !== null && runs.length + snapshots.length > 0) refuse('it is deleted and has runs or snapshots')
   const runIds = new Set(runs.map(({ run }) => run.id))
-  if (runIds.size !== runs.length) refuse('two runs have one id')
-  if (new Set(operations.map(({ key }) => key)).size !== operations.length) refuse('two operations have one key')
+  if (runIds.size !== runs.length) refuse('two runs have the same id')
+  if (new Set(operations.map(({ key }) => key)).size !== operations.length) refuse('two operations have the same key')
   if (chunks.some(({ runId }) => !runIds.has(runId)) || !areGapless(chunks)) refuse('its streams have gaps')
-  if (log.some(({ runId }) => runId !== null && !runIds.has(runId))) refuse('its log speaks of a run that it does not have')
+  if (log.some(({ runId }) => runId !== null && !runIds.has(runId))) refuse('its log names a run that it does not contain')
   const isPosition = (seq: number | null) => seq === null || (seq > baseSeq && seq <= headSeq)
   const positions = runs.flatMap(({ run }) => [run.inputSeq, run.tapeSeq, run.endSeq])
-  if (![...positions, ...snapshots.map(({ seq }) => seq)].every(isPosition)) refuse('a position lies outside of its log')
+  if (![...positions, ...snapshots.map(({ seq }) => seq)].every(isPosition)) refuse('a position is outside of its log')
   const ends = log.filter(({ isCheckpoint }) => isCheckpoint)
   const isSame = ends.length === checkpoints.length && ends.every(({ seq }, index) => checkpoints[index]?.seq === seq)
   if (!isSame) refuse('its checkpoints are not those of its log')
 }
 
-/** An object of which nothing is known yet. */
+/** An object whose fields are not checked yet. */
 class Fields {
   readonly #fields: Readonly<Record<string, unknown>>
   readonly #path: string
@@ -209,7 +210,7 @@ class Fields {
 
   text(name: string): string {
     const value = this.value(name)
-    // Postgres can't keep a NUL in a text; no store ever wrote one.
+    // Postgres can't store NUL in a text; no store ever wrote one.
     if (typeof value !== 'string' || value.includes('\0') || !value.isWellFormed()) throw this.refused(name, 'a text')
     return value
   }

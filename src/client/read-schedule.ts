@@ -7,9 +7,9 @@ import type { RunKey } from '../store/store.ts'
 
 const pageSize = 200
 
-/** A schedule with everything that was asked of it, also what its run has not heard of yet. Null if there is none. */
+/** A schedule with all requested changes, including those that its run has not read yet. Null if it does not exist. */
 export async function readSchedule(core: Core, key: RunKey): Promise<Schedule | null> {
-  // Before the log: a change that moves there meanwhile is met twice, which does no harm, instead of never.
+  // Read before the log: a change that moves there in between is seen twice, which is harmless, instead of never.
   const messages = await core.store.readInbox(key)
   const run = await core.store.readRun(key)
   if (run === null) return null

@@ -9,33 +9,33 @@ import type { RunKey } from '../store/store.ts'
 export interface StreamOptions {
   /** The first offset to read. Default 0. */
   readonly from?: number
-  /** Ends the reading: a reader whose connection is gone. */
+  /** Stops reading, for example when the client of a web server has disconnected. */
   readonly signal?: AbortSignal
 }
 
-/** A chunk of a stream, or the news that some are void. */
+/** A chunk of a stream, or a mark that earlier ones are void. */
 export interface StreamItem<Chunk = unknown> {
   /** Position in the stream, from 0 and without gaps. */
   readonly offset: number
-  /** Absent where the item only says that a part is void. */
+  /** Absent in an item that only marks a part as void. */
   readonly chunk?: Chunk
-  /** Path of the step that wrote it; absent for the function itself. */
+  /** The path of the step that wrote it; absent if the function itself did. */
   readonly step?: string
   /** The attempt that wrote it, from 1. */
   readonly attempt: number
-  /** Names who wrote it: the same for all chunks of one attempt, and for no others. Opaque. */
+  /** An opaque id, shared by the chunks of one attempt and by no others. */
   readonly part: string
   /**
-   * What this part has written up to here is void: the attempt failed, its worker died, or the run ended without its result. Whoever
-   * shows the stream drops that part; should the same part go on, it begins anew.
+   * What this part has written up to here is void: the attempt failed, its worker died, or the run ended without its result. Discard what
+   * you have of the part; if more chunks of it follow, it starts over.
    */
   readonly isAborted?: true
 }
 
-/** Records that are read at a time. */
+/** Records per read. */
 const pageSize = 50
 
-/** Yields a stream from `from` on until the run has ended and all was read. */
+/** Yields a stream from `from` on, until the run has ended and everything was read. */
 export async function* readStream<Chunk>(
   core: Core,
   key: RunKey & { readonly stream: string },
@@ -43,13 +43,13 @@ export async function* readStream<Chunk>(
   { from = 0, signal }: StreamOptions,
 ): AsyncGenerator<StreamItem<Chunk>, void, void> {
   if (!Number.isSafeInteger(from) || from < 0)
-    throw new HoldfastError('invalid_input', `from is ${String(from)}; it must be an offset: 0 or a whole number above.`)
+    throw new HoldfastError('invalid_input', `from is ${String(from)}; it must be an offset: 0 or a positive whole number.`)
   const reader = new Reader<Chunk>(core, key, from)
   while (signal?.aborted !== true) {
-    // Asked for before reading, so that nothing that is written meanwhile is slept through.
+    // Requested before reading, so that nothing written in between is missed.
     const next = core.waiters.nextEvent(key)
     try {
-      // The status first: what a run that has ended wrote is all there.
+      // The status first: if the run has ended by now, everything it wrote can be read.
       const run = await readRun()
       do {
         for (const item of await reader.nextPage()) {
@@ -71,7 +71,7 @@ export async function* readStream<Chunk>(
 class Reader<Chunk> {
   readonly #core: Core
   readonly #key: RunKey & { readonly stream: string }
-  /** For each part the offset up to which it is void; null until the marks were read. */
+  /** For each part the offset up to which it is void; null until the marks have been read. */
   #voids: Map<string, number> | null = null
   /** The next offset to be read. */
   next: number
@@ -94,7 +94,7 @@ class Reader<Chunk> {
     return items
   }
 
-  /** What is void already is read first: a reader that comes late need not show it for a moment. */
+  /** The marks are read first, so that a late reader never shows what is void already. */
   async #readVoids(): Promise<Map<string, number>> {
     const voids = new Map<string, number>()
     for (let from = this.next; ; ) {
@@ -132,7 +132,7 @@ function partOf({ tape, step, count, attempt }: ChunkRecord): string {
 function closedError({ runId, stream }: RunKey & { readonly stream: string }, next: number): HoldfastError {
   return new HoldfastError(
     'closed',
-    `Holdfast was closed while stream "${stream}" of run "${runId}" was being read; the run continues. Read on from offset ${next}.`,
+    `Holdfast was closed while stream "${stream}" of run "${runId}" was being read; the run continues. Continue reading from offset ${next}.`,
     { details: { runId, stream, from: next } },
   )
 }

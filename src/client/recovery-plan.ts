@@ -5,8 +5,8 @@ import { stepDeathLimit } from '../model/run.ts'
 type Step = PlanStep<unknown>
 
 /**
- * What happens when a step of the plan fails, as Markdown: a row for each step, in their order, and a flowchart. Computed from the
- * plan's own options, so that it says what will happen.
+ * What happens when a step of the plan fails, as Markdown: a table with a row per step, and a flowchart. Generated from the plan's options,
+ * so it is what will happen.
  */
 export function recoveryPlan(plan: AnyPlan): string {
   const stages = plan.stages as readonly (readonly Step[])[]
@@ -55,12 +55,12 @@ function row(plan: AnyPlan, step: Step, place: Place): string[] {
     impact === undefined ? impactOf(step, place) : text(impact),
     recoveryOf(plan, step),
     place.before === undefined ? 'Start of the run' : `After ${listed(place.before)}`,
-    `Continues at ${code(step.name)}; what has succeeded in it is kept`,
+    `Continues at ${code(step.name)}; results recorded inside it are kept`,
     notificationOf(step),
   ]
 }
 
-/** `2` for a step alone, `2a` and `2b` for those that run at a time. */
+/** `2` for a single step, `2a` and `2b` for parallel ones. */
 function numberOf(stage: readonly Step[], index: number, place: number): string {
   return stage.length === 1 ? `${index + 1}` : `${index + 1}${String.fromCharCode(97 + (place % 26))}${place >= 26 ? place : ''}`
 }
@@ -69,7 +69,7 @@ function whatCanFail({ options }: Step): string {
   const { canFail, timeoutMs } = options
   const causes = [canFail === undefined ? 'It throws' : text(canFail)]
   if (timeoutMs !== undefined) causes.push(`it takes longer than ${duration(timeoutMs)}`)
-  causes.push(`its worker dies in it ${stepDeathLimit} times`)
+  causes.push(`its worker dies during it ${stepDeathLimit} times`)
   return causes.join('; ')
 }
 
@@ -77,19 +77,19 @@ function impactOf({ options }: Step, { stages, index }: Place): string {
   const later = stages.slice(index + 1).flat()
   if (options.fallback !== undefined) return 'The result is that of the fallback'
   if (options.onFailure === 'skip') return 'The run continues without its result'
-  if (options.onFailure === 'pause') return 'The run stands still until a person resumes it'
+  if (options.onFailure === 'pause') return 'The run is paused until a person resumes it'
   return later.length === 0 ? 'The run fails' : `The run fails before ${listed(later)}`
 }
 
 function recoveryOf(plan: AnyPlan, { options }: Step): string {
   const { fallback, onFailure } = options
   const parts = [attemptsOf(plan, options.retry)]
-  // A function that was written in place is called after the option.
+  // A function that was written inline is named after the option.
   if (fallback !== undefined)
     parts.push(['', 'fallback'].includes(fallback.name) ? 'fallback' : `fallback ${code(fallback.name)}`)
   if (onFailure === 'skip') parts.push('skip it')
-  else if (onFailure === 'pause') parts.push('pause; `run.resume()` tries it again')
-  else parts.push('fail; `run.retry()` tries it again')
+  else if (onFailure === 'pause') parts.push('pause; `run.resume()` retries it')
+  else parts.push('fail; `run.retry()` retries it')
   return parts.join(', then ')
 }
 
@@ -99,7 +99,7 @@ function attemptsOf(plan: AnyPlan, retry: Step['options']['retry']): string {
   const delay = (n: number) => Math.min(maxMs, minMs * factor ** n)
   const [first, last] = [delay(0), delay(attempts - 2)].sort((a, b) => a - b) as [number, number]
   const apart = first === last ? duration(first) : `${duration(first)} to ${duration(last)}`
-  // Without a policy of its own a step does not repeat what the calls inside it have retried.
+  // Without its own policy, a step does not retry what the calls inside it have retried.
   const whose = retry === undefined ? ' (calls inside have their own)' : ''
   return `${attempts} attempts${whose}, ${jitter ? 'up to ' : ''}${apart} apart`
 }

@@ -5,7 +5,7 @@ import { type OptionNames, refuseUnknownOptions } from '../model/known-options.t
 
 export interface Resolution {
   readonly happened: boolean
-  /** What the effect returned, where it happened. */
+  /** What the effect returned, if it happened. */
   readonly result?: unknown
   /** Who decided. */
   readonly by?: string
@@ -30,7 +30,7 @@ export async function resolveEffect(core: Core, owner: string, key: string, reso
   }
   if (operation.status !== 'unsure') throw notUnsure(key, operation.status)
   const { threadId, runId } = operation
-  // A run that ended with the effect under way left an intent and no doubt of its own.
+  // A run that ended while the effect was in progress left an intent that was not marked as unsure.
   const records = await core.store.readLog({ owner, threadId, runId, types: ['effect_intended', 'effect_unsure'] })
   const doubt = records.findLast(
     (record) => record.payload !== null && (core.codec.decode(record.payload) as { key: string }).key === key,

@@ -19,7 +19,7 @@ import { readStream, type StreamItem, type StreamOptions } from './read-stream.t
 import { type RunDetails, runDetails } from './run-info.ts'
 import { SeenEvents } from './seen-events.ts'
 
-/** A run, from any process. */
+/** A run, whichever process started or executes it. */
 export class RunHandle<Output = unknown> {
   readonly #core: Core
   readonly #key: RunKey
@@ -33,7 +33,7 @@ export class RunHandle<Output = unknown> {
     this.threadId = run.threadId
   }
 
-  /** Where the run stands. */
+  /** The status of the run, its steps, progress, usage, input and output. */
   async info(): Promise<RunDetails<Output>> {
     for (;;) {
       const details = await runDetails<Output>(this.#core, await this.#read())
@@ -42,9 +42,9 @@ export class RunHandle<Output = unknown> {
   }
 
   /**
-   * Waits for the end of the run and returns its output. Throws `run_failed` with the error as cause, `run_cancelled`,
-   * `thread_deleted`, or `timeout` when `timeoutMs` has passed (the run continues). A run that only a change of code continues is not
-   * waited for: paused as mismatch it is `nondeterminism`, as poisoned `worker_died`. Waits through outages of the store.
+   * Waits until the run has ended and returns its output. Throws `run_failed` with the error as cause, `run_cancelled`, `thread_deleted`, or
+   * `timeout` after `timeoutMs` (the run continues). Does not wait for a run that only a change of code can continue: if it is paused as
+   * `mismatch`, `nondeterminism` is thrown, as `poisoned`, `worker_died`. Keeps waiting during outages of the store.
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Output> {
     refuseUnknownOptions('run.result', options, { timeoutMs: true, signal: true })
@@ -61,7 +61,7 @@ export class RunHandle<Output = unknown> {
         if (run.status === 'paused') await this.#refuseStopped(run)
         if (leftMs <= 0) throw await stillRunning(this.#core, run, options.timeoutMs)
       } catch (error) {
-        // A store out of reach says nothing about the run: it is waited for like the run itself.
+        // An unavailable store says nothing about the run: keep waiting.
         if (!isOutage(error) || leftMs <= 0) throw error
       }
       await waitAtMost(this.#core.waiters.next(this.#key), leftMs, options.signal)
@@ -76,8 +76,8 @@ export class RunHandle<Output = unknown> {
   }
 
   /**
-   * What happens from now on, until the run has ended or the signal is aborted. With `after` first what has happened since that position:
-   * a reader that was cut off continues with the `seq` of the last event it saw. Works from any process.
+   * The run's events from now on, until it has ended or the signal aborts. With `after`, first those since that position: a reader that was
+   * disconnected continues with the `seq` of the last event it saw. Works from any process.
    */
   watch(options: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<RunEvent, void, void> {
     refuseUnknownOptions('run.watch', options, { after: true, signal: true })
@@ -122,8 +122,8 @@ export class RunHandle<Output = unknown> {
   }
 
   /**
-   * What the run writes to a stream: first what is there, from offset `from` on, then what comes, until the run has ended. Works from any
-   * process; a reader that lost its connection continues with `from: last.offset + 1`.
+   * What the run writes to a stream: existing chunks from offset `from` on, then new ones, until the run has ended. Works from any process;
+   * a reader that was disconnected continues with `from: last.offset + 1`.
    */
   stream<Chunk = unknown>(name: string, options: StreamOptions = {}): AsyncGenerator<StreamItem<Chunk>, void, void> {
     refuseUnknownOptions('run.stream', options, { from: true, signal: true })
@@ -136,7 +136,7 @@ export class RunHandle<Output = unknown> {
     await pauseRun(this.#core, this.#key, options.by)
   }
 
-  /** Continues a paused run; with a `budget`, its limits are set to that first. */
+  /** Continues a paused run. A `budget` replaces its limits first. */
   async resume(options: { by?: string; budget?: Budget } = {}): Promise<void> {
     refuseUnknownOptions('run.resume', options, { by: true, budget: true })
     if (options.budget !== undefined) await this.#refuseTooLow(options.budget)
@@ -144,9 +144,9 @@ export class RunHandle<Output = unknown> {
   }
 
   /**
-   * Cancels the run: a running step is reached through its abort signal, children are cancelled, undos run, the last first. With
-   * `undo: false` nothing is undone. Resolves when the run is cancelled. `conflict`: it has ended, or an undo failed and it is paused as
-   * `undo`. `timeout`: that takes longer than 10 s; it is carried out all the same.
+   * Cancels the run: the abort signal of a running step aborts, children are cancelled, and undos run in reverse order. With `undo: false`
+   * nothing is undone. Resolves when the run is cancelled. `conflict`: it has ended, or an undo failed and the run is paused as `undo`.
+   * `timeout`: it takes longer than 10 s, and is carried out nevertheless.
    */
   async cancel(options: { by?: string; undo?: boolean } = {}): Promise<void> {
     refuseUnknownOptions('run.cancel', options, { by: true, undo: true })
@@ -154,9 +154,8 @@ export class RunHandle<Output = unknown> {
   }
 
   /**
-   * Takes the run back to a checkpoint: undoes what it did after it, the last thing first, brings the state back, and leaves it
-   * paused there. What is forgotten stays in the log. `resume` continues from the checkpoint. Resolves when it is there; rejects as
-   * `cancel` does.
+   * Rolls the run back to a checkpoint: undoes what it did since, in reverse order, restores the state, and leaves the run paused there.
+   * `resume` continues from the checkpoint. What was rolled back stays in the log. Resolves when it is done; rejects as `cancel` does.
    */
   async rollback(checkpoint: string, options: { by?: string } = {}): Promise<void> {
     refuseUnknownOptions('run.rollback', options, { by: true })
@@ -164,7 +163,7 @@ export class RunHandle<Output = unknown> {
     await rollbackRun(this.#core, this.#key, seq, options.by)
   }
 
-  /** Takes a failed run up where it failed: recorded steps are not executed again. */
+  /** Continues a failed run where it failed. Steps with a recorded result are not executed again. */
   async retry(): Promise<void> {
     refuseRetryInFunction()
     await retryRun(this.#core, this.#key)
@@ -175,7 +174,7 @@ export class RunHandle<Output = unknown> {
     if (run !== null && run.threadId === this.threadId) return run
     const thread = await this.#core.store.readThread({ owner: this.#key.owner, threadId: this.threadId })
     if (thread?.deletedAt != null) {
-      throw new HoldfastError('thread_deleted', `Thread "${this.threadId}" was deleted, and run "${this.id}" with it.`, {
+      throw new HoldfastError('thread_deleted', `Thread "${this.threadId}" was deleted, with run "${this.id}".`, {
         details: { runId: this.id },
       })
     }
@@ -194,7 +193,7 @@ export class RunHandle<Output = unknown> {
     )
   }
 
-  /** A budget that is used up already would pause the run again at once. */
+  /** A budget that is already used up would pause the run again immediately. */
   async #refuseTooLow(budget: Budget): Promise<void> {
     const run = await this.#read()
     if (run.status !== 'paused' || run.reason !== 'budget') return
@@ -204,7 +203,7 @@ export class RunHandle<Output = unknown> {
     if (limit === undefined || used === undefined || limit >= used) return
     throw new HoldfastError(
       'invalid_input',
-      `Run "${run.id}" has used ${used} ${what}; with a budget of ${limit} it would pause again at once. Give it more than ${used}.`,
+      `Run "${run.id}" has used ${used} ${what}; with a budget of ${limit} it would pause again immediately. Give it more than ${used}.`,
       { details: { runId: run.id, what, limit, used } },
     )
   }
@@ -227,7 +226,7 @@ export class RunHandle<Output = unknown> {
 async function stillRunning(core: Core, run: Run, timeoutMs: number | undefined): Promise<HoldfastError> {
   const { is, help } = await whereRunStands(core, run)
   const { id: runId, status, reason } = run
-  // One that runs may still carry what it waited for before.
+  // A running one may still have the reason for which it waited before.
   const details = { runId, status, ...(reason !== null && status !== 'running' && { reason }) }
   return new HoldfastError('timeout', `Run "${runId}" was still ${is} after ${timeoutMs} ms. ${help}`, {
     retryable: true,
@@ -235,7 +234,7 @@ async function stillRunning(core: Core, run: Run, timeoutMs: number | undefined)
   })
 }
 
-/** A position of a log, or 0 for the place before the first. */
+/** A position in the log, or 0 for the beginning. */
 function checkPosition(what: string, value: unknown): number {
   if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number
   throw new HoldfastError(

@@ -1,5 +1,5 @@
 import type { Core } from '../control/core.ts'
-import { isIn, rolledBackStretches } from '../engine/replay/tape.ts'
+import { isIn, rolledBackStretches } from '../engine/replay/rolled-back.ts'
 import { readOrigin } from '../engine/writing/run-origin.ts'
 import type { EventType, LogRecord } from '../model/event.ts'
 import { formatCheckpoint } from '../model/ids.ts'
@@ -15,7 +15,7 @@ import type { LogQuery, LogStretch } from '../store/store.ts'
 export interface RunInfo {
   readonly id: string
   readonly threadId: string
-  /** The latest checkpoint that the run has left, `threadId@seq`. */
+  /** The latest checkpoint of the run, `threadId@seq`. */
   readonly checkpoint?: string
   readonly owner: string
   readonly workflow: string
@@ -24,7 +24,7 @@ export interface RunInfo {
   readonly status: RunStatus
   /** Why it waits or is paused. */
   readonly reason?: PauseReason | WaitReason
-  /** When a run that is pending or waits becomes due. Absent where only something from outside continues it. */
+  /** When a pending or waiting run becomes due. Absent if it waits for something else than time. */
   readonly dueAt?: number
   /** The worker that executes it. */
   readonly holder?: string
@@ -32,30 +32,30 @@ export interface RunInfo {
   readonly parent?: string
   /** The step that runs, waits for its next attempt, or failed the run. */
   readonly currentStep?: string
-  /** Steps and effects with a recorded result, in order. Those that were rolled back are not among them. */
+  /** Steps and effects with a recorded result, in order, without those that were rolled back. */
   readonly completedSteps: readonly string[]
   /** Attempts of each step so far. */
   readonly stepAttempts: Readonly<Record<string, number>>
-  /** How far it is: what it or its plan last reported. 0 before any report, 1 when it has completed. */
+  /** The last progress that the run or its plan reported. 0 before any report, 1 when it has completed. */
   readonly progress: RunProgress
-  /** What it has used, its children included. */
+  /** What it has used, including its children. */
   readonly usage: UsageTotal
-  /** Why it failed, or stopped by itself. `corrupt_record`: its log is damaged, and what would have come from there is missing. */
+  /** Why it failed or paused by itself. `corrupt_record`: its log is damaged, and what would be read from it is missing here. */
   readonly error?: Error
   readonly createdAt: number
   readonly startedAt?: number
   readonly finishedAt?: number
 }
 
-/** What `run.info()` says: also what went into the run and what came out. */
+/** What `run.info()` returns: also the run's input and output. */
 export interface RunDetails<Output = unknown> extends RunInfo {
-  /** Since a `ctx.continueAs`, the one that it gave. */
+  /** After `ctx.continueAs`, the input given there. */
   readonly input?: unknown
   /** Once it has completed. */
   readonly output?: Output
 }
 
-/** How far a run is. */
+/** The progress of a run. */
 export interface RunProgress {
   /** From 0 to 1. */
   readonly fraction: number
@@ -64,7 +64,7 @@ export interface RunProgress {
   readonly step?: string
 }
 
-/** What a list shows of runs, in one read for all of them. Those that were deleted meanwhile are left out. */
+/** What a list shows of runs, with one read for all of them. Runs that were deleted in between are left out. */
 export async function runInfos(core: Core, runs: readonly Run[]): Promise<RunInfo[]> {
   if (runs.length === 0) return []
   const stretches = await core.store.readLogs(runs.map((run) => queryOf(run, typesOfInfo)))
@@ -73,7 +73,7 @@ export async function runInfos(core: Core, runs: readonly Run[]): Promise<RunInf
   return described.filter((_, index) => isThere[index]).map(({ info }) => info)
 }
 
-/** Null where the run was deleted meanwhile. */
+/** Null if the run was deleted in between. */
 export async function runDetails<Output>(core: Core, run: Run): Promise<RunDetails<Output> | null> {
   const [stretch = { records: [] }] = await core.store.readLogs([queryOf(run, [...typesOfInfo, 'run_completed'])])
   const { info, input, end, isDamaged } = describe(core, run, stretch)
@@ -85,7 +85,7 @@ export async function runDetails<Output>(core: Core, run: Run): Promise<RunDetai
   }
 }
 
-/** Whether a run is still the one that was read: without its log it looks damaged. */
+/** Whether the run still exists as it was read. A deleted one, without its log, would look damaged. */
 async function isStillThere({ store }: Pick<Core, 'store'>, run: Run): Promise<boolean> {
   const now = await store.readRun({ owner: run.owner, runId: run.id })
   return now !== null && now.createdAt === run.createdAt && now.inputSeq >= run.inputSeq
@@ -98,8 +98,8 @@ const typesOfInfo: readonly EventType[] = [
 ]
 
 /**
- * Of a run that has ended up to its end, and of one that has not begun only its input: others may have written much to the thread
- * meanwhile.
+ * Up to the end of a run that has ended, and only the input of one that has not begun: other runs may have written much to the thread
+ * since.
  */
 function queryOf(run: Run, payloadsOf: readonly EventType[]): LogQuery {
   const { owner, threadId, id: runId, inputSeq, tapeSeq, endSeq } = run
@@ -163,7 +163,7 @@ function times({ createdAt, finishedAt }: Run, startedAt: number | null) {
   return { createdAt, ...(startedAt !== null && { startedAt }), ...(finishedAt !== null && { finishedAt }) }
 }
 
-/** What is known of a run whose log is damaged is still told. */
+/** If the log is damaged, what is known without it is still shown. */
 function describeDamaged(run: Run, damage: Error): RunInfo {
   return {
     ...head(run),
@@ -175,7 +175,7 @@ function describeDamaged(run: Run, damage: Error): RunInfo {
 
 type DataOf = <Data>(record: LogRecord) => Data
 
-/** How far the run is, from its log. `steps` counts the calls that were begun. */
+/** The run's progress, from its log. `steps` counts the calls that were begun. */
 function readWork(run: Run, records: readonly LogRecord[], dataOf: DataOf) {
   const takenBack = rolledBackStretches(records, run.id, dataOf)
   const completed: string[] = []
@@ -186,7 +186,7 @@ function readWork(run: Run, records: readonly LogRecord[], dataOf: DataOf) {
   let { startedAt } = run
   for (const record of records) {
     const { type, seq, step, count, attempt, at } = record
-    // The row learns of it with the first result that is written.
+    // The row gets it with the first result that is written.
     if (type === 'run_started' && startedAt !== null) startedAt = Math.min(startedAt, at)
     if (type === 'progress_reported' && !isIn(takenBack, seq)) report = record
     if (step === null || !typesOfSteps.has(type)) continue
@@ -223,7 +223,7 @@ function progressOf(run: Run, report: LogRecord | undefined, dataOf: DataOf): Ru
   return { fraction, ...(note !== undefined && { note }), ...(report.step !== null && { step: report.step }) }
 }
 
-/** What the run has booked in its log. */
+/** The usage that the run has recorded in its log. */
 function readUsage(records: readonly LogRecord[], dataOf: DataOf, steps: number): UsageTotal {
   let total: UsageTotal = { ...noUsage, steps }
   for (const record of records) {

@@ -34,22 +34,22 @@ export type ScheduleOptions<W extends AnyWorkflow | string = AnyWorkflow | strin
   InputProperty<GivenTo<W>>
 
 interface ScheduleSetting<W> {
-  /** A cron pattern of 5 fields, 6 with seconds first, or `@daily` and its like. */
+  /** A cron pattern of 5 fields, or 6 with seconds first, or `@daily` and the like. */
   readonly cron?: string
   /** The time zone of the pattern, by its IANA name. Default `UTC`. */
   readonly timeZone?: string
   /** Ms between ticks, from 1,000. Counted from 1970: 3,600,000 ticks on the hour. */
   readonly everyMs?: number
-  /** By name: which this process need not have. Its runs take the version that it has when the schedule is set. */
+  /** The workflow, or its name if this process does not have it. Runs get the version that it has when the schedule is set. */
   readonly workflow: W
-  /** For a bare name: which version is meant. Default: the highest registered here, else 1. */
+  /** For a name: the workflow's version. Default: the highest registered in this process, else 1. */
   readonly version?: number
   /** Default: the workflow's queue. */
   readonly queue?: string
   readonly priority?: number
   /**
-   * What happens to ticks at which nobody was there: one run for the latest of them (default), one for each, or none. With `skip`
-   * a tick is missed when it is more than a minute late.
+   * What happens to ticks that passed while no worker was running: one run for the latest of them (default), one for each, or none. With
+   * `skip`, a tick counts as missed when it is more than a minute late.
    */
   readonly ifMissed?: IfMissed
 }
@@ -78,12 +78,12 @@ export interface ScheduleInfo {
   readonly last?: { readonly tick: number; readonly runId: string }
 }
 
-/** Most ticks that one `backfill` starts, and most times that one `next` tells. */
+/** The most ticks that one `backfill` starts, and the most times that one `next` returns. */
 const maxTicks = 100_000
 const maxTimes = 1_000
 const batchSize = 100
 
-/** Schedules of one owner: what is started again and again. */
+/** The schedules of one owner. */
 export class Schedules {
   readonly #core: Core
   readonly #owner: string
@@ -93,7 +93,7 @@ export class Schedules {
     this.#owner = owner
   }
 
-  /** Sets a schedule. The same again changes nothing; with other settings it goes by them from its next tick on. */
+  /** Creates a schedule, or changes its settings from the next tick on. The same settings change nothing. */
   async set<W extends AnyWorkflow | string>(name: string, options: ScheduleOptions<W>): Promise<void> {
     refuseUnknownOptions('hf.schedules.set', options, scheduleOptionNames)
     const core = this.#core
@@ -111,19 +111,19 @@ export class Schedules {
     throw new HoldfastError('conflict', `Schedule "${name}" keeps changing; try again.`, { retryable: true })
   }
 
-  /** All schedules of this owner, by name. */
+  /** All schedules of this owner, sorted by name. */
   async list(): Promise<ScheduleInfo[]> {
     const schedules = await listSchedules(this.#core, this.#owner)
     const now = await this.#core.now()
     return schedules.map((schedule) => infoOf(schedule, now)).sort((a, b) => (a.name < b.name ? -1 : 1))
   }
 
-  /** A schedule, or `schedule_not_found`. */
+  /** A schedule. Throws `schedule_not_found`. */
   async get(name: string): Promise<ScheduleInfo> {
     return infoOf(await this.#read(name), await this.#core.now())
   }
 
-  /** When it ticks next, in ms since 1970, whether or not it is paused. Default 1 time, at most 1,000. */
+  /** The next times at which it ticks, in ms since 1970, whether or not it is paused. Default 1, at most 1,000. */
   async next(name: string, options: { readonly count?: number } = {}): Promise<number[]> {
     refuseUnknownOptions('hf.schedules.next', options, { count: true })
     const { count = 1 } = options
@@ -133,17 +133,17 @@ export class Schedules {
     return ticksBetween(timing, await this.#core.now(), Number.POSITIVE_INFINITY, count)
   }
 
-  /** Stops ticking. Ticks that come due meanwhile are not missed: nothing makes up for them. */
+  /** Pauses the schedule. Ticks while it is paused do not count as missed and are never made up for. */
   async pause(name: string): Promise<void> {
     await this.#change(name, { kind: 'pause', at: await this.#core.now() })
   }
 
-  /** Goes on ticking, with the next tick from now. */
+  /** Continues the schedule with the next tick from now. */
   async resume(name: string): Promise<void> {
     await this.#change(name, { kind: 'resume', at: await this.#core.now() })
   }
 
-  /** Starts a run now, beside the ticks. Its `ctx.scheduledAt` is now. */
+  /** Starts a run now, in addition to the ticks. Its `ctx.scheduledAt` is now. */
   async trigger(name: string): Promise<RunHandle> {
     refuseStartInFunction()
     const schedule = await this.#read(name)
@@ -153,8 +153,8 @@ export class Schedules {
   }
 
   /**
-   * Starts runs for the ticks from `from` on and before `to` (ms since 1970; default now) that have none, as the schedule is now. Each has the id
-   * that its tick would have given it, so doing it again starts nothing twice.
+   * Starts runs for the ticks from `from` up to but excluding `to` (ms since 1970; default now) that have none, with the current settings.
+   * Each gets the id that its tick would have given it, so calling it again starts nothing twice.
    */
   async backfill(
     name: string,
@@ -178,14 +178,14 @@ export class Schedules {
     return { started, existing }
   }
 
-  /** Ends a schedule; the runs that it started live on. False if there was none. */
+  /** Deletes a schedule. Runs that it started continue. Returns false if it did not exist. */
   async delete(name: string): Promise<boolean> {
     const key = this.#key(name)
     if ((await readSchedule(this.#core, key)) === null) return false
     return this.#core.store.deleteThread({ owner: key.owner, threadId: key.runId, at: await this.#core.now() })
   }
 
-  /** All ticks of a stretch, or `invalid_input` where they are too many: that is known before the first run is started. */
+  /** All ticks of a stretch of time, or `invalid_input` if they are too many, before any run is started. */
   async #ticks(schedule: Schedule, from: number, until: number): Promise<number[]> {
     const { timing } = shownSettings(schedule)
     const ticks: number[] = []
@@ -196,13 +196,13 @@ export class Schedules {
         throw new HoldfastError(
           'invalid_input',
           `Schedule "${schedule.name}" has more than ${maxTicks} ticks from ${new Date(from).toISOString()} on, which is too many for one call. ` +
-            `Nothing was started. If that is the time you mean, call it with to: ${to} (${new Date(to).toISOString()}) first, then again with this as from.`,
+            `Nothing was started. To start them all, call it with to: ${to} (${new Date(to).toISOString()}) first, then again with this as from.`,
           { details: { schedule: schedule.name, from, to } },
         )
       }
       ticks.push(...some)
       if (some.length < batchSize) return ticks
-      // Telling the ticks of a cron pattern takes a while: others have their turn.
+      // Computing the ticks of a cron pattern takes a while: let the event loop run in between.
       await setImmediate()
     }
   }
@@ -248,7 +248,7 @@ export class Schedules {
       queue: checkId('queue name', given.queue ?? queue ?? 'default'),
       priority: priority ?? usual ?? 0,
     }
-    // Read once, as it will be recorded: what is compared is what comes back.
+    // Encoded once, as it will be recorded, so that what is compared is what is read back.
     return codec.decode(codec.encode(settings)) as ScheduleSettings
   }
 

@@ -1,20 +1,20 @@
 import type { RunEvent } from '../control/read-events.ts'
 
-/** So many of the last events are known, to find out from where on the store has others. */
+/** How many of the last events are remembered, to find where the store's log differs. */
 const mostSeen = 200
 const pageSize = 1_000
 
 type Read = (range: { after: number; limit: number }) => Promise<RunEvent[]>
 
 /**
- * What a watcher has been given of a run. A store that has lost its last commits gives their positions out again, so the last event is read once
- * more with those that follow it; where it is another, the watcher continues from the last that is still there.
+ * What a watcher has seen of a run. A store that has lost its last commits assigns their positions again, so the last event is read once
+ * more with those that follow. If it differs, the watcher continues from the last one that is still the same.
  */
 export class SeenEvents {
   readonly #begun: number
   #seen: RunEvent[] = []
 
-  /** Nothing up to this position is asked for. */
+  /** The position after which events are read. */
   constructor(begun: number) {
     this.#begun = begun
   }

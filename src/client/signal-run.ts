@@ -7,15 +7,15 @@ import type { RunKey } from '../store/store.ts'
 
 export interface SignalOptions {
   /**
-   * Of the signals to a run with the same id the first is delivered, whatever their names and values, and however often it is sent: for a sender
-   * that may try again.
+   * Of several signals to a run with the same id only the first is delivered, whatever their names and values. Use it when the sender may
+   * retry.
    */
   readonly id?: string
 }
 
 const signalOptionNames: OptionNames<SignalOptions> = { id: true }
 
-/** Sends a signal to a run. It is kept until the run asks for it. */
+/** Sends a signal to a run. It is kept until the run waits for it. */
 export async function signalRun(
   core: Core,
   key: RunKey,
@@ -33,9 +33,9 @@ export async function signalRun(
     ...(dedupeId !== undefined && { dedupeId }),
   })
   if (answer.ok) return core.wakeWorker()
-  // Says that there is no such run, where there is none.
+  // Throws `run_not_found` if the run does not exist.
   const run = await readRun(core, key)
-  throw new HoldfastError('conflict', `Run "${run.id}" is ${run.status}: signal "${name}" would reach nobody and was not sent.`, {
+  throw new HoldfastError('conflict', `Run "${run.id}" is ${run.status}: signal "${name}" was not sent.`, {
     details: { runId: run.id, status: run.status },
   })
 }

@@ -19,12 +19,12 @@ export type StartRequests<Workflows extends readonly (AnyWorkflow | string)[]> =
   readonly [Index in keyof Workflows]: StartRequest<Workflows[Index]>
 }
 
-/** Runs that are checked and handed in before others are: the event loop gets its turn in between. */
+/** Runs that are prepared in one go, before the event loop continues. */
 const partSize = 250
 
 /**
- * Starts many runs, in few writes. Each is judged for itself. When some could not be started, the others were: one error says which,
- * with the code of the first.
+ * Starts many runs in few writes, each independently of the others. If some could not be started, one error says which, with the code of
+ * the first; the others were started.
  */
 export async function startMany(core: Core, owner: string, requests: readonly StartRequest[]): Promise<Run[]> {
   refuseStartInFunction()
@@ -34,7 +34,7 @@ export async function startMany(core: Core, owner: string, requests: readonly St
   const starts: Promise<Run>[] = []
   for (const [index, request] of requests.entries()) {
     const start = startOne(core, owner, request, at)
-    // It is awaited below, with all others.
+    // Awaited below, with all others.
     start.catch(() => {})
     starts.push(start)
     if (index % partSize === partSize - 1) {
@@ -53,7 +53,7 @@ async function startOne(core: Core, owner: string, request: StartRequest, at: nu
   refuseUnknownOptions('A request to startMany', request, { workflow: true, input: true, options: true })
   const { workflow, input, options = {} } = request
   if ('tx' in options)
-    throw new HoldfastError('invalid_input', 'startMany takes no tx. Start runs one by one inside a transaction of yours.')
+    throw new HoldfastError('invalid_input', 'startMany takes no tx. Inside your own transaction, start runs one by one.')
   const whose = options.owner === undefined ? owner : checkOwner(options.owner)
   const newRun: NewRun = await prepareStart(core, whose, workflow, input, options, at)
   return acceptStart(core, newRun, await core.committer.commit(startChange(newRun)), options)

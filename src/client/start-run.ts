@@ -18,9 +18,9 @@ import type { Change, Committed, NewRun, Refusal } from '../store/change.ts'
 import type { CallersTransaction } from '../store/store.ts'
 
 export interface StartOptions {
-  /** Same id, same run. Default: a new one. */
+  /** The same id is the same run. Default: a new id. */
   readonly id?: string
-  /** The thread whose state it works on. Default: a thread with the run's id. */
+  /** The thread whose state it uses. Default: a thread with the run's id. */
   readonly threadId?: string
   /** Default: the workflow's queue. */
   readonly queue?: string
@@ -29,20 +29,20 @@ export interface StartOptions {
   readonly delayMs?: number
   /** Not before this moment, in ms since 1970. */
   readonly runAt?: number
-  /** When an unfinished run holds the thread: get in line (default), or refuse with `conflict`. */
+  /** If the thread has an unfinished run: execute after it (default), or refuse with `conflict`. */
   readonly ifBusy?: 'queue' | 'reject'
-  /** When the id belongs to a failed run: `retry` takes it up where it failed. Default: leave it. */
+  /** If the id belongs to a failed run: `retry` continues it where it failed. Default: leave it as it is. */
   readonly ifFailed?: 'retry'
-  /** For a bare name: which version is meant. Default: the highest registered, else 1. */
+  /** For a name: the workflow's version. Default: the highest registered in this process, else 1. */
   readonly version?: number
   /**
-   * Postgres only: a client of `pg` with a transaction of yours open on it. The run is there when that commits, and never was when it
-   * rolls back.
+   * Postgres only: a client of `pg` with an open transaction of yours. The run is started when that commits, and never existed if it rolls
+   * back.
    */
   readonly tx?: CallersTransaction
 }
 
-/** Queues a run, once per id. Answers with the run, also when it was there before. */
+/** Queues a run, once per id. Returns the run, including one that existed before. */
 export async function startRun(
   core: Core,
   owner: string,
@@ -55,7 +55,7 @@ export async function startRun(
   return acceptStart(core, asked, await commitStart(core, options.tx, startChange(asked)), options)
 }
 
-/** Checks what was asked for and encodes it, before anything is written. `at` is the store's time, if it is known. */
+/** Checks the arguments and encodes the input, before anything is written. `at` is the store's time, if it is known. */
 export async function prepareStart(
   core: Core,
   owner: string,
@@ -69,7 +69,7 @@ export async function prepareStart(
   const workflow = findWorkflow(core, workflowOrName, options.version)
   const name = workflow?.name ?? checkId('workflow name', workflowOrName)
   const schema = workflow?.options.input
-  // One reading of the input, before anything is waited for: what is recorded is what is compared.
+  // The input is encoded once, before anything is awaited, so that what is recorded is what is compared.
   const given = schema === undefined ? undefined : givenFingerprint(core.codec, name, input)
   const validated = schema === undefined ? input : validate(schema, input, `The input of workflow "${name}"`)
   const checked = validated instanceof Promise ? await validated : validated
@@ -92,7 +92,7 @@ export function startChange(asked: NewRun): Change {
   return { owner, threadId, runId: null, guard: { kind: 'none' }, events: [], creates: [asked], isCheckpoint: true }
 }
 
-/** The run that the store answers with, or why there is none. */
+/** The run that the store returned, or an error that says why there is none. */
 export async function acceptStart(core: Core, asked: NewRun, answer: Committed, options: StartOptions): Promise<Run> {
   const { owner, id } = asked
   if (!answer.ok) throw await refusedStart(core, answer.refusal, asked)
@@ -115,11 +115,11 @@ async function commitStart(core: Core, tx: CallersTransaction | undefined, chang
   if (core.store.commitWithin === undefined) {
     throw new HoldfastError(
       'invalid_input',
-      `start with { tx } needs a Postgres store; this one is ${core.store.kind}. Leave tx out and give the run an id: starting it again is then harmless.`,
+      `start with { tx } needs a Postgres store; this one is ${core.store.kind}. Leave tx out and give the run an id, so that starting it again is harmless.`,
     )
   }
   const [answer] = await core.store.commitWithin(tx, [change])
-  if (answer === undefined) throw new HoldfastError('conflict', 'The store gave no answer to a start inside a transaction.')
+  if (answer === undefined) throw new HoldfastError('conflict', 'The store returned nothing for a start inside a transaction.')
   return answer
 }
 
@@ -137,7 +137,7 @@ const startOptionNames: OptionNames<StartOptions & { owner: string }> = {
   tx: true,
 }
 
-/** What a store could not keep, or would keep as something else. */
+/** Refuses values that a store could not keep, or would keep as something else. */
 function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed, tx }: StartOptions): void {
   const refuse = (what: string, must: string): never => {
     throw new HoldfastError('invalid_input', `${what}; it must be ${must}. Nothing was started.`)
@@ -156,7 +156,7 @@ function checkOptions({ delayMs, runAt, priority, version, ifBusy, ifFailed, tx 
   if (tx !== undefined && 'totalCount' in tx)
     refuse('tx is a pool, whose queries go to any of its connections', 'the client of pg that your transaction is open on')
   if (tx !== undefined && ifFailed !== undefined)
-    refuse('tx comes with ifFailed', 'without: a retry is not part of your transaction')
+    refuse('tx is combined with ifFailed', 'used without it: a retry is not part of your transaction')
   if (ifFailed !== undefined && ifFailed !== 'retry') refuse(`ifFailed is ${String(ifFailed)}`, "'retry'")
 }
 

@@ -9,7 +9,7 @@ import type { NewRun } from '../store/change.ts'
 import type { RunKey } from '../store/store.ts'
 import { refusedStart, startChange } from './start-run.ts'
 
-/** Begins a schedule. False if somebody else was faster. */
+/** Creates a schedule. False if it was created in between. */
 export async function createSchedule(core: Core, key: RunKey, schedule: Schedule): Promise<boolean> {
   const { owner, runId: id } = key
   const { run, isNew } = await create(
@@ -20,12 +20,12 @@ export async function createSchedule(core: Core, key: RunKey, schedule: Schedule
       ...{ owner, id, workflow: scheduleWorkflowName, version: 1, queue: internalQueue, priority: 0 },
     },
   )
-  // It was cancelled or failed: its place is made free.
+  // It was cancelled or failed: delete it, to make room for the new one.
   if (!isNew && isTerminal(run.status)) await core.store.deleteThread({ owner, threadId: run.threadId, at: await core.now() })
   return isNew
 }
 
-/** Tells a schedule's run of a change. False if there is none any more. */
+/** Sends a change to a schedule's run. False if it no longer exists. */
 export async function sendChange(core: Core, key: RunKey, change: ScheduleChange): Promise<boolean> {
   const payload = core.codec.encode({ value: change })
   const answer = await core.store.deliver({ ...key, kind: 'signal', name: changeSignal, payload })
@@ -33,7 +33,7 @@ export async function sendChange(core: Core, key: RunKey, change: ScheduleChange
   return answer.ok
 }
 
-/** Starts a run of what the schedule is for, if it is not there. */
+/** Starts the run of a tick, unless it exists. */
 export async function startScheduled(
   core: Core,
   owner: string,
@@ -62,7 +62,7 @@ async function create(
   const answer = await core.committer.commit(startChange(run))
   if (!answer.ok) throw await refusedStart(core, answer.refusal, run)
   const created = answer.created[0]
-  invariant(created !== undefined, `the store does not say what became of run "${run.id}"`)
+  invariant(created !== undefined, `the store did not return the outcome of starting run "${run.id}"`)
   if (created.isNew) core.wakeWorker()
   return created
 }

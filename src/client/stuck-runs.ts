@@ -2,24 +2,24 @@ import type { Core } from '../control/core.ts'
 import type { Run } from '../model/run.ts'
 import { allPages } from './all-pages.ts'
 
-/** A run that does not get on, although nobody stopped it. */
+/** A run that makes no progress, although it is neither paused nor waiting. */
 export interface StuckRun {
   readonly runId: string
   readonly threadId: string
   readonly workflow: string
   readonly version: number
   readonly queue: string
-  /** `working`: its holder is alive and has recorded nothing since. `unclaimed`: it is due, and no worker takes it. */
+  /** `working`: its worker renews the lease but has recorded nothing since. `unclaimed`: it is due, and no worker claims it. */
   readonly why: 'working' | 'unclaimed'
   readonly since: number
   readonly step?: string
   readonly holder?: string
 }
 
-/** How long nothing may happen before a run counts as stuck. */
+/** How long a run may record nothing before it counts as stuck. */
 const defaultAfterMs = 15 * 60_000
 
-/** Runs of an owner in which nothing has happened for long although something should, longest first. */
+/** Runs of an owner that should make progress and have recorded nothing for long, the longest first. */
 export async function findStuckRuns(core: Core, owner: string, afterMs = defaultAfterMs): Promise<StuckRun[]> {
   const now = await core.now()
   const runs = await allPages<Run>((cursor) =>
@@ -47,7 +47,7 @@ async function describe(core: Core, run: Run, now: number): Promise<StuckRun | n
   }
 }
 
-/** Behind another run of its thread it waits rightly. */
+/** A run behind another one of its thread is not stuck. */
 async function isNext(core: Core, run: Run): Promise<boolean> {
   const { owner, threadId } = run
   const { items } = await core.store.listRuns({

@@ -2,10 +2,10 @@ import { createHash } from 'node:crypto'
 import { HoldfastError } from '../model/errors.ts'
 import type { Payload } from '../model/payload.ts'
 import type { Run } from '../model/run.ts'
-import type { WholeThread } from '../store/moving.ts'
+import type { WholeThread } from '../store/thread-image.ts'
 import { readContent } from './read-bundle.ts'
 
-/** One thread as a file: plain JSON, which `import` of any store takes. */
+/** One thread as plain JSON, which `import` accepts on any store. */
 export interface ThreadBundle {
   readonly format: 'holdfast-thread'
   readonly version: 1
@@ -14,10 +14,10 @@ export interface ThreadBundle {
   readonly content: BundleContent
 }
 
-/** Everything of the thread but its owner, which is that of the client that imports it. Bytes are in base64. */
+/** Everything in the thread except its owner, which is that of the client that imports it. Bytes are in base64. */
 export type BundleContent = { readonly [Field in keyof WholeThread]: unknown }
 
-/** A thread as it stands outside of any store: nobody holds its runs. One that was running can be claimed again at once. */
+/** A thread outside of any store: no worker holds its runs, and one that was running can be claimed again immediately. */
 export function atRest(whole: WholeThread): WholeThread {
   return { ...whole, runs: whole.runs.map((image) => ({ ...image, run: runAtRest(image.run) })) }
 }
@@ -33,7 +33,7 @@ export function toBundle(whole: WholeThread): ThreadBundle {
   return { format: 'holdfast-thread', version: 1, sha256: sha256Of(content), content }
 }
 
-/** What a bundle holds, as a thread of this owner. Refused unless it is whole, undamaged and makes sense. */
+/** The content of a bundle, as a thread of this owner. Refused unless it is complete, undamaged and consistent. */
 export function fromBundle(bundle: unknown, owner: string): WholeThread {
   const { format, version, sha256, content } = (
     typeof bundle === 'object' && bundle !== null ? bundle : {}
@@ -59,12 +59,12 @@ export function fromBundle(bundle: unknown, owner: string): WholeThread {
   return readContent(content, owner)
 }
 
-/** The same for two threads of equal content, whatever store they are in and whoever owns them. */
+/** The same for two threads with equal content, in any store and of any owner. */
 export function digestOf(whole: WholeThread): string {
   return sha256Of(toContent(whole))
 }
 
-/** Fields by name and in this order: the checksum depends on it. */
+/** Fields are listed by name, because the checksum depends on their order. */
 function toContent(whole: WholeThread): BundleContent {
   const { threadId, headSeq, stateVersion, incarnation, baseSeq, createdAt, deletedAt } = whole.thread
   return {
@@ -117,7 +117,7 @@ function packed(payload: Payload | null): string | { readonly base64: string } |
   return { base64: Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength).toString('base64') }
 }
 
-/** In pieces: a long log as one text would not fit into a string. */
+/** In pieces, because a long log would not fit into one string. */
 function sha256Of(content: object): string {
   const hash = createHash('sha256')
   for (const [name, value] of Object.entries(content)) {

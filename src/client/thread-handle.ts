@@ -7,6 +7,7 @@ import { checkId, formatCheckpoint } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
 import { applyPatch, diffUpdate, type Patch, replaceState } from '../model/patch.ts'
 import { migrateState, type StateDefinition } from '../model/state.ts'
+import { partOf, type StatePart } from '../model/state-part.ts'
 import type { Thread } from '../store/store.ts'
 import { positionOf } from './checkpoint-seq.ts'
 import { RunHandle } from './run-handle.ts'
@@ -45,7 +46,7 @@ export class ThreadHandle {
     return (await this.start(workflow, ...inputAndOptions)).result()
   }
 
-  /** Starts a run on this thread. Runs of a thread go one at a time, in the order in which they were started. */
+  /** Starts a run on this thread. The runs of a thread execute one after another, in the order in which they were started. */
   async start<Given, Output>(
     // biome-ignore lint/suspicious/noExplicitAny: as in run
     workflow: Workflow<any, Output, any, Given> | string,
@@ -56,20 +57,26 @@ export class ThreadHandle {
     return new RunHandle<Output>(this.#core, run)
   }
 
-  /** The state as it is now; undefined where nothing was ever written. Given a definition, in its version (in memory only). */
+  /** The current state; undefined if nothing was ever written. With a definition, migrated to its version (in memory only). */
   async state<State = unknown>(definition?: StateDefinition<State>): Promise<State> {
     const thread = await this.#read()
     return this.#show(await loadState(this.#core.store, this.#core.codec, thread, thread.headSeq), definition)
   }
 
   /** The state at a checkpoint: `threadId@seq`, or a label. Changes nothing. */
-  async stateAt<State = unknown>(checkpoint: string, definition?: StateDefinition<State>): Promise<State> {
+  async stateAt<State = unknown>(checkpoint: string, definition?: StateDefinition<State>): Promise<State>
+  /** A part of it: what a path leads to, so many levels of it, so many entries of each; what is left out is `Omitted`. */
+  async stateAt<Part = unknown>(checkpoint: string, part: StatePart): Promise<Part>
+  async stateAt(checkpoint: string, shape?: StateDefinition<unknown> | StatePart): Promise<unknown> {
+    const definition = shape !== undefined && 'initial' in shape ? shape : undefined
+    if (definition === undefined) refuseUnknownOptions('thread.stateAt', shape, { path: true, depth: true, limit: true })
     const thread = await this.#read()
     const seq = await this.#position(thread, checkpoint)
-    return this.#show(await loadState(this.#core.store, this.#core.codec, thread, seq), definition)
+    const state = this.#show(await loadState(this.#core.store, this.#core.codec, thread, seq), definition)
+    return shape === undefined || 'initial' in shape ? state : partOf(state, shape)
   }
 
-  /** Points of the log at which commits ended, oldest first. */
+  /** The positions in the log at which commits ended, oldest first. */
   async checkpoints(options: { after?: number; limit?: number } = {}): Promise<Checkpoint[]> {
     refuseUnknownOptions('thread.checkpoints', options, { after: true, limit: true })
     await this.#read()
@@ -90,8 +97,8 @@ export class ThreadHandle {
   }
 
   /**
-   * Edits the state by hand; logged. With `ifAt` only when that checkpoint is still the latest, otherwise `conflict`;
-   * without, it is tried again on the newest state. A run that executes right now is a `conflict`: pause it first.
+   * Edits the state, with an event in the log. With `ifAt` only if that checkpoint is still the latest, otherwise `conflict`; without it, a
+   * conflict is retried on the newest state. While a run of the thread executes, it is a `conflict`: pause the run first.
    */
   async update<State = Record<string, unknown>>(
     recipe: (draft: State) => unknown,
@@ -106,7 +113,7 @@ export class ThreadHandle {
       if (options.ifAt !== undefined && (thread === null || (await this.#position(thread, options.ifAt)) !== headSeq)) {
         throw new HoldfastError(
           'conflict',
-          `Thread "${this.id}" has moved on from ${options.ifAt}: it is at ${formatCheckpoint(this.id, headSeq)}.`,
+          `Thread "${this.id}" is no longer at ${options.ifAt}: it is at ${formatCheckpoint(this.id, headSeq)}.`,
         )
       }
       const head = thread === null ? undefined : await loadState(store, codec, thread, headSeq)
@@ -145,7 +152,7 @@ export class ThreadHandle {
     throw new HoldfastError('conflict', `Thread "${this.id}" keeps changing; try again.`, { retryable: true })
   }
 
-  /** Labels a checkpoint: `stateAt` takes the label, retention keeps it. */
+  /** Labels a checkpoint: `stateAt` accepts the label, and retention keeps the checkpoint. */
   async tag(checkpoint: string, label: string): Promise<void> {
     const thread = await this.#read()
     const seq = await this.#position(thread, checkpoint)
@@ -154,8 +161,8 @@ export class ThreadHandle {
   }
 
   /**
-   * Deletes the thread with its runs, log and snapshots. Whoever executes a run of it is fenced off; a late writer can't
-   * bring it back. Operations stay, so that no effect happens twice. A new start is a new life.
+   * Deletes the thread with its runs, log and snapshots. A worker that executes one of its runs loses it, and late writes are refused.
+   * Operations are kept, so that no effect happens twice. A new run on the thread starts with an empty state and log.
    */
   async delete(): Promise<void> {
     await this.#core.store.deleteThread({ ...this.#key, at: await this.#core.now() })
@@ -187,7 +194,7 @@ export class ThreadHandle {
     return at.value as State
   }
 
-  /** For a state that has a version: the definition of the workflow that ran last on this thread, as this process has it. */
+  /** For a versioned state: the definition of the workflow that ran last on this thread, if this process has it. */
   async #definition(at: StateAt | undefined): Promise<StateDefinition<unknown> | undefined> {
     if (at === undefined || at.version === 0) return undefined
     const { items } = await this.#core.store.listRuns({ ...this.#key, limit: 1 })
@@ -195,7 +202,7 @@ export class ThreadHandle {
   }
 
   #deleted(): HoldfastError {
-    return new HoldfastError('thread_deleted', `Thread "${this.id}" was deleted. A new run on it starts a new life.`, {
+    return new HoldfastError('thread_deleted', `Thread "${this.id}" was deleted. A new run on it starts with an empty state.`, {
       details: { threadId: this.id },
     })
   }

@@ -9,10 +9,10 @@ import type { Core } from './core.ts'
 import { readEnd } from './read-events.ts'
 import { waitAtMost } from './wait-at-most.ts'
 
-/** How long `pause` waits for the run to come to its next safe point before it returns. */
+/** How long `pause` waits for the run to reach its next safe point before it returns. */
 const pauseWaitMs = 1_000
 
-/** Asks a run to stop at its next safe point. Returns once it has, or after a second while a step still runs. */
+/** Requests that a run pauses at its next safe point. Returns once it has, or after a second if a step still runs. */
 export async function pauseRun(core: Core, key: RunKey, by?: string): Promise<void> {
   const until = performance.now() + pauseWaitMs
   await control(core, key, async (run, asked) => {
@@ -20,7 +20,7 @@ export async function pauseRun(core: Core, key: RunKey, by?: string): Promise<vo
     if (isTerminal(run.status)) throw hasEnded(run, 'paused')
     if (run.status === 'running' && asked.isRequested) return performance.now() < until ? { waitUntil: until } : 'done'
     if (run.status === 'running') return { kind: 'pause', by }
-    // Its holder has dealt with the request, and somebody has resumed the run since: who asked last is right.
+    // Its holder has handled the request, and the run was resumed since: the latest request wins.
     if (asked.isRequested && !(await core.store.readInbox(key)).some(({ kind }) => kind === 'pause')) return 'done'
     return {
       events: [await newEvent(core, 'run_paused', { reason: 'asked', ...(by !== undefined && { by }) })],
@@ -30,8 +30,8 @@ export async function pauseRun(core: Core, key: RunKey, by?: string): Promise<vo
 }
 
 /**
- * Lets a paused run go on, with a fresh count of claims and, for a step that ran out of attempts, fresh attempts. With a budget
- * its limits are set to that first.
+ * Continues a paused run, with a new count of claims and, for a step that ran out of attempts, new attempts. A budget replaces its limits
+ * first.
  */
 export async function resumeRun(core: Core, key: RunKey, options: { by?: string; budget?: Budget } = {}): Promise<void> {
   const { by, budget } = options
@@ -41,11 +41,11 @@ export async function resumeRun(core: Core, key: RunKey, options: { by?: string;
     if (asked.isWritten || (asked.isRequested && run.status !== 'paused')) return 'done'
     if (run.status === 'pending' || run.status === 'waiting') {
       if (budget === undefined) return 'done'
-      // A waiting one looks at its children: one of them may wait for more of the budget.
+      // A waiting run checks its children, because one of them may be waiting for budget.
       const raised = await newEvent(core, 'budget_raised', { budget, ...data })
       return { events: [raised], run: run.status === 'waiting' ? { due: { inMs: 0 } } : {} }
     }
-    // It may have been asked to pause and not have come to it yet.
+    // It may have been asked to pause and not have paused yet.
     if (run.status === 'running') return { kind: 'resume', by, ...(budget !== undefined && { budget }) }
     if (run.status !== 'paused') throw hasEnded(run, 'resumed')
     return {
@@ -58,7 +58,7 @@ export async function resumeRun(core: Core, key: RunKey, options: { by?: string;
   })
 }
 
-/** Takes a failed run up again: the failures that failed it are reopened, everything else stays recorded. */
+/** Continues a failed run: the failures that failed it are reopened, everything else stays recorded. */
 export async function retryRun(core: Core, key: RunKey): Promise<void> {
   await control(core, key, async (run, asked) => {
     if (asked.isWritten || run.status === 'pending' || run.status === 'running' || run.status === 'waiting') return 'done'
@@ -79,7 +79,7 @@ export async function retryRun(core: Core, key: RunKey): Promise<void> {
   })
 }
 
-/** What was done before ctx.continueAs can't be done again: a retry would continue as if it had not been undone. */
+/** What was done before ctx.continueAs can't be repeated: a retry would continue as if it had not been undone. */
 async function refuseWhereUndoneForGood({ store, codec }: Core, run: Run): Promise<void> {
   const { owner, threadId, id: runId, tapeSeq } = run
   if (tapeSeq === null) return
@@ -93,12 +93,12 @@ async function refuseWhereUndoneForGood({ store, codec }: Core, run: Run): Promi
   const steps = lost.map(({ step }) => `"${step}"`).join(', ')
   throw new HoldfastError(
     'conflict',
-    `Run "${runId}" can't be retried: what it did before ctx.continueAs was undone when it failed (${steps}), and is not done again. Start a new run.`,
+    `Run "${runId}" can't be retried: what it did before ctx.continueAs was undone when it failed (${steps}) and can't be repeated. Start a new run.`,
     { details: { runId, status: run.status } },
   )
 }
 
-/** What to do about a run as it stands: a request for its holder, a change of its own, or to wait and look again. */
+/** What to do with a run in its present status: send a request to its holder, change it, or wait and read it again. */
 export type Action =
   | 'done'
   | { readonly waitUntil: number }
@@ -106,7 +106,7 @@ export type Action =
       readonly kind: 'pause' | 'cancel' | 'resume' | 'rollback'
       readonly by: string | undefined
       readonly to?: number
-      /** Where the log ended when it was asked for: what was carried out after that is done. */
+      /** The end of the log at the time of the request, to tell whether it was carried out since. */
       readonly since?: number
       readonly undo?: boolean
       readonly budget?: Budget
@@ -115,25 +115,25 @@ export type Action =
       readonly events: readonly NewEvent[]
       readonly run?: RunChange
       readonly isUndisturbed?: boolean
-      /** Only if the log still ends there. */
+      /** Applied only if the log still ends here. */
       readonly headSeq?: number
       readonly operation?: OperationChange
       readonly delivers?: readonly NewMessage[]
     }
 
-/** What was done about it so far. */
+/** What was done so far. */
 export interface Asked {
   /** Its holder has a request in the inbox. */
   isRequested: boolean
   /** A change was written. */
   isWritten: boolean
-  /** Of the holder that was asked last: where a run has ended since and was taken up again, the request is gone. */
+  /** Of the holder that got the request last. If the run has ended since and was continued, the request is gone. */
   epoch: number
 }
 
 /**
- * Reads the run, decides, and acts under the condition that it is still as it was read; then looks again, until there is nothing left
- * to do. What a holder has to do goes into its inbox.
+ * Reads the run, decides, and acts on the condition that the run is unchanged; then reads again, until there is nothing left to do. Requests
+ * to the run's holder go into its inbox.
  */
 export async function control(
   core: Core,
@@ -170,7 +170,7 @@ export async function control(
   throw new HoldfastError('conflict', `Run "${key.runId}" keeps changing; try again.`, { retryable: true })
 }
 
-/** Writes a change of a run that nobody holds. False: it is no longer as it was read. */
+/** Writes a change of a run that no worker holds. False: the run has changed since it was read. */
 async function write(core: Core, key: RunKey, run: Run, action: Extract<Action, { events: unknown }>): Promise<boolean> {
   const { events, isUndisturbed, headSeq, operation, delivers = [] } = action
   const readMessages = action.run?.status === 'pending' ? await leftRequests(core, run) : []
@@ -199,8 +199,8 @@ async function write(core: Core, key: RunKey, run: Run, action: Extract<Action, 
 }
 
 /**
- * Requests that came while the run was about to end or to pause, which its holder has not read: whoever made them was told how it
- * ended, or that it is paused. Whoever takes the run up again takes them out: it must not be stopped by them a second time.
+ * Requests that arrived while the run was ending or pausing, and that its holder has not read: their callers know that it has ended or
+ * paused. A caller that continues the run removes them, so that they do not stop it a second time.
  */
 async function leftRequests(core: Core, { owner, id: runId, status }: Run): Promise<readonly number[]> {
   const isOver = isTerminal(status)
@@ -237,7 +237,7 @@ export async function newEvent(core: Core, type: EventType, data: Record<string,
 }
 
 export function hasEnded(run: Run, verb: string): HoldfastError {
-  const help = run.status === 'failed' && verb === 'resumed' ? ' Use run.retry(): it takes it up where it failed.' : ''
+  const help = run.status === 'failed' && verb === 'resumed' ? ' Use run.retry(), which continues it where it failed.' : ''
   return new HoldfastError('conflict', `Run "${run.id}" is ${run.status} and can't be ${verb}.${help}`, {
     details: { runId: run.id, status: run.status },
   })
@@ -246,7 +246,7 @@ export function hasEnded(run: Run, verb: string): HoldfastError {
 function disturbed(run: Run): HoldfastError {
   return new HoldfastError(
     'conflict',
-    `Run "${run.id}" can't be taken up again: a later run has been started on thread "${run.threadId}". Start a new run instead.`,
+    `Run "${run.id}" can't be continued: a later run has been started on thread "${run.threadId}". Start a new run instead.`,
     { details: { runId: run.id, threadId: run.threadId } },
   )
 }

@@ -18,6 +18,6 @@ export interface Core {
   readonly hasWorker: boolean
   /** The store's time. */
   now(): Promise<number>
-  /** Ends the worker's sleep: something may be due. */
+  /** Ends the worker's sleep, because something may be due. */
   wakeWorker(): void
 }

@@ -33,8 +33,8 @@ export async function readEvents(core: Core, run: Run, options: { after?: number
 }
 
 /**
- * The event that says how a run ended or why it stopped. `corrupt_record` where it is not there; `store_unavailable` where the run is no longer as
- * it was read, because the store has lost its last commits or the thread was deleted: whoever asks reads it again.
+ * The event that says how a run ended or why it paused. `corrupt_record` if it is missing; `store_unavailable` if the run is no longer as it
+ * was read, because the store has lost its last commits or the thread was deleted: the caller reads it again.
  */
 export async function readEnd(core: Core, run: Run): Promise<RunEvent | null> {
   const { owner, threadId, endSeq } = run

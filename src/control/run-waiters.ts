@@ -1,11 +1,11 @@
 import type { Hint, RunKey, Store } from '../store/store.ts'
 
-/** How often somebody who waits looks by himself: a notification may be lost. */
+/** How often a waiting caller polls, because a notification may be lost. */
 const pollMs = 500
-/** Another process wrote something: those who wait look again, but not more often than this. */
+/** When another process wrote something, waiting callers read again, but not more often than this. */
 const elsewhereMs = 25
 
-/** Wakes callers that wait for a run to change: told by this process, by the store's notifications, or by looking. */
+/** Wakes callers that wait for a run to change: on changes in this process, notifications of the store, or by polling. */
 export class RunWaiters {
   readonly #store: Store
   readonly #waiting = new Map<string, Set<() => void>>()
@@ -19,7 +19,7 @@ export class RunWaiters {
     this.#store = store
   }
 
-  /** Resolves when the run ended an execution, something changed elsewhere, or some time has passed. */
+  /** Resolves when an execution of the run has ended, something changed elsewhere, or some time has passed. */
   async next(key: RunKey): Promise<void> {
     if (this.#isClosed) return
     await this.#wait(this.#waiting, key)
@@ -31,7 +31,7 @@ export class RunWaiters {
     await this.#wait(this.#watching, key)
   }
 
-  /** Somebody watches the run from now on, and reads where its log ends. */
+  /** A watcher of the run starts, and reads where its log ends. */
   beginWatch(key: RunKey, head: Promise<unknown>): void {
     const id = text(key)
     const begun = Promise.allSettled([this.#beginning.get(id), head]).then(() => {
@@ -40,7 +40,7 @@ export class RunWaiters {
     this.#beginning.set(id, begun)
   }
 
-  /** What this client does to a run waits for this: whoever watches the run since before sees it. */
+  /** What this client does to a run waits for this, so that a watcher that started before sees it. */
   async watchesBegun(key: RunKey): Promise<void> {
     if (this.#beginning.size > 0) await this.#beginning.get(text(key))
   }

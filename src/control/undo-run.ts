@@ -1,7 +1,8 @@
 import { unbookedUsage } from '../engine/calls/child-end.ts'
+import { rolledBackStretches, whereToRollBack } from '../engine/replay/rolled-back.ts'
 import { type OpenQuestion, type RunPast, readRunPast } from '../engine/replay/run-past.ts'
 import { endedSectionAround } from '../engine/replay/section-around.ts'
-import { type Order, rolledBackStretches, whereToRollBack } from '../engine/replay/tape.ts'
+import type { Order } from '../engine/replay/tape.ts'
 import { readOrigin } from '../engine/writing/run-origin.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import type { LogRecord, NewEvent } from '../model/event.ts'
@@ -15,7 +16,7 @@ import type { Core } from './core.ts'
 import { readEnd } from './read-events.ts'
 import { whereRunStands } from './where-run-stands.ts'
 
-/** How long `cancel` and `rollback` wait for what they ask for. */
+/** How long `cancel` and `rollback` wait until they are carried out. */
 const waitMs = 10_000
 
 export interface CancelOptions {
@@ -23,14 +24,14 @@ export interface CancelOptions {
   /** False: nothing is undone. Default true. */
   readonly undo?: boolean
   readonly waitMs?: number
-  /** How long it may take until a worker takes the run up. Default `waitMs`. */
+  /** How long it may take until a worker claims the run. Default `waitMs`. */
   readonly pendingWaitMs?: number
 }
 
 /**
- * Cancels a run. One that executes is reached through its abort signal. One that does not, and has something to undo, is taken
- * up once more to undo it. With `undo: false`, or with nothing to undo, it ends as it stands, and its children and questions with it.
- * Resolves when the run is cancelled.
+ * Cancels a run. A running one gets a request, which aborts its signal. Any other that has something to undo is claimed once more to undo
+ * it. With `undo: false`, or with nothing to undo, it ends immediately, with its children and questions. Resolves when the run is
+ * cancelled.
  */
 export async function cancelRun(core: Core, key: RunKey, options: CancelOptions = {}): Promise<void> {
   const { by, undo = true } = options
@@ -44,7 +45,7 @@ export async function cancelRun(core: Core, key: RunKey, options: CancelOptions 
     const wait = await patience(core, run, asked, 'cancel', run.status === 'pending' ? untilTaken : until)
     if (wait !== null) return wait
     if (run.status === 'running') return { kind: 'cancel', by, undo }
-    // What somebody decides about an effect from here on is not in what is read: then nothing is written, and this looks again.
+    // If an effect is resolved after this read, nothing is written, and this reads again.
     const read = undo ? { headSeq: await headOf(core, run) } : {}
     const past = await pastOf(core, run)
     if (undo && past.undoables.length + past.children.length > 0) {
@@ -53,7 +54,7 @@ export async function cancelRun(core: Core, key: RunKey, options: CancelOptions 
     }
     const isOpen = past.children.length + past.questions.length > 0
     if (isOpen && !(await isToldToEnd(core, run))) {
-      // It must not be claimed while what depends on it ends. Whoever resumes it then, or after a crash in between, lets a worker end it.
+      // It must not be claimed while what depends on it ends. If it is resumed during that, or after a crash in between, a worker ends it.
       const event = await newEvent(core, 'run_paused', { reason: 'undo', order })
       return { ...read, events: [event], run: { status: 'paused', reason: 'undo', due: 'never', setsEnd: true } }
     }
@@ -69,7 +70,7 @@ export async function cancelRun(core: Core, key: RunKey, options: CancelOptions 
   })
 }
 
-/** Takes back what a run did after a checkpoint, the last thing first; the run is then paused there. Resolves when it is. */
+/** Undoes what a run did after a checkpoint, in reverse order; the run is then paused there. Resolves when it is. */
 export async function rollbackRun(core: Core, key: RunKey, to: number, by?: string): Promise<void> {
   const until = performance.now() + waitMs
   let since: number | undefined
@@ -80,17 +81,17 @@ export async function rollbackRun(core: Core, key: RunKey, to: number, by?: stri
     if (to < run.inputSeq || (run.tapeSeq !== null && to < run.tapeSeq - 1)) {
       throw new HoldfastError(
         'conflict',
-        `Run "${run.id}" can't go back to ${run.threadId}@${to}: it had not been started there, or has called ctx.continueAs since. The earliest it can go back to is ${run.threadId}@${run.tapeSeq ?? run.inputSeq}.`,
+        `Run "${run.id}" can't be rolled back to ${run.threadId}@${to}: it had not been started then, or has called ctx.continueAs since. The earliest possible checkpoint is ${run.threadId}@${run.tapeSeq ?? run.inputSeq}.`,
         { details: { runId: run.id } },
       )
     }
-    // Other runs of the thread may have come after it was queued: what they did is not its to take back.
+    // Other runs of the thread may have executed since it was queued, and it must not undo what they did.
     if (run.tapeSeq === null && run.status !== 'running') {
       const message = `Run "${run.id}" has not begun yet: there is nothing to roll back. Cancel it, or wait until it has begun.`
       throw new HoldfastError('conflict', message, { details: { runId: run.id, status: run.status } })
     }
     await refuseRolledBack(core, run, to)
-    // It may have ended since it was asked for: its holder does not go back there either.
+    // It may have ended since the request: its holder does not roll back to there either.
     await refuseInsideUndoable(core, run, to)
     const wait = await patience(core, run, asked, 'rollback', until)
     if (wait !== null) return wait
@@ -105,7 +106,7 @@ async function headOf(core: Core, { owner, threadId }: Run): Promise<number> {
   return (await core.store.readThread({ owner, threadId }))?.headSeq ?? 0
 }
 
-/** Whether it was carried out since it was asked for; somebody may have resumed the run meanwhile. */
+/** Whether it was carried out since the request; the run may have been resumed in between. */
 async function wasRolledBack(
   core: Core,
   run: Run,
@@ -116,7 +117,7 @@ async function wasRolledBack(
   return records.some(({ payload }) => payload !== null && (core.codec.decode(payload) as { to: number }).to === to)
 }
 
-/** What was rolled back was undone: it is not there to go back to. */
+/** What was rolled back was undone, so the run can't be rolled back to there. */
 async function refuseRolledBack(core: Core, run: Run, to: number): Promise<void> {
   const { owner, threadId, id: runId } = run
   const records = await core.store.readLog({ owner, threadId, runId, afterSeq: to, types: ['run_rolled_back'] })
@@ -125,12 +126,12 @@ async function refuseRolledBack(core: Core, run: Run, to: number): Promise<void>
   if (there === to) return
   throw new HoldfastError(
     'conflict',
-    `What run "${run.id}" did up to ${threadId}@${to} was rolled back, so it can't go back there. Roll it back to ${threadId}@${there} instead, or to a checkpoint after ${threadId}@${stretches.at(-1)?.to}.`,
+    `What run "${run.id}" did up to ${threadId}@${to} was rolled back already. Roll it back to ${threadId}@${there} instead, or to a checkpoint after ${threadId}@${stretches.at(-1)?.to}.`,
     { details: { runId } },
   )
 }
 
-/** What was done up to a checkpoint and undone since is not there: nobody may continue as if it were. */
+/** If something before the checkpoint was undone since, the run must not continue as if it were still done. */
 async function refuseWhereUndone(core: Core, run: Run, to: number): Promise<void> {
   const { owner, threadId, id: runId } = run
   const records = await core.store.readLog({ owner, threadId, runId, afterSeq: to, types: ['step_undone'] })
@@ -143,34 +144,34 @@ async function refuseWhereUndone(core: Core, run: Run, to: number): Promise<void
   const steps = missing.map(({ step }) => `"${step}"`).join(', ')
   throw new HoldfastError(
     'conflict',
-    `Run "${runId}" can't go back to ${threadId}@${to}: what it did up to there was undone since (${steps}). ` +
-      `Go back to before that${run.status === 'failed' ? ', or retry() the run, which does it again' : ''}.`,
+    `Run "${runId}" can't be rolled back to ${threadId}@${to}: what it did before that was undone since (${steps}). ` +
+      `Choose a checkpoint before that${run.status === 'failed' ? ', or retry() the run, which repeats it' : ''}.`,
     { details: { runId, status: run.status } },
   )
 }
 
-/** A section is undone as a whole: what was done in it before the checkpoint would be taken back, and not be done again. */
+/** A section is undone as a whole: what was done in it before the checkpoint would be undone, and not repeated. */
 async function refuseInsideUndoable(core: Core, run: Run, to: number): Promise<void> {
   const { owner, threadId, id: runId, tapeSeq } = run
   const around = await endedSectionAround(core, { owner, threadId, runId, afterSeq: (tapeSeq ?? 1) - 1 }, to)
   if (around === undefined) return
   throw new HoldfastError(
     'conflict',
-    `Run "${runId}" can't go back to ${threadId}@${to}, which is inside "${around.step}": its undo takes all of that back. ` +
-      `Go back to before it (${threadId}@${around.seq - 1}), or to a checkpoint after it.`,
+    `Run "${runId}" can't be rolled back to ${threadId}@${to}, which is inside "${around.step}", whose undo undoes all of it. ` +
+      `Roll back to before it (${threadId}@${around.seq - 1}), or to a checkpoint after it.`,
     { details: { runId, status: run.status, step: around.step } },
   )
 }
 
 const lookAgain: Action = { waitUntil: 0 }
 
-/** Whoever took it up has stopped in the middle of it. */
+/** The worker that carried it out has stopped in the middle of it. */
 function isStopped({ status, reason }: Run, { isRequested, isWritten }: Asked): boolean {
   if (status !== 'paused') return false
   return reason === 'undo' ? isRequested || isWritten : isWritten && reason !== 'asked'
 }
 
-/** While somebody is about to carry it out, it is waited for, but not for ever. */
+/** Waits while the request is being carried out, but not forever. */
 async function patience(core: Core, run: Run, asked: Asked, what: 'cancel' | 'rollback', until: number): Promise<Action | null> {
   const isAsked = asked.isRequested || asked.isWritten
   const isReached = asked.isWritten || asked.epoch === run.epoch
@@ -178,18 +179,18 @@ async function patience(core: Core, run: Run, asked: Asked, what: 'cancel' | 'ro
   if (!isAsked || (!isUnderWay && performance.now() < until) || isStopped(run, asked)) return null
   if (performance.now() < until) return { waitUntil: until }
   const { is, help } = await whereRunStands(core, run)
-  // One that is executed says nothing more than that.
+  // For a running one there is nothing more to say.
   const more = run.status === 'running' ? '' : help
   throw new HoldfastError(
     'timeout',
-    `Run "${run.id}" was told to ${what === 'cancel' ? 'end' : 'go back'} and is still ${is}. It will be carried out; ask again later. ${more}`.trim(),
+    `Run "${run.id}" has a request to be ${what === 'cancel' ? 'cancelled' : 'rolled back'} and is still ${is}. It will be carried out; check again later. ${more}`.trim(),
     { retryable: true, details: { runId: run.id, status: run.status } },
   )
 }
 
-/** The run is taken up once more, to do this instead of continuing. */
+/** The run is claimed once more, to do this instead of continuing. */
 async function orderOf(core: Core, run: Run, order: Order) {
-  // A function that brought its workers down is not called again for this, unless somebody has resumed the run since.
+  // A function that crashed its workers is not called again for this, unless the run was resumed since.
   const isDeadly =
     run.status === 'paused' && (run.reason === 'poisoned' || (run.reason === 'undo' && (await isUnreplayed(core, run))))
   return {
@@ -203,7 +204,7 @@ async function isUnreplayed(core: Core, run: Run): Promise<boolean> {
   return order?.replays === false
 }
 
-/** It was paused so that nobody claims it while what depends on it ends, not because an undo stopped. */
+/** It was paused so that no worker claims it while what depends on it ends, not because an undo failed. */
 async function isToldToEnd(core: Core, run: Run): Promise<boolean> {
   if (run.status !== 'paused' || run.reason !== 'undo') return false
   const end = await readEnd(core, run)
@@ -216,11 +217,11 @@ async function pastOf(core: Core, run: Run): Promise<RunPast> {
   return run.tapeSeq === null ? nothing : readRunPast(core, run, 'all tapes')
 }
 
-/** What was asked for is not done: an undo failed or can't be found, or the run can't be taken up. */
+/** The request was not carried out: an undo failed or can't be found, or the run can't be continued. */
 async function stopped(core: Core, run: Run, verb: string): Promise<HoldfastError> {
   const end = await readEnd(core, run)
   const { is, help } = standingOf(run)
-  // What an undo stopped at says itself what helps.
+  // The error of an undo says itself what helps.
   const why = end?.error === undefined ? help : end.error.message
   return new HoldfastError('conflict', `Run "${run.id}" could not be ${verb} and is ${is}: ${why}`, {
     ...(end?.error !== undefined && { cause: end.error }),
@@ -228,7 +229,7 @@ async function stopped(core: Core, run: Run, verb: string): Promise<HoldfastErro
   })
 }
 
-/** They end as they stand, like the run itself. */
+/** They end immediately, like the run itself. */
 async function endChildren(
   core: Core,
   owner: string,
@@ -247,7 +248,7 @@ async function endChildren(
   await Promise.all(children.map(cancel))
 }
 
-/** What children used that have ended, and what the run has used with that: whoever started the run adds it to its own. */
+/** The usage of children that have ended, and the run's usage including that, which the run that started it adds to its own. */
 async function bookChildren(
   core: Core,
   owner: string,
@@ -265,7 +266,7 @@ async function bookChildren(
   return { events, usage: isNothing(usage) ? {} : { usage } }
 }
 
-/** False: the run is no longer as it was read. One that was answered meanwhile is closed, too. */
+/** False: the run has changed since it was read. A question that was answered in between is closed as well. */
 async function closeQuestion(core: Core, run: Run, { key }: OpenQuestion): Promise<boolean> {
   const { owner, threadId, id: runId, epoch, status } = run
   const operation = await core.store.readOperation({ owner, key })
@@ -279,7 +280,7 @@ async function closeQuestion(core: Core, run: Run, { key }: OpenQuestion): Promi
   return answer.ok
 }
 
-/** A run that ends without being executed tells the one that waits for it all the same. */
+/** A run that ends without being executed notifies the run that waits for it nevertheless. */
 async function wordToParent(core: Core, run: Run): Promise<readonly NewMessage[]> {
   const { owner, threadId, inputSeq } = run
   const [record] = await core.store.readLog({ owner, threadId, afterSeq: inputSeq - 1, toSeq: inputSeq })

@@ -1,7 +1,7 @@
-/** The promise, or the time, or the signal: whichever is first. */
+/** Waits for the promise, the time or the signal, whichever comes first. */
 export async function waitAtMost(promise: Promise<void>, ms: number, signal: AbortSignal | undefined): Promise<void> {
   if (ms === Number.POSITIVE_INFINITY && signal === undefined) return promise
-  // One that was aborted while the run was read says nothing any more.
+  // A signal that aborted earlier fires no event.
   if (signal?.aborted === true) return
   let timer: NodeJS.Timeout | undefined
   let onAbort: (() => void) | undefined

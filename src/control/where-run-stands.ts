@@ -2,7 +2,7 @@ import { isTerminal, type Run } from '../model/run.ts'
 import { standingOf } from '../model/standing.ts'
 import type { Core } from './core.ts'
 
-/** Where a run stands, in words, and what continues it: looks at what it waits for, so it is for errors only. */
+/** The status of a run in words, and what would continue it. Reads what the run waits for, so it is for errors only. */
 export async function whereRunStands(core: Core, run: Run): Promise<{ readonly is: string; readonly help: string }> {
   if (run.status === 'running' && (await waitsForPerson(core, run))) return standingOf({ status: 'waiting', reason: 'person' })
   const { is, help } = standingOf(run)
@@ -14,7 +14,7 @@ export async function whereRunStands(core: Core, run: Run): Promise<{ readonly i
   return { is, help }
 }
 
-/** Why no worker takes a run that is due; null where nothing is in the way, or it is not due. */
+/** Why no worker claims a run that is due; null if nothing prevents it, or it is not due. */
 async function whyNotClaimed({ store, registry, hasWorker, now }: Core, run: Run): Promise<string | null> {
   const { owner, threadId, workflow, version, queue, dueAt, status } = run
   if (dueAt === null) return null
@@ -30,8 +30,8 @@ async function whyNotClaimed({ store, registry, hasWorker, now }: Core, run: Run
   const { items } = await store.listRuns({ owner, threadId, statuses: unfinished, limit: 1_000 })
   const first = items.at(-1)
   if (first !== undefined && first.id !== run.id)
-    return `Run "${first.id}" of the same thread comes before it, and is ${standingOf(first).is}.`
-  return hasWorker ? null : 'This process has no worker: one that has its workflow takes it.'
+    return `Run "${first.id}" of the same thread executes before it, and is ${standingOf(first).is}.`
+  return hasWorker ? null : 'This process has no worker: another process with this workflow has to execute it.'
 }
 
 async function helpForChild(core: Core, run: Run): Promise<string | null> {
@@ -49,7 +49,7 @@ async function helpForChild(core: Core, run: Run): Promise<string | null> {
     [...children.values()].slice(0, maxChildren).map((child) => store.readRun({ owner, runId: child })),
   )
   const unfinished = open.filter((child) => child !== null && !isTerminal(child.status)) as Run[]
-  // One that needs somebody is what to look at.
+  // A paused one first, because it needs a person.
   const child = unfinished.find(({ status }) => status === 'paused') ?? unfinished[0]
   if (child === undefined) return null
   const { is, help } = await whereRunStands(core, child)
@@ -57,10 +57,10 @@ async function helpForChild(core: Core, run: Run): Promise<string | null> {
   return `It waits for child "${child.id}", which is ${is}${more}`
 }
 
-/** So many of its children are looked at. */
+/** How many of its children are read. */
 const maxChildren = 20
 
-/** A run whose function waits is held for a while before it is persisted as waiting; what it waits for is on record before. */
+/** A run whose function waits is held for a while before it is persisted as waiting; what it waits for is recorded before that. */
 async function waitsForPerson(core: Core, run: Run): Promise<boolean> {
   const { owner, threadId, id: runId, inputSeq } = run
   const types = [

@@ -9,10 +9,8 @@ import type {
   WaitForOptions,
   Withdrawable,
 } from './context.ts'
-import type { PlanStepOptions } from './plan.ts'
-import type { WorkflowOptions } from './workflow.ts'
 
-/** Options of the calls on ctx and of what users define, by name. */
+/** Options of the calls on ctx, by name. */
 export const stepOptionNames: OptionNames<StepOptions<unknown>> = {
   retry: true,
   timeoutMs: true,
@@ -33,13 +31,6 @@ export const sectionOptionNames: OptionNames<SectionOptions<unknown>> = {
   fallback: true,
   onFailure: true,
   undo: true,
-}
-
-export const planStepOptionNames: OptionNames<PlanStepOptions<unknown>> = {
-  ...sectionOptionNames,
-  weight: true,
-  canFail: true,
-  impact: true,
 }
 
 export const effectOptionNames: OptionNames<EffectOptions<unknown>> = {
@@ -76,19 +67,4 @@ export const callOptionNames: OptionNames<ChildOptions> = {
   version: true,
   scheduledAt: 'internal',
   unchecked: 'internal',
-}
-
-export const workflowOptionNames: OptionNames<WorkflowOptions<unknown, unknown, unknown>> = {
-  name: true,
-  version: true,
-  input: true,
-  output: true,
-  state: true,
-  queue: true,
-  priority: true,
-  timeoutMs: true,
-  retry: true,
-  budget: true,
-  undoOnFailure: true,
-  undos: true,
 }

@@ -2,11 +2,11 @@ import type { NewEvent } from '../model/event.ts'
 import type { RetryOptions } from '../model/retry.ts'
 import type { OnFailure, Undo } from './context.ts'
 
-/** What a plan asks of the context of its run, besides what every workflow may. */
+/** What a plan uses of its run's context beyond the public `Context`. */
 export interface PlanContext {
   readonly state: unknown
   readonly progressReports: {
-    /** How much each step of the plan counts for. */
+    /** Sets the share of each step of the plan. */
     weigh(weights: ReadonlyMap<string, number>): void
     finish(step: string): readonly NewEvent[]
   }
@@ -14,19 +14,19 @@ export interface PlanContext {
   recordedScope<T>(name: string, scope: Omit<RecordedScope<T>, 'path'>): Promise<T>
 }
 
-/** A scope that is recorded as a whole: what its calls stand under, what it does, and what happens when that fails. */
+/** A scope that is recorded as a whole: the path of its calls, what it does, and what happens when that fails. */
 export interface RecordedScope<T> {
-  /** Where the calls of its function stand. */
+  /** Prefix of the paths of its calls. */
   readonly path: string
   readonly body: () => Promise<T> | T
   readonly fallback?: (error: Error) => Promise<T> | T
-  /** What is recorded of the value that the function returned. */
+  /** What is recorded for the value that the function returned. */
   readonly record: (value: T) => ScopeRecord<T>
-  /** Events that belong into the commit of its result. */
+  /** Events that are committed with its result. */
   readonly alongside?: () => readonly NewEvent[]
-  /** Takes back what the scope as a whole did. */
+  /** Undoes the scope as a whole. */
   readonly undo?: Undo<T>
-  /** It is called with the state as the scope left it, instead of the result. */
+  /** `undo` is called with the state as the scope left it, instead of the result. */
   readonly undoGets?: 'state'
   readonly retry?: RetryOptions
   readonly timeoutMs?: number
@@ -35,6 +35,6 @@ export interface RecordedScope<T> {
 
 export interface ScopeRecord<T> {
   readonly result: T | undefined
-  /** What it does to the state, in the same commit. */
+  /** Changes of the state in the same commit. */
   readonly recipes: readonly ((draft: never) => unknown)[]
 }

@@ -1,10 +1,10 @@
 import { HoldfastError } from '../model/errors.ts'
 import { checkStepName } from '../model/ids.ts'
-import { refuseUnknownOptions } from '../model/known-options.ts'
+import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
 import type { RetryOptions } from '../model/retry.ts'
 import type { Context, OnFailure, Undo } from './context.ts'
 import { sourcesOf, tagSource } from './failure-source.ts'
-import { planStepOptionNames } from './option-names.ts'
+import { sectionOptionNames } from './option-names.ts'
 import type { PlanContext } from './plan-context.ts'
 import { checkScopeOptions } from './section-options.ts'
 import { type AnyWorkflow, type UntypedState, type Workflow, type WorkflowOptions, workflow } from './workflow.ts'
@@ -12,22 +12,22 @@ import { type AnyWorkflow, type UntypedState, type Workflow, type WorkflowOption
 /** What a plan's step returns: the parts of the state that it changes, or nothing. */
 export type PlanPatch<State> = Partial<State> | undefined | void
 
-/** The work of a plan's step. `ctx` is that of its scope: names inside become `step/inner`. */
+/** The function of a plan's step. Names of calls on its `ctx` become `step/inner`. */
 export type PlanFunction<State> = (state: Readonly<State>, ctx: Context<State>) => Promise<PlanPatch<State>> | PlanPatch<State>
 
-/** What happens when a plan's step fails, and what it counts for. */
+/** What happens when a plan's step fails, and its share of the progress. */
 export interface PlanStepOptions<State> {
-  /** Attempts of the step as a whole. Default: the plan's, else 3; what a call inside has retried in vain is then not tried again. */
+  /** Retries of the step as a whole. Default: the plan's, else 3 attempts, without what a call inside has retried already. */
   readonly retry?: RetryOptions
-  /** Longest time of one attempt, in ms. Default none. */
+  /** Time limit of one attempt, in ms. Default none. */
   readonly timeoutMs?: number
-  /** Does the step's work when all attempts have failed. */
+  /** Executes instead of the step when all attempts have failed. */
   readonly fallback?: (state: Readonly<State>, ctx: Context<State>, error: Error) => Promise<PlanPatch<State>> | PlanPatch<State>
   /** When all attempts have failed and there is no fallback: fail the run (default), continue without the step, or pause the run. */
   readonly onFailure?: OnFailure
-  /** Takes back what the step as a whole did; gets the state as the step left it. */
+  /** Undoes the step as a whole. Called with the state as the step left it. */
   readonly undo?: Undo<Readonly<State>>
-  /** Its share of the run's progress, against the weights of the other steps. Default 1. */
+  /** Its share of the run's progress, relative to the weights of the other steps. Default 1. */
   readonly weight?: number
   /** For the recovery plan: what can go wrong. */
   readonly canFail?: string
@@ -35,7 +35,14 @@ export interface PlanStepOptions<State> {
   readonly impact?: string
 }
 
-/** A step on its way into `.parallel`. */
+const planStepOptionNames: OptionNames<PlanStepOptions<unknown>> = {
+  ...sectionOptionNames,
+  weight: true,
+  canFail: true,
+  impact: true,
+}
+
+/** A step as `.parallel` takes it. */
 export type PlanStepEntry<State> = readonly [name: string, fn: PlanFunction<State>, options?: PlanStepOptions<State>]
 
 export interface PlanStep<State> {
@@ -46,13 +53,13 @@ export interface PlanStep<State> {
 
 export type PlanOptions<Input, State, Given = Input> = Omit<WorkflowOptions<Input, State, State, Given>, 'output'>
 
-/** A workflow written as a list of named steps over the state. Its output is the state in the end. */
+/** A workflow written as a list of named steps over the state. Its output is the final state. */
 export interface Plan<Input = unknown, State = unknown, Given = Input> extends Workflow<Input, State, State, Given> {
-  /** What is done one after the other; the steps of one stage are done at a time. */
+  /** Executed one after another. The steps of one stage execute in parallel. */
   readonly stages: readonly (readonly PlanStep<State>[])[]
-  /** The plan with one more step at its end. */
+  /** Returns the plan with one more step at its end. */
   step(name: string, fn: PlanFunction<State>, options?: PlanStepOptions<State>): Plan<Input, State, Given>
-  /** The plan with a group of steps at its end that run at a time: `[name, fn, options?]` each. */
+  /** Returns the plan with a group of parallel steps at its end, each as `[name, fn, options?]`. */
   parallel(steps: readonly PlanStepEntry<State>[]): Plan<Input, State, Given>
 }
 
@@ -61,8 +68,8 @@ export interface Plan<Input = unknown, State = unknown, Given = Input> extends W
 export type AnyPlan = Plan<any, any, any>
 
 /**
- * Begins a plan; `.step` and `.parallel` add to it. The input of a run is an object and is merged into the state before the first
- * step.
+ * Starts a plan, to which `.step` and `.parallel` add steps. The input of a run is an object, which is merged into the state before the
+ * first step.
  */
 export function plan<State = UntypedState, Input = Partial<State> | undefined, Given = Input>(
   name: string,
@@ -107,11 +114,11 @@ function toStep<State>(
   entry: PlanStepEntry<State>,
   names: Set<string>,
 ): PlanStep<State> {
-  if (!Array.isArray(entry)) throw invalid(`A step in parallel of plan "${plan}" is written [name, function, options?].`)
+  if (!Array.isArray(entry)) throw invalid(`A step in parallel of plan "${plan}" must be [name, function, options?].`)
   const [given, fn, options = {}] = entry
   const name = checkStepName(given)
   const what = `Step "${name}" of plan "${plan}"`
-  if (names.has(name)) throw invalid(`${what} is there already. Give each step a name of its own.`)
+  if (names.has(name)) throw invalid(`${what} exists already. Give each step a different name.`)
   names.add(name)
   if (typeof fn !== 'function') throw invalid(`${what} needs a function (state, ctx) => patch`)
   refuseUnknownOptions(what, options, planStepOptionNames)
@@ -130,7 +137,7 @@ async function carryOut<State>(ctx: PlanContext, input: unknown, stages: Plan<un
   for (const stage of stages) {
     const errors: Error[] = []
     const steps = stage.map((step) => runPlanStep(ctx, step).catch((error: unknown) => void errors.push(error as Error)))
-    // Those that succeed are kept when another fails.
+    // All of them, so that the results of those that succeed are kept when another fails.
     await Promise.all(steps)
     const [first] = errors
     if (first !== undefined) throw errors.length === 1 ? first : tagSource(first, errors.flatMap(sourcesOf))
@@ -164,7 +171,7 @@ function patchOf(what: string, value: unknown): object | null {
   throw invalid(`${what} is merged into the state, so it must be an object; it is ${describe(value)}.`)
 }
 
-/** A recipe that lays the parts over the state; spread, so that a key called __proto__ is a key. */
+/** A recipe that merges the parts into the state. Spread, so that a key named __proto__ is an ordinary key. */
 function merging(parts: object): (draft: never) => unknown {
   return (draft: object) => {
     if (isPlainObject(draft)) return { ...draft, ...parts }
@@ -180,7 +187,7 @@ function isPlainObject(value: unknown): value is object {
 
 function describe(value: unknown): string {
   if (Array.isArray(value)) return 'an array'
-  return typeof value === 'object' ? 'an object of a class of its own' : `a ${typeof value}`
+  return typeof value === 'object' ? 'an instance of a class' : `a ${typeof value}`
 }
 
 function invalid(message: string): HoldfastError {

@@ -1,7 +1,7 @@
 import { HoldfastError } from '../model/errors.ts'
 import { type RetryOptions, retryPolicy } from '../model/retry.ts'
 
-/** Refuses options of a scope or of a plan's step that mean nothing. `what` names it. */
+/** Refuses invalid options of a section or of a plan's step, which `what` names. */
 export function checkScopeOptions(
   what: string,
   options: {

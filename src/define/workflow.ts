@@ -1,69 +1,18 @@
-import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { internalPrefix, isInternal } from '../model/internal.ts'
-import { refuseUnknownOptions } from '../model/known-options.ts'
-import type { RetryOptions } from '../model/retry.ts'
-import type { StateDefinition } from '../model/state.ts'
-import { type Budget, checkBudget } from '../model/usage.ts'
-import type { Context, UndoInfo } from './context.ts'
-import { workflowOptionNames } from './option-names.ts'
+import { type OptionNames, refuseUnknownOptions } from '../model/known-options.ts'
+import { checkBudget } from '../model/usage.ts'
+import type { Workflow, WorkflowFunction, WorkflowOptions } from './context.ts'
 
-export type WorkflowFunction<Input, Output, State, Given = Input> = (
-  ctx: Context<State, NoInfer<Given>>,
-  input: Input,
-) => Promise<Output> | Output
+export type { InputAndOptions, Undos, Workflow, WorkflowFunction, WorkflowOptions } from './context.ts'
 
-/** Functions that take something back, by name. Each is called with the result that was recorded. */
-// biome-ignore lint/suspicious/noExplicitAny: each takes the result of the calls that name it
-export type Undos = Readonly<Record<string, (result: any, info: UndoInfo) => unknown>>
-
-/**
- * Two pairs of types differ only where a schema transforms or has defaults: whoever starts a run gives `Given` and the function gets `Input`;
- * the function returns `Returned` and `result()` gives `Output`.
- */
-export interface WorkflowOptions<Input, Output, State, Given = Input, Returned = Output> {
-  readonly name: string
-  /** Versions live side by side: a run finishes on the version it began with. A whole number, default 1. */
-  readonly version?: number
-  /**
-   * Checked, and transforms, once: when a run is started, or first claimed where the starter does not have the workflow, and by
-   * `ctx.continueAs`. zod, valibot, arktype or any other Standard Schema.
-   */
-  readonly input?: StandardSchemaV1<Given, Input>
-  /** Checked, and transforms, when the function returns. */
-  readonly output?: StandardSchemaV1<Returned, Output>
-  readonly state?: StateDefinition<State>
-  /** Where its runs are queued. Default `default`. */
-  readonly queue?: string
-  /** Higher goes first. Default 0. */
-  readonly priority?: number
-  /** Longest time from the start of a run to its end, waiting included, in ms. Default none. */
-  readonly timeoutMs?: number
-  /** Retry policy of its steps, where they do not say otherwise. */
-  readonly retry?: RetryOptions
-  /** Limits of a run. Past one it pauses, until `run.resume({ budget })`. Default none. */
-  readonly budget?: Budget
-  /** A run that fails first undoes what it did, last in first out. Default false. */
-  readonly undoOnFailure?: boolean
-  /** Undos by name: what a step, effect, section or child has as `undo: 'name'` runs from the log, without the function. */
-  readonly undos?: Undos
-}
-
-/** An async function with a name, whose steps survive the process. `Given` is what a start takes: what its input schema takes, else `Input`. */
-export interface Workflow<Input = unknown, Output = unknown, State = unknown, Given = Input> {
-  readonly name: string
-  readonly version: number
-  readonly options: WorkflowOptions<Input, Output, State, Given, unknown>
-  readonly fn: WorkflowFunction<Input, unknown, State, Given>
-}
-
-/** A workflow of any types, as lists of them hold it. */
+/** A workflow of any types, for lists of workflows. */
 // biome-ignore lint/suspicious/noExplicitAny: the parameter positions make every concrete workflow assignable only this way
 export type AnyWorkflow = Workflow<any, any, any, any>
 
-/** What a start of the workflow takes as its input; anything for a bare name. */
+/** The input that a start of the workflow takes; anything for a name. */
 // biome-ignore lint/suspicious/noExplicitAny: the other types do not matter here
 export type GivenTo<W> = W extends Workflow<any, any, any, infer Given> ? Given : unknown
 
@@ -71,17 +20,27 @@ export type GivenTo<W> = W extends Workflow<any, any, any, infer Given> ? Given 
 // biome-ignore lint/suspicious/noExplicitAny: the other types do not matter here
 export type OutputOf<W> = W extends Workflow<any, infer Output, any, any> ? Output : unknown
 
-/** What follows the workflow in a start. The input can be left out only where it may be undefined. */
-export type InputAndOptions<Given, Options> = undefined extends Given
-  ? [input?: Given, options?: Options | undefined]
-  : [input: Given, options?: Options | undefined]
-
-/** The input among the properties of a request, under the same rule. */
+/** The input as a property of a request, under the same rule as in `InputAndOptions`. */
 export type InputProperty<Given> = undefined extends Given ? { readonly input?: Given } : { readonly input: Given }
 
 export type UntypedState = Record<string, unknown>
 
-/** Names an async function so that its runs can be found again by any process that has it. */
+const workflowOptionNames: OptionNames<WorkflowOptions<unknown, unknown, unknown>> = {
+  name: true,
+  version: true,
+  input: true,
+  output: true,
+  state: true,
+  queue: true,
+  priority: true,
+  timeoutMs: true,
+  retry: true,
+  budget: true,
+  undoOnFailure: true,
+  undos: true,
+}
+
+/** Defines a workflow: an async function under a name, so that any process that has it can continue its runs. */
 export function workflow<Input = undefined, Output = unknown, State = UntypedState>(
   name: string,
   fn: WorkflowFunction<Input, Output, State>,
@@ -98,14 +57,14 @@ export function workflow<Input, Output, State, Given>(
   if (isInternal(checkId('workflow name', options?.name))) {
     throw new HoldfastError(
       'invalid_input',
-      `Workflow "${options.name}" can't be called that: names that begin with "${internalPrefix}" are Holdfast's own.`,
+      `Workflow "${options.name}" can't have this name: names that begin with "${internalPrefix}" are reserved.`,
     )
   }
   refuseUnknownOptions(`Workflow "${options.name}"`, options, workflowOptionNames)
   return makeWorkflow(options, fn)
 }
 
-/** A workflow under any name, also one of Holdfast's own. */
+/** A workflow under any name, including reserved ones. */
 export function makeWorkflow<Input, Output, State, Given = Input>(
   options: WorkflowOptions<Input, Output, State, Given, unknown>,
   fn: WorkflowFunction<Input, unknown, State, Given>,
@@ -137,14 +96,14 @@ export class Registry {
   readonly #workflows = new Map<string, Map<number, AnyWorkflow>>()
   readonly #missed = new Set<string>()
 
-  /** Adds a workflow. The same name and version with another function is a mistake; the same object again is not. */
+  /** Adds a workflow. The same one may be added again; another function under the same name and version is refused. */
   add(added: AnyWorkflow): void {
     const versions = this.#workflows.get(added.name) ?? new Map<number, AnyWorkflow>()
     const known = versions.get(added.version)
     if (known !== undefined && known.fn !== added.fn) {
       throw new HoldfastError(
         'conflict',
-        `Two different workflows are called "${added.name}" version ${added.version}. Give one another name or a higher version.`,
+        `Two different workflows are named "${added.name}", version ${added.version}. Give one of them another name or a higher version.`,
       )
     }
     versions.set(added.version, added)
@@ -155,7 +114,7 @@ export class Registry {
     return this.#workflows.get(name)?.get(version)
   }
 
-  /** It is not here, and nobody has missed it before. Of the first hundred. */
+  /** Whether the workflow is missing and was not reported yet. Remembers the first hundred. */
   isMissedAnew(name: string, version: number): boolean {
     const key = JSON.stringify([name, version])
     if (this.get(name, version) !== undefined || this.#missed.has(key) || this.#missed.size >= maxMissed) return false
@@ -163,7 +122,7 @@ export class Registry {
     return true
   }
 
-  /** The highest version: what a new run takes. */
+  /** The highest version, which new runs get. */
   latest(name: string): AnyWorkflow | undefined {
     const versions = this.#workflows.get(name)
     return versions === undefined ? undefined : versions.get(Math.max(...versions.keys()))

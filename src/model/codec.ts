@@ -238,7 +238,7 @@ class Snapshot {
     this.length = depth
     // One name more than indexes: `length`.
     if (Object.getOwnPropertyNames(value).length !== length + 1 || Object.getOwnPropertySymbols(value).length > 0) {
-      throw this.refuse('is an array with properties of its own', 'Copy its items into a plain array: [...array].')
+      throw this.refuse('is an array with additional properties', 'Copy its items into a plain array: [...array].')
     }
     return copy
   }
@@ -312,7 +312,7 @@ class Snapshot {
     const view = Buffer.from(value.buffer, value.byteOffset, value.byteLength)
     // Compared with itself without its own properties: listing the names of a typed array would list every index.
     if (!isDeepStrictEqual(value, name === 'Buffer' ? view : viewAs(name, view))) {
-      throw this.refuse(`is a ${name} with properties of its own`, `Copy it: new ${name}(value).`)
+      throw this.refuse(`is a ${name} with additional properties`, `Copy it: new ${name}(value).`)
     }
     return tag('bytes', name, view.toString('base64'))
   }
@@ -360,7 +360,7 @@ class Snapshot {
 
   private refuseOwnProperties(value: object, name: string): void {
     if (Reflect.ownKeys(value).length > 0 && !isReadOnly(value))
-      throw this.refuse(`is a ${name} with properties of its own`, `Copy it: new ${name}(value).`)
+      throw this.refuse(`is a ${name} with additional properties`, `Copy it: new ${name}(value).`)
   }
 
   private count(bytes: number): void {

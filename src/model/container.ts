@@ -1,5 +1,5 @@
 import { formatPath, type PathStep } from './codec.ts'
-import type { Path, PathKey } from './patch.ts'
+import type { Path, PathKey } from './patch-operation.ts'
 import { makeReadOnly } from './read-only.ts'
 
 export type Kind = 'object' | 'null-object' | 'array' | 'map' | 'set' | 'leaf' | 'other'

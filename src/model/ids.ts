@@ -25,6 +25,11 @@ export function checkOwner(value: unknown): string {
   return checkText('owner', value)
 }
 
+/** One string for (owner, id), different for different pairs: the length says where the owner ends. */
+export function pairKey(owner: string, id: string): string {
+  return `${owner.length}:${owner}${id}`
+}
+
 export interface Checkpoint {
   readonly threadId: string
   readonly seq: number

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { assertStorable, isPrimitive } from './codec.ts'
 import { hasKey, type Kind, keysOf, kindOf, read, shownPath, stepsOf } from './container.ts'
 import { HoldfastError } from './errors.ts'
-import type { PatchOperation, Path, PathKey } from './patch.ts'
+import type { PatchOperation, Path, PathKey } from './patch-operation.ts'
 
 /** Elements of a longer array are not checked for properties of its own: listing their names would cost more than all else. */
 const namesListed = 100

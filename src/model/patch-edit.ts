@@ -1,7 +1,7 @@
 import { isPrimitive } from './codec.ts'
 import { freezeAll, hasKey, type Kind, kindOf, passWatchingOn, put, read, shallowCopy, shownPath } from './container.ts'
 import { HoldfastError } from './errors.ts'
-import type { PatchOperation, Path, PathKey } from './patch.ts'
+import type { PatchOperation, Path, PathKey } from './patch-operation.ts'
 import { makeReadOnly } from './read-only.ts'
 
 /** One application of a patch: copies what it touches, once, and freezes it at the end. */

@@ -1,7 +1,8 @@
 import { isDeepStrictEqual } from 'node:util'
 import { hasKey, keysOf, kindOf, read, shownPath } from './container.ts'
 import { codeOf, HoldfastError } from './errors.ts'
-import { applyPatch, type Patch, type PatchOperation, type Path, type PathKey, type Segments } from './patch.ts'
+import { applyPatch } from './patch.ts'
+import type { Patch, PatchOperation, Path, PathKey, Segments } from './patch-operation.ts'
 
 /**
  * The state after a patch that was made on another state: `before` is the one that it was made on, `state` the one that it is to
@@ -219,7 +220,7 @@ function valueAt(state: unknown, path: Path): unknown {
 
 function gone(path: Path): HoldfastError {
   const shown = shownPath(path)
-  return new HoldfastError('conflict', `A patch does not fit the state any more: ${shown} is not what it was.`, {
+  return new HoldfastError('conflict', `A patch no longer fits the state: ${shown} has changed.`, {
     details: { path: shown },
   })
 }

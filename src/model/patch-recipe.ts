@@ -2,7 +2,7 @@ import { create, current, isDraft, original } from 'mutative'
 import { formatPath } from './codec.ts'
 import { forEachSpecial, kindOf, needsWatching, put, shallowCopy } from './container.ts'
 import { HoldfastError } from './errors.ts'
-import type { PathKey, Recipe } from './patch.ts'
+import type { PathKey, Recipe } from './patch-operation.ts'
 import { refusedChangeOf } from './read-only.ts'
 import { bytesOf } from './shown-bytes.ts'
 

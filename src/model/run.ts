@@ -15,15 +15,15 @@
  *   (none)  → pending      startRun                         client/start-run.ts      run_queued
  *   pending, waiting, abandoned running
  *           → running      store.claim                      stores/<store>/claim.ts  run_started or run_recovered, with the first commit
- *   running → running      Execution.commit                 engine/execution/execution.ts      steps, effects, state
- *                          Execution.requestReload          engine/execution/execution.ts      step_failed of a section that is tried again
- *   running → waiting      Execution.park, #stopIfIdle      engine/execution/execution.ts      timer_set, effect_unsure, step_failed with a long delay
- *   running → pending      Execution.requestRelease         engine/execution/execution.ts      shutdown: not counted as a death
- *   running → paused       Execution.requestPause, pauseBecause, pauseNow
- *                                                           engine/execution/execution.ts      run_paused: asked, retries, mismatch, poisoned
+ *   running → running      RunJournal.commit                engine/execution/run-journal.ts   steps, effects, state
+ *                          Stopping.requestReload           engine/execution/stopping.ts      step_failed of a section that is tried again
+ *   running → waiting      Suspension.park, #stopIfIdle     engine/execution/suspension.ts    timer_set, effect_unsure, step_failed with a long delay
+ *   running → pending      Stopping.requestRelease          engine/execution/stopping.ts      shutdown: not counted as a death
+ *   running → paused       Stopping.requestPause, pauseBecause, Ending.pauseNow
+ *                                                           engine/execution/stopping.ts, ending.ts   run_paused: asked, retries, mismatch, poisoned
  *   running → completed, failed
- *                          callFunction, Execution.finish   engine/execute-run.ts    run_completed, run_failed
- *   running → cancelled    Execution.order, obey, Unwinding engine/undo/unwinding.ts      undo_ordered, step_undone, then run_cancelled
+ *                          callFunction, Ending.finish      engine/execute-run.ts    run_completed, run_failed
+ *   running → cancelled    Stopping.order, carryOut, Unwinding   engine/undo/unwinding.ts      undo_ordered, step_undone, then run_cancelled
  *   running → failed       the same, with undoOnFailure or past the time limit       undo_ordered, step_undone, then run_failed
  *   running → paused       the same, for a rollback         engine/undo/unwinding.ts      undo_ordered, step_undone, then run_rolled_back
  *   running → paused       the same, where an undo fails or can't be found           run_paused: undo
@@ -94,6 +94,11 @@ export const poisonLimit = 5
  * executes suspects one at a time, and the innocent among them are cleared by their first result.
  */
 export const suspicionLimit = 2
+
+/** Whether a run that can be claimed is a suspect. A claim counts itself: claimed, a suspect has one more. */
+export function isSuspect({ claimsWithoutProgress }: Pick<Run, 'claimsWithoutProgress'>): boolean {
+  return claimsWithoutProgress >= suspicionLimit
+}
 
 /** Deaths of its worker after which a step that was running each time fails with worker_died. */
 export const stepDeathLimit = 3

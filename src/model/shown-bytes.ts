@@ -1,7 +1,7 @@
 import { formatPath, type PathStep } from './codec.ts'
 import { kindOf, put, shallowCopy, stepsOf } from './container.ts'
 import { HoldfastError } from './errors.ts'
-import type { PathKey } from './patch.ts'
+import type { PathKey } from './patch-operation.ts'
 import { makeReadOnly } from './read-only.ts'
 
 type Bytes = ArrayBufferView | ArrayBuffer

@@ -6,10 +6,10 @@ import { sentence } from './sentence.ts'
 export function standingOf({ status, reason }: Pick<Run, 'status' | 'reason'>): { readonly is: string; readonly help: string } {
   if (status === 'paused' && reason !== null) return { is: `paused (${reason})`, help: helpForPause[reason as PauseReason] }
   if (status === 'waiting' && reason !== null) return { is: `waiting (${reason})`, help: helpForWait[reason as WaitReason] }
-  if (status === 'pending') return { is: 'pending', help: 'A worker that has its workflow takes it when it is due.' }
+  if (status === 'pending') return { is: 'pending', help: 'A worker with its workflow executes it when it is due.' }
   return {
     is: status,
-    help: status === 'running' ? 'It is being executed, or has only just begun to wait; ask again later.' : '',
+    help: status === 'running' ? 'It is executing, or has just begun to wait; check again later.' : '',
   }
 }
 
@@ -21,12 +21,12 @@ export function helpForFailure(error: Error | undefined): string {
   if (isChildOver) return helpForChildThatIsOver
   const caller = callerOfChildThatIsOver(error)
   if (caller !== undefined)
-    return `A retry finds that child as it is: take run "${caller}", which called it, back to before the call with rollback(checkpoint) and resume() it, then retry() this run.`
+    return `A retry finds that child as it is: roll run "${caller}", which called it, back to before the call with rollback(checkpoint) and resume() it, then retry() this run.`
   if (error?.name === 'TypeError' && /read only property|not extensible|Cannot delete property/.test(error.message))
-    return 'If it changed ctx.state, which is read-only: use ctx.update((draft) => …) instead, then run.retry() takes it up where it failed.'
+    return 'If it changed ctx.state, which is read-only: use ctx.update((draft) => …) instead, then run.retry() continues it where it failed.'
   return mistakesInCode.has(code)
-    ? 'Fix it, then run.retry() takes it up where it failed.'
-    : 'run.retry() takes it up where it failed.'
+    ? 'Fix it, then run.retry() continues it where it failed.'
+    : 'run.retry() continues it where it failed.'
 }
 
 /** The run further down that failed of a child that was cancelled or deleted. */
@@ -42,7 +42,7 @@ function callerOfChildThatIsOver(error: Error | undefined): string | undefined {
 }
 
 const helpForChildThatIsOver =
-  'A retry finds that child as it is: to start another, take the run back to before the call with run.rollback(checkpoint), then run.resume().'
+  'A retry finds that child as it is: to start another, roll the run back to before the call with run.rollback(checkpoint), then run.resume().'
 
 const mistakesInCode: ReadonlySet<string | undefined> = new Set([
   'invalid_input',
@@ -59,10 +59,10 @@ export const helpForPause: Readonly<Record<PauseReason, string>> = {
   asked: 'run.resume() continues it.',
   retries: 'run.resume() gives its step fresh attempts; run.cancel() ends it.',
   budget: 'run.resume({ budget }) continues it with higher limits; run.cancel() ends it.',
-  undo: 'run.resume() tries the undo again; run.cancel({ undo: false }) ends it as it is.',
-  poisoned: 'Find out why, then run.resume() gives it a new count; run.cancel() ends it.',
+  undo: 'run.resume() retries the undo; run.cancel({ undo: false }) ends it without undoing.',
+  poisoned: 'Find out why, then run.resume() continues it with a new count; run.cancel() ends it.',
   mismatch:
-    'Fix the code, then run.resume() continues it; run.rollback(checkpoint) takes it back; run.cancel() ends it if its undos can be found, run.cancel({ undo: false }) without undoing.',
+    'Fix the code, then run.resume() continues it; run.rollback(checkpoint) rolls it back; run.cancel() ends it if its undos can be found, run.cancel({ undo: false }) without undoing.',
 }
 
 const helpForWait: Readonly<Record<WaitReason, string>> = {
@@ -71,7 +71,7 @@ const helpForWait: Readonly<Record<WaitReason, string>> = {
   signal: 'hf.signal(runId, name, value) sends what it waits for.',
   person: 'hf.inbox() lists what it asks for; hf.answer or hf.resolve continues it.',
   child: 'It continues when its child has ended.',
-  effect: 'It continues when the run that has its effect under way is done with it.',
+  effect: 'It continues when the run that is carrying out the effect is done with it.',
 }
 
 /** What stopped or failed a run, and what takes it further, said once: most errors that pause a run say the latter themselves. */

@@ -8,7 +8,7 @@ import type { CheckedTarget } from './targets.ts'
 /** How long a function of the user's may take. */
 const callTimeoutMs = 60_000
 
-/** Delivers one message to a target, and tries again for as long as the target's policy says. */
+/** Delivers one message to a target, with the target's retry policy. */
 export function notifyWorkflow({ name, retry, receiver }: CheckedTarget, log: Logger): AnyWorkflow {
   const send = async (message: Notification, handle: { attempt: number; signal: AbortSignal }) => {
     if (typeof receiver !== 'function') return { status: await postWebhook(name, receiver, message, handle.signal) }

@@ -9,20 +9,20 @@ export interface CheckedWebhook {
   readonly timeoutMs: number
 }
 
-/** The receiver will not have this message, however often it is sent. */
+/** The receiver refuses this message for good. */
 export class WebhookRefused extends Error {
   override readonly name = 'WebhookRefused'
   readonly status: number
 
   constructor(target: string, status: number) {
-    super(`Webhook "${target}" answered ${status}: it does not take this message. Mend the receiver, then retry the run.`)
+    super(`Webhook "${target}" answered ${status}: it refuses this message. Fix the receiver, then retry the run.`)
     this.status = status
   }
 }
 
 /**
- * Sends a message, signed now. Resolves to the status of a receiver that took it. Errors name neither the URL nor the host, which may be
- * secrets: they are kept in the store.
+ * Sends a message with a fresh signature. Resolves to the status of a receiver that accepted it. Errors contain neither the URL nor the
+ * host, because these may be secrets and errors are stored.
  */
 export async function postWebhook(
   target: string,
@@ -40,7 +40,7 @@ export async function postWebhook(
     const signed = { id: message.id, timestamp, body }
     headers.set('webhook-signature', secrets.map((secret) => sign(secret, signed)).join(' '))
   }
-  // A redirect leads to where nobody said that messages may go.
+  // A redirect could lead to a receiver that was not configured.
   const response = await fetch(url, { method: 'POST', body, headers, redirect: 'manual', signal }).catch((error: unknown) => {
     throw signal.aborted ? error : new Error(`Webhook "${target}" could not be reached (${reasonOf(error)}).`)
   })
@@ -50,7 +50,7 @@ export async function postWebhook(
   throw new Error(`Webhook "${target}" answered ${response.status}.`)
 }
 
-/** Client errors stay, those aside that say: later. */
+/** Client errors are final, except those that mean: later. */
 function isFinal(status: number): boolean {
   return status >= 400 && status < 500 && status !== 408 && status !== 429
 }

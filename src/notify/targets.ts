@@ -7,42 +7,42 @@ import { type RetryOptions, retryPolicy } from '../model/retry.ts'
 import type { CheckedWebhook } from './post-webhook.ts'
 import { readSecret } from './webhook-signature.ts'
 
-/** Hears of a message. One that throws or rejects is called again later; `signal` is aborted after 60 s. */
+/** Receives a message. If it throws or rejects, it is called again later. `signal` aborts after 60 s. */
 export type NotifyFunction = (
   message: Notification,
   delivery: { readonly attempt: number; readonly signal: AbortSignal },
 ) => Promise<void> | void
 
-/** Where messages are posted. None of this is kept in the store. */
+/** Where messages are posted. None of this is stored. */
 export interface Webhook {
   readonly url: string
-  /** `whsec_` and at least 24 random bytes in base64. Two of them while receivers change from one to the other. */
+  /** `whsec_` and at least 24 random bytes in base64. Two of them during a rotation: both sign every message. */
   readonly secret?: string | readonly string[]
-  /** Sent along: for receivers that ask for an authorization. */
+  /** Additional headers, such as `authorization`. */
   readonly headers?: Readonly<Record<string, string>>
-  /** How long a receiver may take to answer, in ms. Default 10,000. */
+  /** Time limit for the receiver's response, in ms. Default 10,000. */
   readonly timeoutMs?: number
 }
 
-/** Whom to tell of what. */
+/** A receiver of notifications, and which of them it gets. */
 export interface NotifyTarget {
-  /** The same in every process that tells it or delivers to it. */
+  /** Must be the same in every process. */
   readonly name: string
-  /** Of what. Default everything. */
+  /** Which notifications it gets. Default all. */
   readonly on?: readonly NotificationKind[]
   readonly webhook?: Webhook
   readonly deliver?: NotifyFunction
-  /** When a delivery that failed is tried again. Default 200 attempts, 1 s × 2 up to 30 min: about two days. */
+  /** When a failed delivery is retried. Default 200 attempts, 1 s × 2 up to 30 min: about two days. */
   readonly retry?: RetryOptions
 }
 
 const webhookNames: OptionNames<Webhook> = { url: true, secret: true, headers: true, timeoutMs: true }
 const targetNames: OptionNames<NotifyTarget> = { name: true, on: true, webhook: true, deliver: true, retry: true }
 
-/** One target, several, or just a function: a target called `default` that hears of everything. */
+/** One target, several, or just a function: a target named `default` that gets all notifications. */
 export type NotifyOption = NotifyFunction | NotifyTarget | readonly (NotifyFunction | NotifyTarget)[]
 
-/** A target that can be used. */
+/** A target whose options were checked. */
 export interface CheckedTarget extends OutboxTarget {
   readonly retry: RetryOptions
   readonly receiver: CheckedWebhook | NotifyFunction
@@ -61,7 +61,7 @@ export function readTargets(option: NotifyOption | undefined): CheckedTarget[] {
   )
   const names = targets.map(({ name }) => name)
   const doubled = names.find((name, index) => names.indexOf(name) !== index)
-  if (doubled !== undefined) throw refused(`there are two targets "${doubled}"`, 'Give each a name of its own')
+  if (doubled !== undefined) throw refused(`there are two targets "${doubled}"`, 'Give each a different name')
   return targets
 }
 
@@ -75,7 +75,7 @@ function readTarget(target: NotifyTarget): CheckedTarget {
   if (unknown !== undefined)
     throw refused(`target "${name}" asks for ${JSON.stringify(unknown)}`, `on is a list of ${notificationKinds.join(', ')}`)
   if ((webhook == null) === (deliver == null) || (deliver != null && typeof deliver !== 'function'))
-    throw refused(`target "${name}" has to have either a webhook or a function deliver`, 'Give it one of them')
+    throw refused(`target "${name}" must have either a webhook or a function deliver`, 'Give it one of them')
   const retry = { ...defaultRetry, ...target.retry }
   retryPolicy(retry)
   return { name, on: new Set(on), retry, receiver: deliver ?? readWebhook(name, webhook as Webhook) }

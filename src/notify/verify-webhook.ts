@@ -9,8 +9,8 @@ const toleranceMs = 5 * 60_000
 export type WebhookHeaders = Headers | Readonly<Record<string, string | readonly string[] | undefined>>
 
 /**
- * The message in a request to a webhook: for its receiver. `body` is what came, byte for byte. Refused with `access_denied` unless one of the
- * secrets has signed it in the last 5 minutes.
+ * For the receiver of a webhook: verifies the signature of a request and returns its message. `body` is the request's body, byte for byte.
+ * Throws `access_denied` unless it was signed with one of the secrets in the last 5 minutes.
  */
 export function verifyWebhook(
   headers: WebhookHeaders,
@@ -36,8 +36,5 @@ function headerOf(headers: WebhookHeaders, name: string): string | undefined {
 }
 
 function denied(why: string): HoldfastError {
-  return new HoldfastError(
-    'access_denied',
-    `This request to a webhook is not to be trusted: ${why}. Answer it with 401 and do nothing.`,
-  )
+  return new HoldfastError('access_denied', `This webhook request can't be trusted: ${why}. Respond with 401 and do nothing.`)
 }

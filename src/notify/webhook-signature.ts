@@ -1,10 +1,10 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { HoldfastError } from '../model/errors.ts'
 
-/** Signatures as Standard Webhooks 1.0 has them: HMAC-SHA256 over id, time and body. */
+/** Signatures as in Standard Webhooks 1.0: HMAC-SHA256 over id, time and body. */
 const version = 'v1'
 const secretPrefix = 'whsec_'
-/** Of a secret, in bytes: less can be guessed. */
+/** The shortest secret that can't be guessed. */
 const minSecretBytes = 24
 
 export interface Signed {
@@ -30,7 +30,7 @@ export function sign(secret: Buffer, { id, timestamp, body }: Signed): string {
   return `${version},${createHmac('sha256', secret).update(`${id}.${timestamp}.`).update(body).digest('base64')}`
 }
 
-/** Whether one of several signatures, as the header has them, is that of one of the secrets. Takes as long whether it is near or not. */
+/** Whether one of the signatures in the header was made with one of the secrets. In constant time. */
 export function isSigned(secrets: readonly Buffer[], signatures: string, signed: Signed): boolean {
   const given = signatures.split(' ').map((signature) => Buffer.from(signature))
   return secrets.some((secret) => {

@@ -1,6 +1,7 @@
 // What a store of one's own is written with: the contract, and the rules that every store follows.
 
 export { recordChecksum, sealChecksum } from '../model/checksum.ts'
+export { ClaimOrder, type ClaimOrderOptions, type Contender, type QueueRoom } from '../model/claim-order.ts'
 export { ClockWatch, claimableAfterSetBack } from '../model/clock-set-back.ts'
 export { type ErrorCode, HoldfastError } from '../model/errors.ts'
 export type { EventType, LogRecord, NewEvent } from '../model/event.ts'
@@ -20,7 +21,6 @@ export {
 } from '../model/queue.ts'
 export { isTerminal, type PauseReason, type Run, type RunStatus, suspicionLimit, type WaitReason } from '../model/run.ts'
 export type { ChunkRecord, ChunkWriter, NewChunks } from '../model/stream.ts'
-export { type Contender, type QueueRoom, Turns, type TurnsOptions } from '../model/turns.ts'
 export type {
   Change,
   Committed,
@@ -31,7 +31,6 @@ export type {
   Refusal,
   RunChange,
 } from './change.ts'
-export type { RunChunks, RunImage, ThreadImage, WholeThread } from './moving.ts'
 export type {
   CallersTransaction,
   CheckpointQuery,
@@ -59,3 +58,4 @@ export type {
   TransactRequest,
   UnsureQuery,
 } from './store.ts'
+export type { RunChunks, RunImage, ThreadImage, WholeThread } from './thread-image.ts'

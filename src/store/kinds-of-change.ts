@@ -12,7 +12,7 @@ export function isOfRunAlone(change: Change): boolean {
   return change.creates === undefined && concernsNothingElse(change)
 }
 
-/** Whether a holder, or whoever changes a run that nobody holds, asks for where the log ends as well. */
+/** Whether the guard also says where the log ends. */
 export function namesHead(guard: Guard): boolean {
   return 'headSeq' in guard && guard.headSeq !== undefined
 }

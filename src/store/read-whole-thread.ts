@@ -1,6 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
-import type { RunChunks, ThreadImage, WholeThread } from './moving.ts'
 import type { Snapshot, Store, ThreadKey } from './store.ts'
+import type { RunChunks, ThreadImage, WholeThread } from './thread-image.ts'
 
 /** A thread with all that belongs to it, as it was at one moment. Null if there never was one. */
 export async function readWholeThread(store: Store, key: ThreadKey): Promise<WholeThread | null> {

@@ -6,7 +6,12 @@ import type { Queue, QueueChange } from '../model/queue.ts'
 import type { Run, RunStatus } from '../model/run.ts'
 import type { ChunkRecord } from '../model/stream.ts'
 import type { Change, Committed } from './change.ts'
-import type { ThreadImage, WholeThread } from './moving.ts'
+import type { Delivery, Message, RunKey } from './message.ts'
+import type { CheckpointRow, Snapshot, Thread, ThreadKey } from './thread.ts'
+import type { ThreadImage, WholeThread } from './thread-image.ts'
+
+export type { Delivery, Message, NewMessage, RunKey } from './message.ts'
+export type { CheckpointRow, Snapshot, Thread, ThreadKey } from './thread.ts'
 
 /**
  * What every store keeps. The rules live in `model`; a store makes a change atomic and does not decide it.
@@ -50,7 +55,7 @@ export interface Store {
    * that ran out or (where this can be known) a holder that is dead. Atomic per run: status running, epoch + 1, a new
    * lease id, claimsWithoutProgress + 1. Racing callers never get the same run. Of a thread only its earliest
    * unfinished run; only workflows, versions and state versions in `workflows`; nothing of a queue that is paused. Higher priority
-   * first, then abandoned ones, then owners in turn, each in order of dueAt: model/turns.ts says it exactly.
+   * first, then abandoned ones, then owners in turn, each in order of dueAt: model/claim-order.ts says it exactly.
    *
    * The limits of queues are kept here, also between racing callers: at most `concurrency` runs of a queue are running (one that is
    * taken over was running before), and at most `rateLimit.count` were claimed for the first time in any `rateLimit.perMs`.
@@ -182,16 +187,6 @@ export interface Store {
   commitWithin?(tx: CallersTransaction, changes: readonly Change[]): Promise<readonly Committed[]>
 }
 
-export interface ThreadKey {
-  readonly owner: string
-  readonly threadId: string
-}
-
-export interface RunKey {
-  readonly owner: string
-  readonly runId: string
-}
-
 export interface ClaimRequest {
   /** Names the worker in lease_holder. The store adds what tells whether that process still lives. */
   readonly workerId: string
@@ -221,7 +216,7 @@ export interface Claim {
     readonly leaseUntil: number
   } | null
   readonly hasMail: boolean
-  /** Its queue has a limit, of runs at a time or of starts: a run that waits there should leave its place to others at once. */
+  /** Its queue has a limit, of runs in parallel or of starts: a run that waits there should leave its place to others at once. */
   readonly isQueueLimited: boolean
   /** The store's time of the claim. */
   readonly now: number
@@ -235,51 +230,6 @@ export interface RenewRequest {
 export interface Renewed extends RunKey {
   readonly isHeld: boolean
   readonly hasMail: boolean
-}
-
-/** A message to a run. `kind` says what it is about: 'pause', 'cancel', 'rollback', 'signal', 'child', 'answer' and the like. */
-export interface NewMessage extends RunKey {
-  readonly kind: string
-  readonly name: string | null
-  readonly payload: Payload | null
-}
-
-/** A message that is put into the inbox by itself. */
-export interface Delivery extends NewMessage {
-  /** Of the messages to a run with the same one, the first is delivered. Kept as long as the run. */
-  readonly dedupeId?: string
-}
-
-export interface Message extends NewMessage {
-  readonly id: number
-  readonly at: number
-}
-
-export interface Thread extends ThreadKey {
-  /** Last position of the log, 0 when it is empty. */
-  readonly headSeq: number
-  /**
-   * Last position that was written under a lease, of whichever run; 0 before any. Others who write to the log leave it alone. A holder
-   * that knows a greater one has seen commits that this store has lost.
-   */
-  readonly writtenSeq: number
-  /** Position and checksum of the last record with a patch, 0 and 0 before any: together they name one state, also after a restore. */
-  readonly patchSeq: number
-  readonly patchChecksum: number
-  /** Version of the state definition of its state, 0 before any. */
-  readonly stateVersion: number
-  /** Rises when a deleted thread gets a new life, from 1. */
-  readonly incarnation: number
-  /** The log of this life starts after this position. */
-  readonly baseSeq: number
-  readonly createdAt: number
-  readonly deletedAt: number | null
-}
-
-export interface Snapshot {
-  readonly seq: number
-  readonly state: Payload
-  readonly stateVersion: number
 }
 
 export interface LogQuery extends ThreadKey {
@@ -310,16 +260,6 @@ export interface CheckpointQuery extends ThreadKey {
   readonly afterSeq?: number
   readonly limit?: number
   readonly label?: string
-}
-
-export interface CheckpointRow {
-  readonly seq: number
-  readonly at: number
-  readonly runId: string | null
-  readonly step: string | null
-  readonly label: string | null
-  /** Bytes of payloads and patches that the commit ending here added. */
-  readonly bytes: number
 }
 
 export interface ChunkQuery extends RunKey {

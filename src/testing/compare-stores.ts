@@ -1,7 +1,8 @@
 import { codeOf } from '../model/errors.ts'
 import type { Store } from '../store/store.ts'
+import type { Act } from './act.ts'
 import { createRandom } from './random.ts'
-import { type Act, World } from './random-acts.ts'
+import { RandomActs } from './random-acts.ts'
 import { readContents } from './store-contents.ts'
 import { type Difference, differenceOf } from './store-difference.ts'
 import type { TestClock } from './test-clock.ts'
@@ -36,25 +37,25 @@ export async function compareStores(
   const { seed, operations, clock, checkEvery = 100 } = options
   const stores = [reference, candidates].flat()
   const random = createRandom(seed)
-  const world = new World(random, stores, clock)
+  const acts = new RandomActs(random, stores, clock)
   const kinds: Record<string, number> = {}
   const trace: Act[] = []
 
   function check([expected, ...found]: readonly unknown[], doing: string): void {
     for (const [index, answer] of found.entries()) {
-      const difference = differenceOf(expected, answer, (leaseId) => world.nameOf(leaseId))
+      const difference = differenceOf(expected, answer, (leaseId) => acts.nameOf(leaseId))
       if (difference === null) continue
       throw new Error(describeDifference(difference, { seed, doing, trace, kind: stores[index + 1]?.kind ?? '' }))
     }
   }
 
   async function compareContents(): Promise<void> {
-    check(await Promise.all(stores.map((store) => readContents(store, world.names))), 'comparing all contents')
+    check(await Promise.all(stores.map((store) => readContents(store, acts.names))), 'comparing all contents')
   }
 
   for (let number = 1; number <= operations; number++) {
     clock.advance(random.chance(0.03) ? 400_000 : random.integer(1, 2) * 10_000)
-    const act = await world.nextAct()
+    const act = await acts.nextAct()
     trace.push(act)
     // At once, so that their clocks say nearly the same.
     const answers = await Promise.all(stores.map((store, side) => answerOf(act, store, side)))

@@ -35,3 +35,8 @@ export function createRandom(seed: number): Random {
     },
   }
 }
+
+/** The fields, or none. */
+export function maybe<Fields extends object>(isWanted: boolean, fields: Fields): Fields | Record<never, never> {
+  return isWanted ? fields : {}
+}

@@ -1,21 +1,21 @@
-import type { Engine } from '../engine/execute-run.ts'
+import type { Engine } from '../engine/engine.ts'
 import type { Execution } from '../engine/execution/execution.ts'
 import type { Claim, Hint, Renewed, RenewRequest } from '../store/store.ts'
 
-/** How often events that ride for long are looked for. */
+/** How often events that have been buffered for long are flushed. */
 const flushEveryMs = 50
-/** Another process wrote something: how soon the inboxes are looked at. */
+/** How soon inboxes are read after another process wrote something. */
 const mailEveryMs = 100
-/** With more executions than this, those that are quiet learn of mail that nobody named when they are renewed or persisted. */
+/** With more executions than this, quiet ones notice unnamed messages only when they are renewed or persisted. */
 const manyExecutions = 200
-/** A renewal that failed is tried again after this long, then after twice that, and so on up to a tenth of the lease. */
+/** A failed renewal is retried after this long, then after twice that, and so on up to a tenth of the lease. */
 const firstRetryMs = 25
 
 /**
- * Keeps what a worker holds alive: renews leases at a third of their time, tells executions of lost ones at once, looks
- * into their inboxes when something was written elsewhere, and flushes what has been riding for long.
+ * Keeps the runs of a worker alive: renews leases after a third of their time, ends executions whose lease is lost, reads their inboxes when
+ * something was written elsewhere, and flushes what has been buffered for long.
  *
- * It is only for liveness. That a lost lease writes nothing is the store's doing, whatever happens here.
+ * This is for liveness only. The store refuses writes under a lost lease, whatever happens here.
  */
 export class LeaseKeeper {
   readonly #engine: Engine
@@ -29,14 +29,14 @@ export class LeaseKeeper {
   #flushTimer: NodeJS.Timeout | undefined
   #mailTimer: NodeJS.Timeout | undefined
   #renewing: Promise<void> | undefined
-  /** When the last renewal that succeeded was sent. */
+  /** When the last successful renewal was sent. */
   #lastRenewal: Instant = { at: 0, wallAt: 0 }
-  /** What is executed here, by its run. Made when the first message comes: most runs get none. */
+  /** Executions by run. Created for the first message, because most runs get none. */
   #byRun: Map<string, Execution> | undefined
-  /** Runs that were not executed here when a message came: their claims may have been on their way. Those of late, and those before. */
+  /** Runs that got a message while they were not executed here: their claims may have been in flight. Recent ones, and those before. */
   #earlyMail = new Set<string>()
   #earlierMail = new Set<string>()
-  /** When something was written that nobody named. */
+  /** When something was written without naming its run. */
   #unnamedAt = Number.NEGATIVE_INFINITY
 
   constructor(engine: Engine, executions: ReadonlySet<Execution>, loading: ReadonlySet<Claim>) {
@@ -49,7 +49,7 @@ export class LeaseKeeper {
     this.#noteRenewal(now())
     this.#renewTimer = setInterval(() => void this.renew(), this.#engine.leaseMs / 3)
     this.#flushTimer = setInterval(() => {
-      for (const execution of this.#executions) execution.flushIfOld()
+      for (const execution of this.#executions) execution.journal.flushIfStale()
     }, flushEveryMs)
   }
 
@@ -61,7 +61,7 @@ export class LeaseKeeper {
     clearTimeout(this.#retryTimer)
   }
 
-  /** A notification: mail for a run that is held here, perhaps. */
+  /** A notification, perhaps of a message to a run that is held here. */
   heed(hint: Hint): void {
     if (hint.runId === undefined) {
       this.#unnamedAt = performance.now()
@@ -69,26 +69,28 @@ export class LeaseKeeper {
       this.#mailTimer ??= setTimeout(() => {
         this.#mailTimer = undefined
         const isForAll = this.#executions.size <= manyExecutions
-        for (const execution of this.#executions) if (isForAll || !execution.quiet.isQuiet) void execution.checkMail()
+        for (const execution of this.#executions) if (isForAll || !execution.quiet.isQuiet) void execution.inbox.check()
       }, mailEveryMs)
     } else if (hint.hasMail === true) {
       const key = keyOf(hint.owner ?? '', hint.runId)
-      this.#byRun ??= new Map([...this.#executions].map((execution) => [keyOf(execution.owner, execution.runId), execution]))
+      this.#byRun ??= new Map(
+        [...this.#executions].map((execution) => [keyOf(execution.run.owner, execution.run.runId), execution]),
+      )
       const execution = this.#byRun.get(key)
-      // The next tape of the run may be about to begin.
-      if (execution === undefined || execution.hasEnded) this.#earlyMail.add(key)
-      else void execution.checkMail()
+      // The run's next tape may be about to begin.
+      if (execution === undefined || execution.phase.hasEnded) this.#earlyMail.add(key)
+      else void execution.inbox.check()
     }
   }
 
-  /** An execution of a run begins that was claimed at some instant by performance.now(). */
+  /** An execution begins, of a run that was claimed at this time by performance.now(). */
   began(execution: Execution, claimedAt: number): void {
-    if (this.#byRun !== undefined) this.#byRun.set(keyOf(execution.owner, execution.runId), execution)
-    if (this.#isEarly(execution) || this.#unnamedAt >= claimedAt) void execution.checkMail()
+    if (this.#byRun !== undefined) this.#byRun.set(keyOf(execution.run.owner, execution.run.runId), execution)
+    if (this.#isEarly(execution) || this.#unnamedAt >= claimedAt) void execution.inbox.check()
   }
 
   /** A message came before it. */
-  #isEarly({ owner, runId }: Execution): boolean {
+  #isEarly({ run: { owner, runId } }: Execution): boolean {
     if (this.#earlyMail.size + this.#earlierMail.size === 0) return false
     const key = keyOf(owner, runId)
     return this.#earlyMail.delete(key) || this.#earlierMail.delete(key)
@@ -96,11 +98,11 @@ export class LeaseKeeper {
 
   ended(execution: Execution): void {
     if (this.#byRun === undefined) return
-    const key = keyOf(execution.owner, execution.runId)
+    const key = keyOf(execution.run.owner, execution.run.runId)
     if (this.#byRun.get(key) === execution) this.#byRun.delete(key)
   }
 
-  /** One renewal at a time; who comes meanwhile waits for it. */
+  /** One renewal after another; a call during one waits for it. */
   renew(): Promise<void> {
     this.#renewing ??= this.#renewHeld().finally(() => {
       this.#renewing = undefined
@@ -108,18 +110,18 @@ export class LeaseKeeper {
     return this.#renewing
   }
 
-  /** Also what is held only since a renewal that is under way began. */
+  /** Includes runs that are held only since the renewal in progress began. */
   async renewAgain(): Promise<void> {
     await this.#renewing
     await this.renew()
   }
 
   /**
-   * Awaited before claiming. A process that was stopped, blocked or cut off past its leases would otherwise take its own runs
-   * from itself, and execute again what it is in the middle of. False: they could not be renewed, so nothing may be claimed.
+   * Awaited before claiming. A process that was stopped, blocked or disconnected until its leases expired would otherwise claim its own runs,
+   * and execute them a second time. False: they could not be renewed, so nothing may be claimed.
    */
   async renewIfLate(): Promise<boolean> {
-    // Twice, because a renewal that was under way may have been written before the process was stopped.
+    // Twice, because a renewal in progress may have been written before the process was stopped.
     for (let tries = 0; tries < 2 && this.#isLate(); tries++) await this.renew()
     return this.#failures === 0 || !this.#isLate()
   }
@@ -128,33 +130,33 @@ export class LeaseKeeper {
     const sentAt = now()
     this.#earlierMail = this.#earlyMail
     this.#earlyMail = new Set()
-    const held = [...this.#executions].filter((execution) => !execution.hasEnded)
-    const claims = [...held.map(({ claim }) => claim), ...this.#loading]
+    const held = [...this.#executions].filter((execution) => !execution.phase.hasEnded)
+    const claims = [...held.map(({ run }) => run.claim), ...this.#loading]
     if (claims.length === 0) return this.#noteRenewal(sentAt)
     try {
       const leases = claims.map(({ run, leaseId, thread }, index) => ({
         ...{ owner: run.owner, runId: run.id, epoch: run.epoch, leaseId },
-        writtenSeq: held[index]?.history.writtenSeq ?? thread.writtenSeq,
+        writtenSeq: held[index]?.run.history.writtenSeq ?? thread.writtenSeq,
       }))
       const answers = await this.#renewAll(leases, held)
       this.#noteRenewal(sentAt)
       for (const [index, answer] of answers.entries()) {
         const execution = held[index]
-        if (answer.isHeld) execution?.keptAlive()
-        if (!answer.isHeld) execution?.lose()
-        else if (answer.hasMail) void execution?.checkMail()
+        if (answer.isHeld) execution?.lease.keptAlive()
+        if (!answer.isHeld) execution?.ending.lose()
+        else if (answer.hasMail) void execution?.inbox.check()
       }
     } catch (error) {
-      // Not knowing is not losing: the next commit or renewal decides, and the store fences whatever comes too late.
+      // An unknown outcome is not a lost lease: the next commit or renewal decides, and the store refuses late writes.
       this.#engine.log.warn('leases could not be renewed', { count: claims.length, error })
       this.#retrySoon()
     }
   }
 
-  /** In one call, apart from the few whose leases are longer than usual. */
+  /** In one call, except for the few whose leases are longer than usual. */
   async #renewAll(leases: RenewRequest['leases'], held: readonly Execution[]): Promise<readonly Renewed[]> {
     const { store, leaseMs } = this.#engine
-    const long = held.flatMap((execution, index) => (execution.leaseMs > leaseMs ? [index] : []))
+    const long = held.flatMap((execution, index) => (execution.lease.leaseMs > leaseMs ? [index] : []))
     if (long.length === 0) return store.renew({ leaseMs, leases })
     const isLong = new Set(long)
     const usual = leases.flatMap((_, index) => (isLong.has(index) ? [] : [index]))
@@ -164,11 +166,11 @@ export class LeaseKeeper {
       for (const [at, index] of indexes.entries()) answers[index] = renewed[at] as Renewed
     }
     if (usual.length > 0) await renew(usual, leaseMs)
-    for (const index of long) await renew([index], held[index]?.leaseMs ?? leaseMs)
+    for (const index of long) await renew([index], held[index]?.lease.leaseMs ?? leaseMs)
     return answers
   }
 
-  /** Waiting for the next third of the lease could lose what the store, back by then, would still have renewed. */
+  /** Waiting for the next third of the lease could lose leases that the store, available again, would still have renewed. */
   #retrySoon(): void {
     if (this.#isStopped) return
     const delayMs = Math.min(this.#engine.leaseMs / 10, firstRetryMs * 2 ** this.#failures++)
@@ -181,7 +183,7 @@ export class LeaseKeeper {
     this.#failures = 0
   }
 
-  /** By either clock: the monotonic one stands still while the machine sleeps, the other can be set back. */
+  /** By either clock: the monotonic one stops while the machine sleeps, the other can be set back. */
   #isLate(): boolean {
     const { at, wallAt } = this.#lastRenewal
     return Math.max(performance.now() - at, Date.now() - wallAt) > this.#engine.leaseMs / 2

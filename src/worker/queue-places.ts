@@ -3,24 +3,24 @@ import { checkId } from '../model/ids.ts'
 import { internalQueue, notifyQueue } from '../model/internal.ts'
 import type { Claim, ClaimRequest } from '../store/store.ts'
 
-/** Which queues a worker takes, and how many runs of each it may still take. */
+/** Which queues a worker claims from, and how many more runs of each it may claim. */
 export class QueuePlaces {
   readonly #queues: readonly string[] | undefined
   readonly #free = new Map<string, number>()
 
-  /** `deliveries`: so many messages about runs at a time; 0 where this process has nobody to tell. */
+  /** `deliveries`: how many notifications are delivered in parallel; 0 if this process has no targets. */
   constructor(queues: readonly string[] | Readonly<Record<string, number>> | undefined, deliveries: number) {
     if (deliveries > 0) this.#free.set(notifyQueue, deliveries)
     if (queues === undefined) return
     const names: readonly string[] = Array.isArray(queues) ? queues : Object.keys(queues)
-    // Holdfast's own runs are everybody's business.
+    // Every worker executes internal runs.
     this.#queues = [...names.map((name) => checkId('queue name', name)), internalQueue, notifyQueue]
     if (Array.isArray(queues)) return
     for (const [name, places] of Object.entries(queues as Readonly<Record<string, number>>)) {
       if (!Number.isSafeInteger(places) || places < 1) {
         throw new HoldfastError(
           'invalid_input',
-          `worker.queues gives queue "${name}" ${String(places)} places; it must be a whole number from 1. Leave the queue out to take nothing of it.`,
+          `worker.queues gives queue "${name}" ${String(places)} places; it must be a whole number from 1. Leave the queue out to claim nothing from it.`,
         )
       }
       this.#free.set(name, places)
@@ -34,7 +34,7 @@ export class QueuePlaces {
     }
   }
 
-  /** A claim as this worker sees it: a queue that has places of its own here has a limit, too. */
+  /** Adds the limits of queues that have a number of places in this worker. */
   note(claim: Claim): Claim {
     return claim.isQueueLimited || !this.#free.has(claim.run.queue) ? claim : { ...claim, isQueueLimited: true }
   }

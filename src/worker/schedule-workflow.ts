@@ -14,9 +14,9 @@ import {
 } from '../model/schedule.ts'
 
 /**
- * A schedule is a run that waits for its next tick, starts what is due, and goes on with a fresh tape. So it needs no clock, no
- * leader and no table of its own, and survives whatever runs survive. One run a tick, however many processes: there is one run
- * of the schedule, and the runs that it starts are called after their ticks.
+ * A schedule is a run that waits for its next tick, starts what is due, and continues with a new tape. So it needs no clock, leader or table
+ * of its own, and survives what runs survive. There is one run per tick, however many processes there are: the schedule is one run, and the
+ * ids of the runs that it starts contain their tick.
  */
 export const scheduleWorkflow = makeWorkflow(
   { name: scheduleWorkflowName, queue: internalQueue },
@@ -24,13 +24,13 @@ export const scheduleWorkflow = makeWorkflow(
     const change = await nextChange(ctx, wakeTime(schedule))
     if (change !== null) return ctx.continueAs(changeSchedule(schedule, change))
     const { ticks, changed } = takeDueTicks(schedule, ctx.now())
-    // In one turn: they share a commit.
+    // In one turn of the event loop, so that they share a commit.
     await Promise.all(ticks.map((tick) => startRun(ctx, schedule, tick)))
     return ctx.continueAs(changed)
   },
 )
 
-/** The next change that somebody asks for; null when it is time to start something first. */
+/** The next requested change; null when it is time to start something first. */
 async function nextChange(ctx: Context, wakeAt: number | null): Promise<ScheduleChange | null> {
   const limit = wakeAt === null ? {} : { timeoutMs: Math.max(0, wakeAt - ctx.now()) }
   try {
@@ -47,7 +47,7 @@ async function startRun(ctx: Context, { name, settings }: Schedule, tick: number
   try {
     await ctx.call(workflow, input, options)
   } catch (error) {
-    // The tick has its run, from a time when the schedule had other settings.
+    // The tick has a run already, from a time when the schedule had other settings.
     if (codeOf(error) !== 'input_mismatch') throw error
   }
 }

@@ -1,5 +1,6 @@
 import type { Registry } from '../define/workflow.ts'
-import { type Engine, executeRun } from '../engine/execute-run.ts'
+import type { Engine } from '../engine/engine.ts'
+import { executeRun } from '../engine/execute-run.ts'
 import type { Execution } from '../engine/execution/execution.ts'
 import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
@@ -10,47 +11,54 @@ import { LeaseKeeper } from './lease-keeper.ts'
 import { QueuePlaces } from './queue-places.ts'
 
 /**
- * Runs claimed in one go, and of these begun in one turn: beginning five hundred at once held the event loop up for 80 to 120 ms. Halves of
- * a claim still end in one batch where they do nothing; fifty at a time were written in five.
+ * Runs per claim, and of these per turn of the event loop: starting five hundred in one turn blocked it for 80 to 120 ms. In halves, runs
+ * that do nothing still end in one batch of writes; in groups of fifty it took five.
  */
 const maxClaims = 250
 const startsATurn = 125
 
 export interface WorkerOptions {
-  /** Runs executed at a time. Default 100. */
+  /** How many runs execute in parallel. Default 100. */
   readonly concurrency?: number
-  /** Only these queues; as an object, with how many of its runs are executed at a time here: `{ mails: 5, default: 50 }`. Default all. */
+  /** Only these queues; as an object, with how many of their runs this worker executes in parallel: `{ mails: 5, default: 50 }`. Default all. */
   readonly queues?: readonly string[] | Readonly<Record<string, number>>
-  /** How long a claim lasts without a sign of life, in ms. Default 10,000. */
+  /** How long a claim lasts without a renewal, in ms: the time after which the runs of a dead worker are picked up. Default 10,000. */
   readonly leaseMs?: number
   /**
-   * How long nothing may be heard of a run's function before the run is persisted as waiting, in ms: what it awaits besides calls on ctx must
-   * not take longer. Meanwhile it takes up none of `concurrency`. Default 1,000.
+   * How long a function that waits may be idle before its run is persisted as waiting, in ms: what it awaits besides calls on ctx must not
+   * take longer. Meanwhile the run does not count towards `concurrency`. Default 1,000.
    */
   readonly quietMs?: number
-  /** How often to look for due runs when nothing was notified, in ms. Default 200. */
+  /** Waits longer than this are persisted, and hold no worker, in ms. With 0 every wait follows a test's clock. Default 5,000. */
+  readonly longWaitMs?: number
+  /**
+   * How long a function that is replayed may take to make the call that is next in its log, while it waits for something else, before its run
+   * is paused as mismatch, in ms. Default 5,000; tests of wrong code set less.
+   */
+  readonly mismatchMs?: number
+  /** How often to poll for due runs, in addition to notifications, in ms. Default 200. */
   readonly pollMs?: number
-  /** How long `close` waits for steps that are running, in ms. Default 5,000. */
+  /** How long `close` waits for running steps, in ms. Default 5,000. */
   readonly closeGraceMs?: number
 }
 
-/** After an error a round waits at most this part of the lease, and after an outage that may have ended leases twice that long. */
+/** The longest back-off after an error, as a part of the lease. After an outage in which leases may have expired it is twice that. */
 const backOffShare = 1 / 10
 
-/** The part of its places that messages may take: their receivers may not answer, and runs go on all the same. */
+/** The share of its places that deliveries of notifications may take: receivers that do not answer must not keep runs from executing. */
 const deliveryShare = 1 / 5
 
-/** How long a run that was claimed in vain is watched before the next such run may come. */
+/** How long a run that was claimed without progress is watched before the next such run may be claimed. */
 const probationMs = 10_000
 
 /**
- * Claims runs and executes them. Recovery has no door of its own: the claim takes abandoned runs as it takes due ones.
+ * Claims runs and executes them. Recovery is no separate path: a claim takes abandoned runs like due ones.
  *
  *   W1  An error in a round is reported and backs off; it never ends the loop and never spins.
- *   W2  Of runs that were claimed in vain one executes at a time: the one that brings its workers down does not take others with it.
+ *   W2  Of runs that were claimed without progress only one executes in a worker, so that a run that crashes its workers harms no other.
  *   W3  Stopping: stop claiming, wait, abort, release.
- *   W4  After an outage that outlasted leases everybody's renewals come before anybody's claims, as far as waiting can do it.
- *   W5  A run in its quiet time is held and has no place. One that continues has a place again, also where that is one too many: nothing
+ *   W4  After an outage that was longer than leases, workers wait before they claim, so that others can renew theirs first.
+ *   W5  A run in its quiet time is held and takes no place. When it continues it takes a place again, even if that is one too many: nothing
  *       is claimed until there are fewer.
  */
 export class Worker {
@@ -108,13 +116,13 @@ export class Worker {
     this.#loop = this.#run()
   }
 
-  /** Ends the current sleep: something may be due. */
+  /** Ends the current sleep, because something may be due. */
   wake(): void {
     this.#isWoken = true
     this.#wake?.()
   }
 
-  /** After this turn of the event loop: runs go quiet one by one, and their places are worth one claim together. */
+  /** After this turn of the event loop: several runs may become quiet in it, and one claim can fill all their places. */
   #wakeSoon(): void {
     if (this.#isWakingSoon) return
     this.#isWakingSoon = true
@@ -124,18 +132,18 @@ export class Worker {
     })
   }
 
-  /** Stops claiming, lets running steps finish within the grace period, then hands every run back. */
+  /** Stops claiming, lets running steps finish within the grace period, then releases every run. */
   async stop(): Promise<void> {
     this.#isStopping = true
     this.#unsubscribe?.()
     this.wake()
-    // At once: a claim that is under way may take its time. What it brings is told when it begins.
-    for (const execution of this.#executions) execution.requestRelease()
+    // Immediately, because a claim in progress may take a while. Its runs see this when they begin.
+    for (const execution of this.#executions) execution.stopping.requestRelease()
     await this.#loop
     await this.#untilIdle(this.#closeGraceMs)
     this.#isGraceOver = true
-    for (const execution of this.#executions) void execution.forceStop()
-    // With the store out of reach they stay claimed until their leases are over.
+    for (const execution of this.#executions) void execution.ending.forceStop()
+    // If the store is unavailable they stay claimed until their leases expire.
     await this.#untilIdle(Math.max(1_000, this.#closeGraceMs))
     this.#keeper.stop()
   }
@@ -147,7 +155,7 @@ export class Worker {
     }
   }
 
-  /** One round: claim for the free places, start each run, say when to look again. */
+  /** One round: claims runs for the free places, starts them, and returns when to look again. */
   async tick(): Promise<number> {
     const limit = Math.min(this.#concurrency - this.#placesTaken, maxClaims)
     const workflows = this.#claimable()
@@ -171,10 +179,10 @@ export class Worker {
       this.#turns.note(found)
       const claims = found.map((claim) => this.#places.note(claim))
       for (const claim of claims) this.#admit(claim)
-      // The answer took its time: these leases could be over before the next renewal.
+      // The claim took so long that these leases could expire before the next renewal.
       if (performance.now() - claimedAt > this.#engine.leaseMs / 3) void this.#keeper.renewAgain()
       for (const [index, claim] of claims.entries()) {
-        // Others have their turn in between.
+        // Let the event loop continue in between.
         if (index > 0 && index % startsATurn === 0) await nextTurn()
         void this.#execute(claim, claimedAt)
       }
@@ -191,7 +199,7 @@ export class Worker {
     return Math.min(this.#engine.leaseMs * backOffShare, this.#pollMs * 2 ** this.#errorCount)
   }
 
-  /** The store answers again, after so long that leases may be over whose holders live: they get the time to renew them (W4). */
+  /** The store is available again, after so long that leases of living workers may have expired: give them time to renew (W4). */
   async #noteReturn(): Promise<void> {
     const { store, leaseMs } = this.#engine
     await store.now()
@@ -200,7 +208,7 @@ export class Worker {
     if (now - this.#failsSince > leaseMs / 2) this.#claimsFrom = now + 2 * leaseMs * backOffShare
   }
 
-  /** From now on it is held here, and its lease is renewed. */
+  /** From now on the run is held here, and its lease is renewed. */
   #admit(claim: Claim): void {
     if (claim.run.claimsWithoutProgress > suspicionLimit) this.#hasSuspect = true
     this.#placesTaken++
@@ -224,17 +232,17 @@ export class Worker {
         this.#letGo(current)
         this.#loading.delete(claim)
         current = execution
-        // It begins with a place, whether the one before had given its own up or not.
+        // It begins with a place, whether or not the execution before had given up its own.
         if (!hasPlace) onPlace(true)
         execution.quiet.onPlace = onPlace
         this.#executions.add(execution)
         this.#keeper.began(execution, claimedAt)
         if (claim.run.claimsWithoutProgress > suspicionLimit) probation ??= this.#watch(execution)
-        if (this.#isGraceOver) void execution.forceStop()
-        else if (this.#isStopping) execution.requestRelease()
+        if (this.#isGraceOver) void execution.ending.forceStop()
+        else if (this.#isStopping) execution.stopping.requestRelease()
       })
     } catch (error) {
-      this.#engine.log.error('a run stopped unexpectedly; it will be taken up again when its lease is over', {
+      this.#engine.log.error('a run stopped unexpectedly; it will be picked up when its lease expires', {
         runId: claim.run.id,
         error,
       })
@@ -255,16 +263,16 @@ export class Worker {
     this.#keeper.ended(execution)
   }
 
-  /** A suspect is watched until it has recorded something, or has lived for a while. */
+  /** A suspect is watched until it has recorded something, or has run for a while. */
   #watch(suspect: Execution): NodeJS.Timeout {
     const since = performance.now()
     const timer = setInterval(() => {
-      if (!suspect.mustRecordStarts || performance.now() - since > probationMs) this.#clear(timer)
+      if (!suspect.journal.mustRecordStarts || performance.now() - since > probationMs) this.#clear(timer)
     }, 20)
     return timer
   }
 
-  /** The next suspect may come. */
+  /** The next suspect may be claimed. */
   #clear(probation: NodeJS.Timeout | undefined): void {
     clearInterval(probation)
     this.#hasSuspect = false
@@ -293,26 +301,29 @@ export class Worker {
     this.#isWoken = false
   }
 
-  /** Until no run is held any more, also none whose tape is still being read, or the time is over. */
+  /** Until no run is held, not even one that is still being read, or the time is over. */
   async #untilIdle(limitMs: number): Promise<void> {
     const deadline = performance.now() + limitMs
     while (this.#executions.size + this.#loading.size > 0 && performance.now() < deadline) {
-      const ends = [...this.#executions].map((execution) => execution.ended)
+      const ends = [...this.#executions].map((execution) => execution.ending.ended)
       const lookAgainMs = Math.min(ends.length === 0 ? 5 : 100, Math.max(1, deadline - performance.now()))
       await Promise.race([
         ...(ends.length === 0 ? [] : [Promise.allSettled(ends)]),
         new Promise((resolve) => setTimeout(resolve, lookAgainMs)),
       ])
-      // A finished execution is let go of in a later microtask.
+      // A finished execution is released in a later microtask.
       await new Promise((resolve) => setImmediate(resolve))
     }
   }
 }
 
-function checkWorkerOptions({ concurrency = 1, leaseMs, pollMs, closeGraceMs }: WorkerOptions): void {
+function checkWorkerOptions(options: WorkerOptions): void {
+  const { concurrency = 1, leaseMs, longWaitMs, mismatchMs, pollMs, closeGraceMs } = options
   if (!(typeof concurrency === 'number' && concurrency >= 1))
     throw new HoldfastError('invalid_input', `worker.concurrency is ${String(concurrency)}; it must be a number of at least 1.`)
   checkMs('worker.leaseMs', leaseMs, 1)
+  checkMs('worker.longWaitMs', longWaitMs)
+  checkMs('worker.mismatchMs', mismatchMs, 1)
   checkMs('worker.pollMs', pollMs)
   checkMs('worker.closeGraceMs', closeGraceMs)
 }

@@ -553,7 +553,7 @@ onEveryStore('a run whose child failed of a child that was cancelled', ({ open }
     await (await hf.runs.get('l')).cancel()
     const advice = {
       code: 'run_failed',
-      message: expect.stringContaining('take run "m", which called it, back to before the call'),
+      message: expect.stringContaining('roll run "m", which called it, back to before the call'),
     }
     await expect(run.result()).rejects.toMatchObject(advice)
     await run.retry()

@@ -823,6 +823,56 @@ onEveryStore('an effect that a failed run left under way', ({ open }) => {
   })
 })
 
+onEveryStore('an effect whose intent is being written', ({ open }) => {
+  /** Its own branch does not wait for the effect. */
+  const withEffect = (end: (ctx: Context) => unknown) => {
+    const sent: string[] = []
+    const work = workflow('work', async (ctx, tape: number): Promise<unknown> => {
+      const send = ctx.once('send', { key: 'k', run: (key) => sent.push(key) })
+      if (tape === 2) return send
+      await Promise.race([send, Promise.resolve()])
+      return end(ctx)
+    })
+    return { work, sent }
+  }
+
+  it('when its run fails is not sent after that and asks no person; retry() sends it', async () => {
+    let isFailing = true
+    const { work, sent } = withEffect(async (ctx) => {
+      if (isFailing) throw new Error('no')
+      await ctx.sleep(20)
+    })
+    const hf = await open({ workflows: [work] })
+    const run = await hf.start(work, 1)
+    await becomes(run, 'failed')
+    expect(await eventTypes(run, 'effect')).toEqual(['effect_intended', 'effect_failed'])
+    expect(await hf.inbox()).toEqual([])
+    expect(sent).toEqual([])
+    isFailing = false
+    await run.retry()
+    await run.result()
+    expect(sent).toEqual(['k'])
+  })
+
+  it('when its run ends is not sent after that, and another run can send it', async () => {
+    const { work, sent } = withEffect(() => 'done')
+    const hf = await open({ workflows: [work] })
+    expect(await hf.run(work, 1)).toBe('done')
+    expect(await hf.inbox()).toEqual([])
+    expect(sent).toEqual([])
+    await hf.run(work, 2)
+    expect(sent).toEqual(['k'])
+  })
+
+  it('when its run continues with another input is sent by the next tape alone', async () => {
+    const { work, sent } = withEffect((ctx) => ctx.continueAs(2 as never))
+    const hf = await open({ workflows: [work] })
+    await hf.run(work, 1)
+    expect(await hf.inbox()).toEqual([])
+    expect(sent).toEqual(['k'])
+  })
+})
+
 onEverySharedStore('a process that is killed between sending and recording', (scene) => {
   const sendAndDie = async (declaration: 'idempotent' | 'check' | 'neither') => {
     const file = join(scene.folder, 'provider')

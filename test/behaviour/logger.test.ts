@@ -34,7 +34,7 @@ onEveryStore('the logger', ({ open, openMortal, openWrapped, advance }) => {
     await failureOf(await hf.start(work, undefined, { id: 'r' }))
     const { level, message, data } = await heard('failed')
     expect(level).toBe('error')
-    expect(message).toBe('Run "r" of workflow "work" failed at "load": no disk. run.retry() takes it up where it failed.')
+    expect(message).toBe('Run "r" of workflow "work" failed at "load": no disk. run.retry() continues it where it failed.')
     expect(data).toMatchObject({
       runId: 'r',
       workflow: 'work',
@@ -251,7 +251,7 @@ onEveryStore('what helps a run that failed', ({ open }) => {
     const run = await hf.start(parent, undefined, { id: 'p' })
     await becomes(run, 'waiting')
     await (await hf.runs.get('p/child#1')).cancel()
-    const told = 'to start another, take the run back to before the call with run.rollback(checkpoint), then run.resume().'
+    const told = 'to start another, roll the run back to before the call with run.rollback(checkpoint), then run.resume().'
     await expect(run.result()).rejects.toMatchObject({ code: 'run_failed', message: expect.stringContaining(told) })
     expect((await heard('failed')).message).toContain(told)
     const before = (await hf.thread('p').checkpoints()).find(({ step }) => step === 'before')
@@ -275,8 +275,8 @@ onEveryStore('what helps a run that failed', ({ open }) => {
     const hf = await open({ logger })
     const work = workflow('work', (ctx) => ctx.step('a', () => 1, { retrys: 2 } as never))
     const error = await hf.run(work).catch((caught: Error) => caught)
-    expect((error as Error).message).toContain('Fix it, then run.retry() takes it up where it failed.')
-    expect((await heard('failed')).message).toContain('Fix it, then run.retry() takes it up where it failed.')
+    expect((error as Error).message).toContain('Fix it, then run.retry() continues it where it failed.')
+    expect((await heard('failed')).message).toContain('Fix it, then run.retry() continues it where it failed.')
   })
 })
 
@@ -411,7 +411,7 @@ onEveryStore('the time-out of result()', ({ open }) => {
     const first = await hf.start(work, undefined, { id: 'first' })
     await becomes(first, 'waiting')
     expect(await messageOf(await hf.thread('first').start(work))).toContain(
-      'Run "first" of the same thread comes before it, and is waiting (signal).',
+      'Run "first" of the same thread executes before it, and is waiting (signal).',
     )
     expect(await messageOf(await hf.start(work, undefined, { delayMs: 60_000 }))).toMatch(/It is due at \d{4}-/)
   })
@@ -462,7 +462,7 @@ describe('without a logger', () => {
     await failureOf(await hf.start(failing, undefined, { id: 'r' }))
     await hf.close()
     expect(written.mock.calls.map(([line]) => line)).toEqual([
-      'holdfast: Run "r" of workflow "failing" failed: boom. run.retry() takes it up where it failed.\n',
+      'holdfast: Run "r" of workflow "failing" failed: boom. run.retry() continues it where it failed.\n',
     ])
   })
 

@@ -84,7 +84,7 @@ onEveryStore('a mistake', ({ open }) => {
     await becomes(paused, 'paused')
     expect(await refusalOf(() => paused.resume({ budget: { tokens: 50 } }))).toMatchObject({
       code: 'invalid_input',
-      message: expect.stringContaining('has used 120 tokens; with a budget of 50 it would pause again at once.'),
+      message: expect.stringContaining('has used 120 tokens; with a budget of 50 it would pause again immediately.'),
     })
     await paused.resume({ budget: { tokens: 200 } })
     await paused.result()

@@ -86,6 +86,24 @@ onEveryStore('a thread that is exported', (scene) => {
     await other.close()
   })
 
+  it('in the middle of a run continues for another owner: effects keep the keys that they were sent under', async () => {
+    const sent: string[] = []
+    const pay = workflow('pay', async (ctx) => {
+      const first = await ctx.once('pay', { run: (key) => sent.push(key) })
+      await ctx.waitFor('go')
+      return first
+    })
+    const hf = await scene.open({ workflows: [pay] })
+    const run = await hf.as('ann').start(pay, undefined, { id: 'p' })
+    await becomes(run, 'waiting')
+    const other = await open('memory:', { workflows: [pay] })
+    await other.as('bob').debug.import(throughFile(await hf.as('ann').debug.export('p')))
+    await other.as('bob').signal('p', 'go', 1)
+    expect(await (await other.as('bob').runs.get('p')).result()).toBe(1)
+    expect(sent).toEqual(['ann:p/pay#1'])
+    await other.close()
+  })
+
   it('with questions open is answered there, each by its id', async () => {
     const ask = workflow('ask', (ctx) => Promise.all(['a', 'b'].map((question) => ctx.ask('approve', { question }))))
     const hf = await scene.open({ workflows: [ask] })

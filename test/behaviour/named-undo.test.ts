@@ -62,6 +62,30 @@ onEveryStore('a named undo', ({ open, openMortal, openWrapped, advance }) => {
     ])
   })
 
+  it('runs for a step that succeeded after the section around it was resumed and failed once more', async () => {
+    const { undos, steps } = notes()
+    let isDown = true
+    const work = workflow({ name: 'work', undos }, (ctx) =>
+      ctx.section(
+        'all',
+        async () => {
+          await ctx.step('a', () => (isDown ? Promise.reject(new Error('down')) : 1), { undo: 'note', retry: { attempts: 1 } })
+          throw new Error('never enough')
+        },
+        { retry: { attempts: 2, minMs: 1 }, onFailure: 'pause' },
+      ),
+    )
+    const hf = await open()
+    const run = await hf.start(work)
+    await becomes(run, 'paused')
+    isDown = false
+    await run.resume()
+    await logged(run, 'step_completed')
+    await becomes(run, 'paused')
+    await run.cancel()
+    expect(steps()).toEqual(['all/a'])
+  })
+
   it('that is cut off by a crash runs again with the same key', async () => {
     const { calls, undos } = notes()
     const work = workflow({ name: 'work', undos }, async (ctx) => {

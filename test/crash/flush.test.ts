@@ -2,16 +2,16 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { patience } from '../patience.ts'
-import { Stage } from './stage.ts'
-import { operationCount } from './workflows.ts'
+import { CrashTestBed } from './bed/crash-test-bed.ts'
+import { operationCount } from './workflows/crash-window-workflows.ts'
 
 // Durable on acknowledgement, seen from below: strace shows what reaches the disk, and when, between two acknowledgements.
 
-let stage: Stage
+let bed: CrashTestBed
 beforeAll(async () => {
-  stage = await Stage.build('sqlite')
+  bed = await CrashTestBed.create('sqlite')
 })
-afterAll(() => stage.close())
+afterAll(() => bed.close())
 
 test('every acknowledgement of a lone run comes after a flush of its own that covers it', async () => {
   const notes = await notesOf('windows-step')
@@ -37,20 +37,20 @@ interface TracedNote {
 
 /** What a run that nothing else runs beside did to the disk. */
 async function notesOf(workflow: string): Promise<TracedNote[]> {
-  const scene = await stage.openScene()
+  const environment = await bed.setUp()
   try {
-    const trace = join(scene.folder, 'trace')
+    const trace = join(environment.folder, 'trace')
     const runs = [{ workflow, id: 'main', threadId: 'main' }]
-    const life = await stage.lifeIn(scene, { number: 1, decides: false, runs })
+    const processRun = await bed.processIn(environment, { number: 1, resolvesUnsure: false, runs })
     const strace = ['strace', '-f', '-y', '-qq', '-s', '300', '-e', 'trace=write,pwrite64,fsync,fdatasync', '-o', trace]
-    const traced = stage.startProcess({ command: strace })
-    const { report, errors } = await traced.live(life, patience(20_000))
+    const traced = bed.startProcess({ command: strace })
+    const { report, errors } = await traced.run(processRun, patience(20_000))
     expect(report, errors).not.toBeNull()
-    await traced.dismiss()
-    const file = life.store.url.slice('sqlite:'.length)
-    return readTrace(readFileSync(trace, 'utf8'), { wal: `${file}-wal`, journal: scene.journal })
+    await traced.end()
+    const file = processRun.store.url.slice('sqlite:'.length)
+    return readTrace(readFileSync(trace, 'utf8'), { wal: `${file}-wal`, journal: environment.journal })
   } finally {
-    await stage.closeScene(scene)
+    await bed.tearDown(environment)
   }
 }
 

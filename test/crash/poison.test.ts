@@ -1,25 +1,25 @@
 import { expect, test } from 'vitest'
 import { patience } from '../patience.ts'
-import type { LentStore } from './grounds/ground.ts'
-import type { LifeEnd } from './life-process.ts'
-import type { Life } from './live.ts'
-import { onEveryDurableStore } from './on-every-durable-store.ts'
-import { brokenInDump } from './rules.ts'
-import type { StoreDump } from './store-dump.ts'
-import { WorkerProcess } from './worker-process.ts'
+import { onEveryDurableStore } from './bed/on-every-durable-store.ts'
+import type { ProcessEnd } from './bed/process-under-test.ts'
+import type { ProcessRun } from './bed/run-process.ts'
+import type { StoreDump } from './bed/store-dump.ts'
+import { WorkerProcess } from './bed/worker-process.ts'
+import type { StoreFixture } from './fixtures/store-fixtures.ts'
+import { violationsInDump } from './rules/store-contents.ts'
 
-// Runs and steps that bring their worker down: they are given up, their neighbours are not.
+// Runs and steps that crash their worker are given up; runs beside them are not.
 
 onEveryDurableStore((on) => {
-  test('a run that ends its process before any step is paused as poisoned after five deaths, and others go on', async () => {
+  test('a run that ends its process before any step is paused as poisoned after five deaths, and others continue', async () => {
     const innocent = Array.from({ length: 5 }, (_, n) => ({
-      workflow: 'steady',
+      workflow: 'shortSteps',
       id: `innocent-${n}`,
       threadId: `innocent-${n}`,
       input: { longMs: 1 },
     }))
     const runs = [...innocent.slice(0, 2), { workflow: 'poison', id: 'poison', threadId: 'poison' }, ...innocent.slice(2)]
-    const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, runs.length))
+    const { ends, dump } = await untilOneSurvives(runs, (left) => isSettled(left, runs.length))
 
     expect(ends.filter(({ code }) => code === 70)).toHaveLength(5)
     const poison = dump.runs.find(({ id }) => id === 'poison')
@@ -27,19 +27,19 @@ onEveryDurableStore((on) => {
     expect(
       dump.runs.filter(({ id }) => id !== 'poison').map(({ id, status, reason }) => `${id} ${status} ${reason ?? ''}`),
     ).toEqual(expect.arrayContaining(innocent.map(({ id }) => `${id} completed `)))
-    expect(brokenInDump(dump)).toEqual([])
+    expect(violationsInDump(dump)).toEqual([])
   })
 
   test('a step that kills its worker three times fails with worker_died, and its fallback applies', async () => {
     const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'kill', afterMs: 600 } }]
-    const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, 1))
+    const { ends, dump } = await untilOneSurvives(runs, (left) => isSettled(left, 1))
     expect(ends.filter(({ signal }) => signal === 'SIGKILL')).toHaveLength(3)
     expectFallback(dump)
   })
 
   test('a step that kills its worker before its start was written is found out one death later', async () => {
     const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'kill', afterMs: 0 } }]
-    const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, 1))
+    const { ends, dump } = await untilOneSurvives(runs, (left) => isSettled(left, 1))
     expect(ends.filter(({ signal }) => signal === 'SIGKILL')).toHaveLength(4)
     expectFallback(dump)
   })
@@ -48,34 +48,34 @@ onEveryDurableStore((on) => {
   if (on.kind === 'sqlite')
     test('running out of memory is such a death', { timeout: patience(120_000) }, async () => {
       const runs = [{ workflow: 'killer', id: 'main', threadId: 'main', input: { by: 'memory', afterMs: 600 } }]
-      const { ends, dump } = await untilOneLives(runs, (left) => isSettled(left, 1), ['--max-old-space-size=64'])
+      const { ends, dump } = await untilOneSurvives(runs, (left) => isSettled(left, 1), ['--max-old-space-size=64'])
       expect(ends.filter(({ errors }) => errors.includes('heap out of memory'))).toHaveLength(3)
       expectFallback(dump)
     })
 
   /** One process after another, each started when the last has died, until the store is as it should be. */
-  async function untilOneLives(
-    runs: Life['runs'],
+  async function untilOneSurvives(
+    runs: ProcessRun['runs'],
     isGood: (dump: StoreDump) => boolean,
     nodeArgs: readonly string[] = [],
-  ): Promise<{ ends: LifeEnd[]; dump: StoreDump }> {
-    const scene = await on.stage.openScene()
-    const ends: LifeEnd[] = []
+  ): Promise<{ ends: ProcessEnd[]; dump: StoreDump }> {
+    const environment = await on.bed.setUp()
+    const ends: ProcessEnd[] = []
     try {
       for (;;) {
         const number = ends.length + 1
-        const process = await WorkerProcess.start(on.stage, scene, { number, runs, isWorker: true }, { nodeArgs })
-        const dump = await untilGood(process, scene.store, isGood)
+        const process = await WorkerProcess.start(on.bed, environment, { number, runs, isWorker: true }, { nodeArgs })
+        const dump = await untilGood(process, environment.store, isGood)
         if (dump !== null) {
           await process.close()
           return { ends, dump }
         }
-        ends.push(await process.over)
-        await scene.store.untilLeft(number)
-        if (ends.length > 10) return { ends, dump: await scene.store.dump() }
+        ends.push(await process.ended)
+        await environment.store.untilDisconnected(number)
+        if (ends.length > 10) return { ends, dump: await environment.store.dump() }
       }
     } finally {
-      await on.stage.closeScene(scene)
+      await on.bed.tearDown(environment)
     }
   }
 })
@@ -91,17 +91,17 @@ function expectFallback(dump: StoreDump): void {
   ])
   expect(log.findLast(({ type }) => type === 'run_completed')?.data).toEqual({ output: 'fallback after worker_died' })
   expect(log.filter(({ type, step }) => type === 'step_completed' && step === 'harmless')).toHaveLength(1)
-  expect(brokenInDump(dump)).toEqual([])
+  expect(violationsInDump(dump)).toEqual([])
 }
 
 /** Null when the process died first. */
 async function untilGood(
   process: WorkerProcess,
-  store: LentStore,
+  store: StoreFixture,
   isGood: (dump: StoreDump) => boolean,
 ): Promise<StoreDump | null> {
   let isOver = false
-  process.over.finally(() => {
+  process.ended.finally(() => {
     isOver = true
   })
   while (!isOver) {

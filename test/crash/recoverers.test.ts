@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { patience } from '../patience.ts'
-import { raceForOrphans } from './recoverers.ts'
-import { Stage } from './stage.ts'
-import { durableStores } from './store-address.ts'
+import { CrashTestBed } from './bed/crash-test-bed.ts'
+import { durableStores } from './bed/store-address.ts'
+import { raceForOrphans } from './race-for-orphans.ts'
 
 test.each(durableStores)(
   'eight processes that find three hundred orphaned runs on %s are granted each of them once',
@@ -10,13 +10,13 @@ test.each(durableStores)(
     timeout: patience(120_000),
   },
   async (kind) => {
-    const stage = await Stage.build(kind)
+    const bed = await CrashTestBed.create(kind)
     try {
-      const { tookMs, broken } = await raceForOrphans(stage, { recovererCount: 8, orphanCount: 300 })
+      const { tookMs, violations } = await raceForOrphans(bed, { recovererCount: 8, orphanCount: 300 })
       console.log(`recoverers on ${kind}: 8 processes, 300 orphans, ${tookMs} ms`)
-      expect(broken).toEqual([])
+      expect(violations).toEqual([])
     } finally {
-      await stage.close()
+      await bed.close()
     }
   },
 )

@@ -4,10 +4,10 @@ import type { Change } from '../../src/store/change.ts'
 import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
 import { wrapStore } from '../../src/testing/faulty-store.ts'
 import { patience } from '../patience.ts'
-import { CrashHarness } from './harness.ts'
-import { onEveryDurableStore } from './on-every-durable-store.ts'
+import { onEveryDurableStore } from './bed/on-every-durable-store.ts'
+import { CrashHarness } from './crash-harness.ts'
 
-// A store that fails while the process lives on: nothing was written, or all was and the answer got lost.
+// The store fails and the process survives: nothing was written, or everything was and the answer got lost.
 
 const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
 /** Every fourth write, by turns from run to run; npm run torture takes all of them. */
@@ -16,26 +16,26 @@ const sample = { every: 4, seed }
 onEveryDurableStore((on) => {
   let harness: CrashHarness
   beforeAll(async () => {
-    harness = await CrashHarness.prepare(on.stage)
+    harness = await CrashHarness.prepare(on.bed)
   })
 
   test('a run waits for a store that is not available, at every write', { timeout: patience(120_000) }, async () => {
-    const { scenes, broken } = await harness.failOnce('store_unavailable', sample)
-    expect(broken, `seed ${seed}`).toEqual([])
-    expect(scenes).toBeGreaterThan(9)
+    const { scenarioCount, violations } = await harness.failOnce('store_unavailable', sample)
+    expect(violations, `seed ${seed}`).toEqual([])
+    expect(scenarioCount).toBeGreaterThan(9)
   })
 
   test('a run whose write has an unknown outcome is read anew: nothing is lost, nothing recorded is made again', {
     timeout: patience(120_000),
   }, async () => {
-    const { scenes, broken } = await harness.failOnce('outcome_unknown', sample)
-    expect(broken, `seed ${seed}`).toEqual([])
-    expect(scenes).toBeGreaterThan(18)
+    const { scenarioCount, violations } = await harness.failOnce('outcome_unknown', sample)
+    expect(violations, `seed ${seed}`).toEqual([])
+    expect(scenarioCount).toBeGreaterThan(18)
   })
 
   test('a run gets through a store of which every act fails one time in twenty', { timeout: patience(120_000) }, async () => {
-    const { broken } = await harness.failByChance(6, { ofFailure: 0.05, seed })
-    expect(broken, `seed ${seed}`).toEqual([])
+    const { violations } = await harness.failByChance(6, { probability: 0.05, seed })
+    expect(violations, `seed ${seed}`).toEqual([])
   })
 })
 

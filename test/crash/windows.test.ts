@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { patience } from '../patience.ts'
-import { onDurableStores } from './on-every-durable-store.ts'
-import { type CrashWindow, type WindowClass, type WindowOutcome, walkWindows } from './windows.ts'
-import { operationCount } from './workflows.ts'
+import { onDurableStores } from './bed/on-every-durable-store.ts'
+import { type CrashWindow, type WindowClass, type WindowOutcome, walkWindows } from './crash-windows.ts'
+import { operationCount } from './workflows/crash-window-workflows.ts'
 
 // failure-model 2.3: five operations of each class, killed with SIGKILL in each crash window. On every store in npm run torture.
 
@@ -69,7 +69,7 @@ onDurableStores(['sqlite'], (on) => {
     expect([await sum('idempotent', ({ duplicated }) => duplicated), await sum('idempotent', ({ missing }) => missing)]).toEqual([
       0, 0,
     ])
-    expect(await sum('neither', ({ kills }) => kills)).toBe(25)
+    expect(await sum('neither', ({ killCount }) => killCount)).toBe(25)
     expect(await sum('neither', ({ duplicated }) => duplicated)).toBe(0)
     expect([await sum('neither', ({ unsure }) => unsure.not), await sum('neither', ({ unsure }) => unsure.happened)]).toEqual([
       10, 5,
@@ -78,16 +78,16 @@ onDurableStores(['sqlite'], (on) => {
 
   /** Each class is walked once, for whoever asks first. */
   function outcomesOf(of: WindowClass): Promise<WindowOutcome[]> {
-    const outcomes = walked.get(of) ?? walkWindows(on.stage, of)
+    const outcomes = walked.get(of) ?? walkWindows(on.bed, of)
     walked.set(of, outcomes)
     return outcomes
   }
 
-  /** By window; every operation was killed once in it, and no rule was broken. */
+  /** By window; every operation was killed once in it, and no rule was violations. */
   async function summaryOf(of: WindowClass) {
     const outcomes = await outcomesOf(of)
-    expect(outcomes.flatMap(({ broken }) => broken)).toEqual([])
-    expect(outcomes.map(({ window, kills }) => [window, kills])).toEqual(outcomes.map(({ window }) => [window, every]))
+    expect(outcomes.flatMap(({ violations }) => violations)).toEqual([])
+    expect(outcomes.map(({ window, killCount }) => [window, killCount])).toEqual(outcomes.map(({ window }) => [window, every]))
     return Object.fromEntries(
       outcomes.map(({ window, calls, duplicated, missing, unsure, viaCheck }) => [
         window,

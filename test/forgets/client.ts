@@ -1,8 +1,8 @@
 import type { Holdfast, Store } from 'holdfast'
 import type { Random } from '../../src/testing/random.ts'
-import { ignoreAnswered } from '../crash/envoy-others.ts'
-import { patiently } from '../crash/live.ts'
-import type { Account } from '../crash/provider.ts'
+import type { Account } from '../crash/bed/provider.ts'
+import { withRetries } from '../crash/bed/run-process.ts'
+import { ignoreAnswered } from '../crash/workflows/act-as-others.ts'
 import { patience } from '../patience.ts'
 import type { Journal } from './journal.ts'
 import type { Target } from './target.ts'
@@ -119,7 +119,7 @@ export class Client {
   async #decide(): Promise<void> {
     const seenAt = new Map<string, number>()
     while (!this.#isOver) {
-      for (const item of await patiently(() => this.#hf.inbox())) {
+      for (const item of await withRetries(() => this.#hf.inbox())) {
         if (item.kind === 'run') this.#stops.add(`${item.runId} paused: ${item.reason} ${item.error?.message ?? ''}`)
         if (item.kind !== 'effect') continue
         const { key } = item
@@ -130,7 +130,7 @@ export class Client {
         this.#journal.write({ of: 'decided', key, happened })
         const result = { receipt: `receipt for ${key}` }
         const resolution = { happened, by: 'provider', ...(happened && { result }) }
-        await patiently(() => this.#hf.resolve(key, resolution)).catch(ignoreAnswered)
+        await withRetries(() => this.#hf.resolve(key, resolution)).catch(ignoreAnswered)
       }
       await new Promise((resolve) => setTimeout(resolve, 100))
     }

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { createClient } from 'redis'
-import { until } from '../crash/worker-process.ts'
+import { until } from '../crash/bed/worker-process.ts'
 import { type PostgresServer, startPostgres } from '../servers/postgres.ts'
 import { startRedis } from '../servers/redis.ts'
 import { startRelay } from '../servers/relay.ts'

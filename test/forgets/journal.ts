@@ -1,6 +1,6 @@
 import { closeSync, openSync, readFileSync, writeSync } from 'node:fs'
 
-/** What happened in a scene, outside of the store, noted by whoever saw it. */
+/** What happened in a scenario, outside of the store, written by the process that saw it. */
 export type Note =
   /** A body was entered; `token` is what it will return. */
   | { readonly of: 'body'; readonly run: string; readonly tape: number; readonly path: string; readonly token: string }
@@ -26,7 +26,7 @@ export type Note =
 /** By which process, and when. Their order in the file is that in which they happened. */
 export type Entry = Note & { readonly by: number; readonly at: number }
 
-/** One file that all processes of a scene append to. */
+/** One file that all processes of a scenario append to. */
 export class Journal {
   readonly #descriptor: number
   readonly #by: number

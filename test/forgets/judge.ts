@@ -1,12 +1,13 @@
 import { isDeepStrictEqual } from 'node:util'
-import type { Account } from '../crash/provider.ts'
-import { brokenInDump, callOf, countBy, settledIn } from '../crash/rules.ts'
+import type { Account } from '../crash/bed/provider.ts'
+import { callOf, countBy, settledIn } from '../crash/rules/recorded.ts'
+import { violationsInDump } from '../crash/rules/store-contents.ts'
 import type { WantedRun } from './client.ts'
-import type { KeptDump } from './ground.ts'
+import type { KeptDump } from './forgetful-store.ts'
 import type { Entry } from './journal.ts'
 import { type AgentOutput, classOf, type Made, namesOf, permitOf } from './workflows.ts'
 
-/** What a scene left behind. */
+/** What a scenario left behind. */
 export interface Evidence {
   readonly runs: readonly WantedRun[]
   /** What the store still knew when it was back, before anybody was let in. */
@@ -34,7 +35,7 @@ export interface Verdict {
     /** Effects that were sent again without anybody knowing: their holders had let go before, or their leases were forgotten. */
     readonly unknowable: number
   }
-  readonly broken: readonly string[]
+  readonly violations: readonly string[]
 }
 
 /** What must hold after a store has forgotten its last commits. */
@@ -59,15 +60,15 @@ export function judge(evidence: Evidence, problems: readonly string[]): Verdict 
       hiddenEffects: effects.hidden,
       unknowable: effects.unknowable,
     },
-    broken: [
+    violations: [
       ...problems,
-      ...runs.flatMap((run) => brokenRun(run, evidence)),
+      ...runs.flatMap((run) => violationsOfRun(run, evidence)),
       ...final.runs.flatMap(({ id, status }) => (status === 'completed' ? [] : [`${id} is ${status} at the end`])),
-      ...brokenInDump(final),
+      ...violationsInDump(final),
       ...changedPast(kept, final),
-      ...brokenSteps({ lost, known, after, final }),
-      ...effects.broken,
-      ...brokenOrders(evidence),
+      ...violationsOfSteps({ lost, known, after, final }),
+      ...effects.violations,
+      ...violationsOfOrders(evidence),
       ...new Set(
         after.flatMap((entry) => (entry.of === 'said' && isAlarming(entry.message) ? `a worker said: ${entry.message}` : [])),
       ),
@@ -80,7 +81,7 @@ function isAlarming(message: string): boolean {
 }
 
 /** It ended, and returned what its function yields; its state says the same. */
-function brokenRun({ id, workflow, output, problem }: WantedRun, { runs, entries, hasSql }: Evidence): string[] {
+function violationsOfRun({ id, workflow, output, problem }: WantedRun, { runs, entries, hasSql }: Evidence): string[] {
   if (problem !== undefined) return [`${id} did not end: ${problem}`]
   if (workflow === 'trifle') return []
   if (workflow === 'reader') {
@@ -91,16 +92,17 @@ function brokenRun({ id, workflow, output, problem }: WantedRun, { runs, entries
   }
   const { made, count } = output as AgentOutput
   const names = namesOf(workflow, hasSql)
-  const broken: string[] = []
-  if (!isDeepStrictEqual(Object.keys(made).sort(), names.toSorted())) broken.push(`${id} returned ${Object.keys(made)}`)
-  if (count !== names.length) broken.push(`${id} counted ${count} changes of its state instead of ${names.length}`)
-  if (workflow === 'agent' && made['1.permit'] !== permitOf(id)) broken.push(`${id} was given ${made['1.permit']} as its permit`)
+  const violations: string[] = []
+  if (!isDeepStrictEqual(Object.keys(made).sort(), names.toSorted())) violations.push(`${id} returned ${Object.keys(made)}`)
+  if (count !== names.length) violations.push(`${id} counted ${count} changes of its state instead of ${names.length}`)
+  if (workflow === 'agent' && made['1.permit'] !== permitOf(id))
+    violations.push(`${id} was given ${made['1.permit']} as its permit`)
   const tokens = new Set(entries.flatMap((entry) => (entry.of === 'body' && entry.run === id ? entry.token : [])))
   for (const [name, token] of Object.entries(made)) {
     if (/work|left|right|order/.test(name) && !tokens.has(token))
-      broken.push(`${id}: ${name} returned ${token}, which no body made`)
+      violations.push(`${id}: ${name} returned ${token}, which no body made`)
   }
-  return broken
+  return violations
 }
 
 function sorted(tokens: Readonly<Record<string, string>>): [string, string][] {
@@ -126,7 +128,7 @@ function changedPast(kept: KeptDump, final: KeptDump): string[] {
 }
 
 /** Each result that is missing was made again; what is still recorded, or was recorded since, was not. */
-function brokenSteps(of: {
+function violationsOfSteps(of: {
   lost: ReadonlySet<string>
   known: ReadonlySet<string>
   after: readonly Entry[]
@@ -138,41 +140,41 @@ function brokenSteps(of: {
   const given = new Set<string>()
   /** What a worker has claimed, or begun, since: of what it had read before, it may still give results that are gone. */
   const since = new Set<string>()
-  const broken: string[] = []
+  const violations: string[] = []
   for (const entry of after) {
     if (entry.of === 'claimed') since.add(`${entry.by} ${entry.run}`)
     if (entry.of === 'ack' && (since.has(`${entry.by} ${entry.run}`) || since.has(`${entry.by} ${callOf(entry)}`))) {
       given.add(callOf(entry))
-      if (!recorded.has(callOf(entry))) broken.push(`${callOf(entry)} was acknowledged since, and is not in the log`)
+      if (!recorded.has(callOf(entry))) violations.push(`${callOf(entry)} was acknowledged since, and is not in the log`)
     }
     if (entry.of !== 'body') continue
     const call = callOf(entry)
     entered.add(call)
     since.add(`${entry.by} ${call}`)
-    if (known.has(call)) broken.push(`${call} was executed again, though its result was still recorded`)
-    if (given.has(call)) broken.push(`${call} was executed again after its result was given`)
+    if (known.has(call)) violations.push(`${call} was executed again, though its result was still recorded`)
+    if (given.has(call)) violations.push(`${call} was executed again after its result was given`)
   }
   const isEffect = (call: string) => classOf(call.slice(call.lastIndexOf('/') + 1)) !== undefined
   for (const call of lost) {
-    if (!isEffect(call) && !entered.has(call)) broken.push(`${call} was forgotten, and not executed again`)
-    if (!recorded.has(call)) broken.push(`${call} was forgotten, and is still missing`)
+    if (!isEffect(call) && !entered.has(call)) violations.push(`${call} was forgotten, and not executed again`)
+    if (!recorded.has(call)) violations.push(`${call} was forgotten, and is still missing`)
   }
   const completed = final.threads.flatMap(({ log }) => log).filter(({ type }) => /^(step|effect|run)_completed$/.test(type))
   for (const [what, times] of countBy(
     completed,
     (one) => `${one.type} of ${callOf({ run: `${one.runId}`, tape: one.tape, path: `${one.step}` })}`,
   )) {
-    if (times > 1) broken.push(`${what} is in the log ${times} times`)
+    if (times > 1) violations.push(`${what} is in the log ${times} times`)
   }
-  return broken
+  return violations
 }
 
 /** Every effect happened as it was declared, where anybody could know that it had been begun. */
 function judgeEffects(
   { kept, final, account, entries }: Evidence,
   { before, after }: { before: readonly Entry[]; after: readonly Entry[] },
-): { hidden: number; unknowable: number; broken: string[] } {
-  const broken: string[] = []
+): { hidden: number; unknowable: number; violations: string[] } {
+  const violations: string[] = []
   const sent = Map.groupBy(
     entries.filter((entry) => entry.of === 'sent'),
     ({ key }) => key,
@@ -182,38 +184,40 @@ function judgeEffects(
   const holders = holdersAtTheEnd(before)
   const leases = new Map(kept.runs.map((run) => [run.id, run]))
   const backAt = after[0]?.at ?? 0
+  const takenAgainAt = new Map<string, number>()
+  for (const entry of after) if (entry.of === 'claimed' && !takenAgainAt.has(entry.run)) takenAgainAt.set(entry.run, entry.at)
   const sentBefore = new Map(before.flatMap((entry) => (entry.of === 'sent' ? [[entry.key, entry] as const] : [])))
   let [hidden, unknowable] = [0, 0]
   for (const [key, calls] of sent) {
     const { name, run } = calls[0] as (typeof calls)[number]
     const isBegun = sentBefore.has(key)
     if (isBegun && settled.has(key) && calls.length > before.filter((entry) => entry.of === 'sent' && entry.key === key).length)
-      broken.push(`${name} of ${run} was sent again under ${key}, though its result was still recorded`)
+      violations.push(`${name} of ${run} was sent again under ${key}, though its result was still recorded`)
     const holder = holders.get(run)
     const lease = leases.get(run)
-    // A lease that runs out before its holder is let in again may be another's by then.
+    // A lease that runs out before its holder is let in again may be another's by then: on a busy machine that is seen by when it was taken.
     const isLeaseKnown =
       holder !== undefined &&
       lease?.status === 'running' &&
       lease.epoch === holder.epoch &&
       lease.leaseId === holder.leaseId &&
-      (lease.leaseUntil ?? 0) > backAt + 1_500
+      (lease.leaseUntil ?? 0) > Math.max(backAt + 1_500, takenAgainAt.get(run) ?? 0)
     const isKnowable = !isBegun || intents.has(key) || isLeaseKnown
     if (isBegun && !settled.has(key) && isKnowable) hidden++
     const times = account.acted.get(key) ?? 0
     if (times === 1) continue
     if (!isKnowable) unknowable++
-    else broken.push(`${classOf(name)} effect ${name} of ${run} happened ${times} times under ${key}`)
+    else violations.push(`${classOf(name)} effect ${name} of ${run} happened ${times} times under ${key}`)
   }
   const early = intendedEarly(final)
   for (const entry of entries) {
     if (entry.of !== 'decided' || classOf(sent.get(entry.key)?.[0]?.name ?? 'plain') === 'plain' || early.has(entry.key)) continue
-    broken.push(`a person was asked about ${entry.key}, which could be looked up or sent again`)
+    violations.push(`a person was asked about ${entry.key}, which could be looked up or sent again`)
   }
   for (const [place, keys] of keysOfEffects(entries)) {
-    if (keys.size > 1) broken.push(`${place} was sent under several keys: ${[...keys]}`)
+    if (keys.size > 1) violations.push(`${place} was sent under several keys: ${[...keys]}`)
   }
-  return { hidden, unknowable, broken }
+  return { hidden, unknowable, violations }
 }
 
 /**
@@ -253,7 +257,7 @@ function keysOfEffects(entries: readonly Entry[]): Map<string, Set<string>> {
 }
 
 /** The user's own rows came with the results of their transactions. */
-function brokenOrders({ runs, final, hasSql }: Evidence): string[] {
+function violationsOfOrders({ runs, final, hasSql }: Evidence): string[] {
   if (!hasSql) return []
   const agents = runs.filter(({ workflow, output }) => workflow === 'agent' && output !== undefined)
   const wanted = agents.flatMap(({ id, output }) =>

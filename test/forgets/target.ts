@@ -3,7 +3,7 @@ import { pathToFileURL } from 'node:url'
 import type { Store } from 'holdfast'
 import type { Tables } from '../../src/stores/memory/tables.ts'
 
-/** Where the runs of a scene live. */
+/** Where the runs of a scenario live. */
 export interface StoreAt {
   readonly kind: 'postgres' | 'redis'
   readonly url: string

@@ -1,8 +1,8 @@
 import type { Store } from 'holdfast'
 import type { Change, Committed } from '../../src/store/change.ts'
 import type { Claim } from '../../src/store/store.ts'
-import { patiently } from '../crash/live.ts'
-import { ProviderClient } from '../crash/provider.ts'
+import { ProviderClient } from '../crash/bed/provider.ts'
+import { withRetries } from '../crash/bed/run-process.ts'
 import { Journal } from './journal.ts'
 import type { StoreAt, Target } from './target.ts'
 import { workflowsOf } from './workflows.ts'
@@ -21,11 +21,11 @@ export interface WorkerOrder {
 /** A worker that is at work while its store forgets. Returns what closes it. */
 export async function work(target: Target, order: WorkerOrder, store: Store): Promise<() => Promise<void>> {
   const journal = new Journal(order.journal, order.number)
-  const provider = new ProviderClient({ ...order.provider, life: order.number })
+  const provider = new ProviderClient({ ...order.provider, processNumber: order.number })
   const workflows = workflowsOf(target, { ...order, journal, provider })
   const said = (message: string, data?: unknown) =>
     journal.write({ of: 'said', message: `${message} ${JSON.stringify(data, errorsAsText) ?? ''}` })
-  const hf = await patiently(() =>
+  const hf = await withRetries(() =>
     target.holdfast.open(noting(target, store, journal), {
       workflows,
       logger: { debug: () => {}, info: () => {}, warn: said, error: said },
@@ -40,7 +40,7 @@ export async function work(target: Target, order: WorkerOrder, store: Store): Pr
 
 /** Opens the store by its address, as a process of its own does. */
 export async function workAt(target: Target, order: WorkerOrder, at: StoreAt): Promise<() => Promise<void>> {
-  const store = await patiently(() => target.openStore(at))
+  const store = await withRetries(() => target.openStore(at))
   const close = await work(target, order, store)
   return async () => {
     await close()

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { setTimeout as wait } from 'node:timers/promises'
 import type { AnyWorkflow, Context, EffectOptions, StepHandle } from 'holdfast'
-import type { ProviderClient } from '../crash/provider.ts'
+import type { ProviderClient } from '../crash/bed/provider.ts'
 import type { Journal } from './journal.ts'
 import type { Target } from './target.ts'
 

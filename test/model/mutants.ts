@@ -30,7 +30,7 @@ const own: readonly Planted[] = [
     wrong: 'a result is durable, and its undo is forgotten where an order has come meanwhile',
     edits: [
       {
-        file: 'engine/execution/execution.ts',
+        file: 'engine/execution/run-journal.ts',
         find: 'if (undoable !== undefined && answer.ok)\n',
         put: 'if (undoable !== undefined && answer.ok && answer.hasMail !== true)\n',
       },
@@ -42,8 +42,8 @@ const own: readonly Planted[] = [
     edits: [
       {
         file: 'engine/undo/unwinding.ts',
-        find: 'const next = this.#undoes ? execution.undos.next(execution, afterSeq) : undefined',
-        put: 'const next = this.#undoes ? execution.undos.due(execution, afterSeq).at(-1) : undefined',
+        find: 'const next = this.#undoes ? unwound.undos.next(afterSeq) : undefined',
+        put: 'const next = this.#undoes ? unwound.undos.due(afterSeq).at(-1) : undefined',
       },
     ],
   },
@@ -70,13 +70,13 @@ const own: readonly Planted[] = [
     ],
   },
   {
-    name: 'loose-first',
+    name: 'optional-first',
     wrong: 'kept results are handed out in the order in which they are asked for',
     edits: [
       {
-        file: 'engine/replay/playback.ts',
-        find: 'const loose = this.#takeLoose(head)',
-        put: 'const loose = this.#looseAsked.shift()',
+        file: 'engine/replay/optional-results.ts',
+        find: 'let first = 0\n',
+        put: 'if (this.#asked.length > 0) return this.#asked.shift()\n    let first = 0\n',
       },
     ],
   },
@@ -85,8 +85,8 @@ const own: readonly Planted[] = [
     wrong: 'what ctx.begin began ends on a replay before results that came before it',
     edits: [
       {
-        file: 'engine/execution/execution.ts',
-        find: '    await this.playback.turnOf(outcome)\n',
+        file: 'engine/execution/admission.ts',
+        find: '    await this.#run.playback.turnOf(outcome)\n',
         put: '    await Promise.resolve(outcome)\n',
       },
     ],
@@ -94,16 +94,22 @@ const own: readonly Planted[] = [
   {
     name: 'dropped-patches-stay',
     wrong: 'another attempt begins with what it makes again',
-    edits: [{ file: 'engine/replay/tape.ts', find: 'if (patch !== undefined) patch.droppedAt ??= here', put: 'void patch' }],
+    edits: [
+      {
+        file: 'engine/replay/tape-builder.ts',
+        find: 'if (patch !== undefined) patch.droppedAt ??= this.here',
+        put: 'void patch',
+      },
+    ],
   },
   {
     name: 'kept-patches-dropped',
     wrong: 'another attempt loses what other results had changed after the failure',
     edits: [
       {
-        file: 'engine/replay/tape.ts',
-        find: '      const loose = { ...outcome, isLoose: true }\n',
-        put: '      drop(outcome.patch)\n      const loose = { ...outcome, isLoose: true }\n',
+        file: 'engine/replay/reopen.ts',
+        find: '    if (outcome.seq > from) tape.replaceOutcome({ ...outcome, isOptional: true })\n',
+        put: '    if (outcome.seq > from) tape.drop(outcome.patch)\n    if (outcome.seq > from) tape.replaceOutcome({ ...outcome, isOptional: true })\n',
       },
     ],
   },
@@ -112,8 +118,8 @@ const own: readonly Planted[] = [
     wrong: 'a section under way when its run failed continues from a state without what is done again',
     edits: [
       {
-        file: 'engine/replay/tape.ts',
-        find: "    beginAnewInside('')\n",
+        file: 'engine/replay/reopen.ts',
+        find: '  restartSections(tape, () => true)\n',
         put: '',
       },
     ],
@@ -123,9 +129,9 @@ const own: readonly Planted[] = [
     wrong: 'a recorded result shows the whole state instead of that from when it came',
     edits: [
       {
-        file: 'engine/execution/execution.ts',
-        find: 'if (showsState) this.#viewOf(call.within).advance(outcome.patchCount)',
-        put: 'if (showsState) this.#viewOf(call.within).advance(this.line.end)',
+        file: 'engine/execution/admission.ts',
+        find: 'if (showsState) this.#run.state.viewOf(call.within).advance(outcome.patchCount)',
+        put: 'if (showsState) this.#run.state.viewOf(call.within).advance(this.#run.state.timeline.end)',
       },
     ],
   },
@@ -134,9 +140,9 @@ const own: readonly Planted[] = [
     wrong: 'the recipe of an update runs again on a replay',
     edits: [
       {
-        file: 'engine/execution/execution.ts',
-        find: 'const recorded = this.tape.updates.get(key)\n',
-        put: 'const recorded = count > 1 ? undefined : this.tape.updates.get(key)\n',
+        file: 'engine/execution/state-updates.ts',
+        find: 'const recorded = run.tape.updates.get(updateKey(scope, count))\n',
+        put: 'const recorded = count > 1 ? undefined : run.tape.updates.get(updateKey(scope, count))\n',
       },
     ],
   },

@@ -22,14 +22,9 @@ export const mutants: readonly Mutant[] = [
     isRequired: true,
     edits: [
       {
-        file: 'stores/sqlite/commit.ts',
-        find: 'WHERE r.id = ? AND r.epoch = ? AND r.lease_id = ?`',
-        put: 'WHERE r.id = ? AND ? > 0 AND ? IS NOT NULL`',
-      },
-      {
-        file: 'stores/sqlite/commit.ts',
-        find: "run.epoch !== guard.epoch || run.lease_id !== guard.leaseId) return 'lease_lost'",
-        put: "run.lease_id === null) return 'lease_lost'",
+        file: 'model/guard.ts',
+        find: "if (thread === undefined || !holdsLease(run, guard)) return 'lease_lost'",
+        put: "if (thread === undefined || run === undefined) return 'lease_lost'",
       },
     ],
     test: { file: 'test/crash/zombie.test.ts', name: 'on sqlite > nothing of a stopped holder' },
@@ -41,12 +36,12 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/calls/effect.ts',
-        find: "    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name })\n",
-        put: "    this.early = await this.#working(() => this.#enter())\n    const taken = await this.#execution.intend(event, { kind: 'intend', key: this.#key, name })\n",
+        find: "    const taken = await this.#host.journal.intend(event, { kind: 'intend', key: this.#key, name })\n",
+        put: "    this.early = await this.#working(() => this.#enter())\n    const taken = await this.#host.journal.intend(event, { kind: 'intend', key: this.#key, name })\n",
       },
       {
         file: 'engine/calls/effect.ts',
-        find: '    const sent = await this.#working(() =>\n      execution.sendings.send(execution.owner, this.#key, execution.runId, () => this.#enter()),\n    )\n',
+        find: '    const sent = await this.#working(() =>\n      host.run.engine.sendings.send(host.run.owner, this.#key, host.run.runId, () => this.#enter()),\n    )\n',
         put: '    const sent = this.early ?? (await this.#working(() => this.#enter()))\n    this.early = undefined\n',
       },
       {
@@ -63,16 +58,16 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'stores/sqlite/sqlite-store.ts',
-        find: '      return write(({ commit }, hints) => commit.applyAll(changes, now(), hints), { mustSync })\n',
+        find: '      return write(({ commits }, hints) => commits.applyAll(changes, now(), hints), { mustSync })\n',
         put: [
           "      if (changes.some((change) => change.operation?.kind === 'complete')) {",
           '        const events = changes.map(({ operation: _, ...rest }) => rest)',
-          '        const answers = await write(({ commit }, hints) => commit.applyAll(events, now(), hints), { mustSync })',
+          '        const answers = await write(({ commits }, hints) => commits.applyAll(events, now(), hints), { mustSync })',
           '        const operations = changes.map((change) => ({ ...change, events: [] }))',
-          '        await write(({ commit }, hints) => commit.applyAll(operations, now(), hints), { mustSync })',
+          '        await write(({ commits }, hints) => commits.applyAll(operations, now(), hints), { mustSync })',
           '        return answers',
           '      }',
-          '      return write(({ commit }, hints) => commit.applyAll(changes, now(), hints), { mustSync })',
+          '      return write(({ commits }, hints) => commits.applyAll(changes, now(), hints), { mustSync })',
           '',
         ].join('\n'),
       },
@@ -85,7 +80,7 @@ export const mutants: readonly Mutant[] = [
     edits: [
       { file: 'stores/sqlite/claim.ts', find: 'claims_without_progress = claims_without_progress + 1,', put: '' },
       {
-        file: 'stores/sqlite/commit.ts',
+        file: 'model/run-change.ts',
         find: '  return uncountClaim === true ? Math.max(0, claims - 1) : claims\n',
         put: '  return uncountClaim === true ? claims : claims + 1\n',
       },
@@ -111,8 +106,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/calls/effect.ts',
-        find: 'options.key === undefined ? execution.calls.keyOf(call) :',
-        put: "options.key === undefined ? execution.calls.keyOf(call) + '!' + (call.history?.failures ?? 0) :",
+        find: 'options.key === undefined ? host.calls.keyOf(call) :',
+        put: "options.key === undefined ? host.calls.keyOf(call) + '!' + (call.history?.failures ?? 0) :",
       },
     ],
     test: { file: 'test/crash/crash.test.ts', name: 'on sqlite > an effect whose answer got lost' },
@@ -122,7 +117,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'the function gets a result before its commit is acknowledged',
     edits: [
       {
-        file: 'engine/execution/execution.ts',
+        file: 'engine/execution/run-journal.ts',
         find: '      const answer = await this.#write(change, options.undoable)\n      if (!answer.ok) return await this.#refused(answer.refusal, options)\n      seq = ',
         put: '      const answer = { lastSeq: 0, hasMail: false }\n      this.#write(change, options.undoable).catch(() => {})\n      seq = ',
       },
@@ -134,14 +129,9 @@ export const mutants: readonly Mutant[] = [
     wrong: 'a lease is compared by >= instead of equality',
     edits: [
       {
-        file: 'stores/sqlite/commit.ts',
-        find: 'WHERE r.id = ? AND r.epoch = ? AND r.lease_id = ?`',
-        put: 'WHERE r.id = ? AND r.epoch <= ? AND ? IS NOT NULL`',
-      },
-      {
-        file: 'stores/sqlite/commit.ts',
-        find: 'run.epoch !== guard.epoch || run.lease_id !== guard.leaseId)',
-        put: 'run.epoch > guard.epoch)',
+        file: 'model/guard.ts',
+        find: 'run.epoch === lease.epoch && run.leaseId === lease.leaseId',
+        put: 'run.epoch <= lease.epoch',
       },
     ],
     test: { file: 'test/stores/sqlite.test.ts', name: 'S2: the guard is equality' },
@@ -163,7 +153,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'a replay hands results out in another order than that of the log',
     edits: [
       {
-        file: 'engine/replay/tape.ts',
+        file: 'engine/replay/tape-builder.ts',
         find: '.sort((a, b) => a.seq - b.seq)',
         put: '.sort((a, b) => a.key.localeCompare(b.key))',
       },
@@ -188,7 +178,7 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/calls/effect.ts',
-        find: 'if (this.#options.idempotent !== true) return this.#doubt(stage.error)',
+        find: 'if (this.#options.idempotent !== true) return this.#records.markUnsure(stage.error)',
         put: 'if (stage.byCrash) return this.#send()',
       },
     ],
@@ -223,9 +213,9 @@ export const mutants: readonly Mutant[] = [
     wrong: 'handing a run over at a shutdown counts as a death',
     edits: [
       {
-        file: 'engine/execution/execution.ts',
-        find: "{ status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true },\n          { kind: 'released' },",
-        put: "{ status: 'pending', reason: null, due: { inMs: 0 } },\n          { kind: 'released' },",
+        file: 'engine/execution/ending.ts',
+        find: "{ status: 'pending', reason: null, due: { inMs: 0 }, uncountClaim: true }, { kind: 'released' }",
+        put: "{ status: 'pending', reason: null, due: { inMs: 0 } }, { kind: 'released' }",
       },
     ],
     test: { file: 'test/crash/zombie.test.ts', name: 'on sqlite > a step that outlasts the grace' },
@@ -235,9 +225,9 @@ export const mutants: readonly Mutant[] = [
     wrong: 'the late answer of a fenced holder is thrown away',
     edits: [
       {
-        file: 'engine/calls/effect.ts',
-        find: '        this.#execution.noteEvidence(this.#key, { result, at: event.at })\n',
-        put: '        void 0\n',
+        file: 'engine/calls/effect-records.ts',
+        find: "codeOf(error) === 'run_cancelled') this.#noteEvidence({ result, at: event.at })",
+        put: "codeOf(error) === 'run_cancelled') void 0",
       },
     ],
     test: { file: 'test/crash/zombie.test.ts', name: 'on sqlite > the late answer' },
@@ -261,9 +251,9 @@ export const mutants: readonly Mutant[] = [
     wrong: 'after a death it is not recorded which step was begun',
     edits: [
       {
-        file: 'engine/execution/execution.ts',
-        find: 'return (this.claim.takenFrom !== null || this.claim.run.claimsWithoutProgress > 1) && !this.#hasProgress',
-        put: 'return this.claim.run.claimsWithoutProgress > 9',
+        file: 'engine/execution/run-journal.ts',
+        find: 'return (claim.takenFrom !== null || claim.run.claimsWithoutProgress > 1) && !this.#hasProgress',
+        put: 'return claim.run.claimsWithoutProgress > 9',
       },
     ],
     test: { file: 'test/crash/poison.test.ts', name: 'on sqlite > a step that kills its worker before' },
@@ -298,14 +288,14 @@ export const mutants: readonly Mutant[] = [
     // Each of the two would do; without both it shows.
     edits: [
       {
-        file: 'engine/execution/execution.ts',
-        find: 'return this.#endState ?? this.line.whole(this.#lastSeq)',
-        put: 'return this.line.whole(this.#lastSeq)',
+        file: 'engine/execution/ending.ts',
+        find: 'return this.#endState ?? this.#run.state.timeline.whole(this.#run.journal.lastSeq)',
+        put: 'return this.#run.state.timeline.whole(this.#run.journal.lastSeq)',
       },
       {
-        file: 'engine/execution/execution.ts',
-        find: '    if (this.#hasEnded) return\n    this.#migrate()\n',
-        put: '    this.#migrate()\n',
+        file: 'engine/execution/state-updates.ts',
+        find: '    if (phase.hasEnded) return\n    this.migrate()\n',
+        put: '    this.migrate()\n',
       },
     ],
     test: { file: 'test/crash/store-faults.test.ts', name: 'is seen by nobody' },
@@ -315,9 +305,14 @@ export const mutants: readonly Mutant[] = [
     wrong: 'Postgres writes a lone step under a lease that was lost',
     edits: [
       {
-        file: 'stores/postgres/step.ts',
+        file: 'stores/postgres/lone-step.ts',
         find: 'WHERE r.id = p_run AND r.epoch = p_epoch AND r.lease_id = p_lease',
         put: 'WHERE r.id = p_run AND r.epoch >= p_epoch AND p_lease IS NOT NULL',
+      },
+      {
+        file: 'stores/postgres/lone-step.ts',
+        find: 'r.thread + 0 = p_thread AND r.epoch = p_epoch AND r.lease_id = p_lease)',
+        put: 'r.thread + 0 = p_thread AND r.epoch >= p_epoch AND p_lease IS NOT NULL)',
       },
     ],
     test: { file: 'test/crash/zombie.test.ts', name: 'on postgres > nothing of a stopped holder' },
@@ -327,7 +322,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'Postgres compares a lease by order instead of equality',
     edits: [
       {
-        file: 'stores/postgres/apply-sql.ts',
+        file: 'stores/postgres/apply-judge-sql.ts',
         find: 'r.epoch IS DISTINCT FROM c.epoch OR r.lease_id IS DISTINCT FROM c.lease\n',
         put: 'r.epoch > c.epoch OR r.lease_id IS NULL\n',
       },
@@ -339,7 +334,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'Redis writes a step under a lease that was lost',
     edits: [
       {
-        file: 'stores/redis/scripts/commit.ts',
+        file: 'stores/redis/scripts/commit/plain-step.ts',
         find: "if r[1] ~= c[4] or r[2] ~= c[5] or r[3] ~= thread or c[5] == '' then return 0 end",
         put: "if r[3] ~= thread or c[5] == '' then return 0 end",
       },
@@ -351,7 +346,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'Redis compares a lease by order instead of equality',
     edits: [
       {
-        file: 'stores/redis/scripts/commit.ts',
+        file: 'stores/redis/scripts/commit/judge-guard.ts',
         find: "if not mine or c.lease == '' or r.epoch ~= c.epoch or r.lease ~= c.lease then return 'lease_lost' end",
         put: "if not mine or c.lease == '' or tonumber(r.epoch) > tonumber(c.epoch) then return 'lease_lost' end",
       },
@@ -376,8 +371,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/calls/signal.ts',
-        find: "  await execution.commitResult([execution.event('signal_received', call, { data })], { reads: [letter.id] })\n",
-        put: "  await execution.commit([], { reads: [letter.id] })\n  await execution.commitResult([execution.event('signal_received', call, { data })], {})\n",
+        find: "  await host.journal.commitResult([host.journal.event('signal_received', call, { data })], { reads: [message.id] })\n",
+        put: "  await host.journal.commit([], { reads: [message.id] })\n  await host.journal.commitResult([host.journal.event('signal_received', call, { data })], {})\n",
       },
     ],
     test: { file: 'test/behaviour/waits.test.ts', name: 'on memory > whose record is cut off by a crash' },
@@ -386,10 +381,10 @@ export const mutants: readonly Mutant[] = [
     name: 'persisted-without-a-quiet-time',
     wrong: 'a run is persisted as waiting at once, whatever its function awaits, and nobody notices that it was at work',
     edits: [
-      { file: 'engine/execution/execution.ts', find: '    if (!this.quiet.isOver) return this.quiet.begin()\n', put: '' },
+      { file: 'engine/execution/suspension.ts', find: '    if (!quiet.isOver) return quiet.begin()\n', put: '' },
       {
-        file: 'engine/execution/execution.ts',
-        find: '    if (this.#isSuspended) this.#reportWork()\n    return never()\n',
+        file: 'engine/execution/admission.ts',
+        find: '    if (this.#run.phase.isSuspended) this.#run.suspension.noticeWork()\n    return never()\n',
         put: '    return never()\n',
       },
     ],
@@ -398,7 +393,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'quiet-time-not-kept-for-the-next-holder',
     wrong: 'the longer quiet time of a run that was caught at work is forgotten',
-    edits: [{ file: 'engine/execution/execution.ts', find: '      this.quiet.raise(this.mailbox.quietMs)\n', put: '' }],
+    edits: [{ file: 'engine/execution/inbox-commands.ts', find: '      quiet.raise(this.messages.quietMs)\n', put: '' }],
     test: { file: 'test/behaviour/quiet-time.test.ts', name: 'on memory > for longer than its quiet time is caught' },
   },
   {
@@ -413,7 +408,7 @@ export const mutants: readonly Mutant[] = [
     isRequired: true,
     edits: [
       {
-        file: 'engine/execution/execution.ts',
+        file: 'engine/execution/run-journal.ts',
         find: '      if (undoable !== undefined && answer.ok)',
         put: '      if (undoable !== undefined && answer.ok && !answer.hasMail)',
       },
@@ -426,13 +421,13 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/undo/undos.ts',
-        find: '        await execution.calls.inBody(path, () => given.run(value as never, info))\n',
-        put: "        await execution.commit([execution.event('step_undone', null, { scope: path, count, data: { of: seq } })], { hasProgress: true })\n        await execution.calls.inBody(path, () => given.run(value as never, info))\n",
+        find: '        await this.#run.calls.inBody(path, () => given.run(value as never, info))\n',
+        put: "        await this.#run.journal.commit([this.#run.journal.event('step_undone', null, { scope: path, count, data: { of: seq } })], { hasProgress: true })\n        await this.#run.calls.inBody(path, () => given.run(value as never, info))\n",
       },
       {
         file: 'engine/undo/undos.ts',
-        find: '      await execution.commit([event], {',
-        put: '      if (event === null) await execution.commit([event], {',
+        find: '      await this.#run.journal.commit([event], {',
+        put: '      if (event === null) await this.#run.journal.commit([event], {',
       },
     ],
     test: { file: 'test/behaviour/undo.test.ts', name: 'on memory > goes on where it was when a worker dies' },
@@ -442,9 +437,9 @@ export const mutants: readonly Mutant[] = [
     wrong: 'a child that was taken over does not tell its parent of its end',
     edits: [
       {
-        file: 'engine/execution/execution.ts',
+        file: 'engine/execution/ending.ts',
         find: 'if (parent === undefined || !isTold) return {}',
-        put: 'if (parent === undefined || !isTold || this.claim.takenFrom !== null) return {}',
+        put: 'if (parent === undefined || !isTold || this.#run.run.claim.takenFrom !== null) return {}',
       },
     ],
     test: { file: 'test/crash/crash.test.ts', name: 'on sqlite > a run that waits for signals' },
@@ -452,13 +447,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'crash-pays-the-bill',
     wrong: 'what a run has used before a crash does not count after it',
-    edits: [{ file: 'engine/replay/tape.ts', find: '        usage = addUsage(usage, used)\n', put: '' }],
+    edits: [{ file: 'engine/replay/tape-control.ts', find: '    tape.usage = addUsage(tape.usage, used)\n', put: '' }],
     test: { file: 'test/behaviour/budgets.test.ts', name: 'on memory > survives the worker' },
   },
   {
     name: 'newcomers-last',
     wrong: 'a run that is started after a downtime waits until all that is overdue is done',
-    edits: [{ file: 'model/turns.ts', find: 'one.isNew ? 1 : 0', put: '0' }],
+    edits: [{ file: 'model/claim-order.ts', find: 'one.isNew ? 1 : 0', put: '0' }],
     test: { file: 'test/behaviour/overdue-timers.test.ts', name: 'on memory > fire once each' },
   },
   {
@@ -467,8 +462,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/calls/child.ts',
-        find: 'await patiently(execution, call, () => readEnd(execution, run))',
-        put: 'await execution.working(readEnd(execution, run))',
+        find: 'await askPatiently(host, call, () => readEnd(host.run, run), askAgain)',
+        put: 'await host.activity.working(readEnd(host.run, run))',
       },
     ],
     test: { file: 'test/behaviour/waits.test.ts', name: 'on memory > whose end is out of reach' },
@@ -476,13 +471,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'clock-of-the-claim',
     wrong: 'the clock of a run goes back to its claim when it begins a new tape',
-    edits: [{ file: 'engine/execute-run.ts', find: '      now: execution.now(),\n', put: '' }],
+    edits: [{ file: 'engine/execute-run.ts', find: '      now: execution.clock.now(),\n', put: '' }],
     test: { file: 'test/behaviour/waits.test.ts', name: 'on memory > and the time go on' },
   },
   {
     name: 'time-out-before-mail',
     wrong: 'a signal that came in time is beaten by the time-out',
-    edits: [{ file: 'engine/calls/signal.ts', find: 'execution.now() && !isMailRead', put: 'execution.now() && false' }],
+    edits: [{ file: 'engine/calls/signal.ts', find: 'host.clock.now() && !isInboxRead', put: 'host.clock.now() && false' }],
     test: { file: 'test/behaviour/waits.test.ts', name: 'on memory > that came in time counts' },
   },
   {
@@ -512,7 +507,7 @@ export const mutants: readonly Mutant[] = [
       {
         file: 'engine/replay/scopes-on-tape.ts',
         find: "if (!area.isEntered) return 'unasked'",
-        put: "if (!area.isEntered) return 'strict'",
+        put: "if (!area.isEntered) return 'required'",
       },
     ],
     test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > is recorded as a whole' },
@@ -520,13 +515,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'attempt-bound-to-the-last',
     wrong: 'another attempt of a scope has to ask for what earlier ones did',
-    edits: [{ file: 'engine/replay/scopes-on-tape.ts', find: "if (seq < area.since) found = 'loose'", put: '' }],
+    edits: [{ file: 'engine/replay/scopes-on-tape.ts', find: "if (seq < area.since) found = 'optional'", put: '' }],
     test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > may take another way on another attempt' },
   },
   {
     name: 'inner-failure-kept',
     wrong: 'another attempt of a scope meets the failures that failed the last one',
-    edits: [{ file: 'engine/replay/tape.ts', find: 'for (const key of failed) reopen(key)', put: '' }],
+    edits: [{ file: 'engine/replay/reopen.ts', find: 'for (const key of failed) reopen(tape, key)', put: '' }],
     test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > that is tried again keeps inner successes' },
   },
   {
@@ -534,7 +529,7 @@ export const mutants: readonly Mutant[] = [
     wrong: 'what was done in a scope that was not entered again is not undone',
     edits: [
       {
-        file: 'engine/undo/undos.ts',
+        file: 'engine/undo/undoable.ts',
         find: '    if (isFailure || isSkip === true || !/^(?:step|effect|child):/.test(key)) return []',
         put: "    if (isFailure || isSkip === true || key.includes('/') || !/^(?:step|effect|child):/.test(key)) return []",
       },
@@ -545,7 +540,11 @@ export const mutants: readonly Mutant[] = [
     name: 'death-of-a-scope-uncounted',
     wrong: 'a scope that brings its worker down is entered again without a record of the death before',
     edits: [
-      { file: 'engine/execute-run.ts', find: 'execution.mustRecordStarts && hasRunningScope', put: 'false && hasRunningScope' },
+      {
+        file: 'engine/execute-run.ts',
+        find: 'journal.mustRecordStarts && hasRunningScope',
+        put: 'false && hasRunningScope',
+      },
     ],
     test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > whose own function brings its worker down' },
   },
@@ -554,9 +553,9 @@ export const mutants: readonly Mutant[] = [
     wrong: 'a run whose last results set nothing off holds its worker while it sleeps',
     edits: [
       {
-        file: 'engine/execution/execution.ts',
-        find: 'if (!this.#handOut.isEmpty || this.playback.isAwaited) return this.#considerStopping()',
-        put: 'if (!this.#handOut.isEmpty || this.playback.isAwaited) return',
+        file: 'engine/execution/suspension.ts',
+        find: 'if (journal.hasResultsWaiting) return this.considerStopping()',
+        put: 'if (journal.hasResultsWaiting) return',
       },
     ],
     test: { file: 'test/behaviour/replay.test.ts', name: 'on memory > frees its worker' },
@@ -564,7 +563,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'progress-held-for-ever',
     wrong: 'a report that came too soon is not written before the result',
-    edits: [{ file: 'engine/execution/execution.ts', find: '    this.#progress?.rideIfDue()\n', put: '' }],
+    edits: [{ file: 'engine/execution/run-journal.ts', find: '    output.deferProgressIfDue()\n', put: '' }],
     test: { file: 'test/behaviour/progress.test.ts', name: 'on memory > comes while a step still runs' },
   },
   {
@@ -597,7 +596,7 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/undo/unwinding.ts',
-        find: 'this.#isBehind || execution.lastSeq > (this.#headSeq ?? execution.lastSeq)',
+        find: 'this.#isBehind || unwound.journal.lastSeq > (this.#headSeq ?? unwound.journal.lastSeq)',
         put: 'this.#isBehind',
       },
     ],

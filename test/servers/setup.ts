@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { bundle } from '../crash/program-bundle.ts'
+import { bundle } from '../crash/bed/program-bundle.ts'
 import { sharedSettings, startPostgres } from './postgres.ts'
 import { startRedis } from './redis.ts'
 

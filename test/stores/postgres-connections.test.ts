@@ -9,7 +9,7 @@ import { claimRequest, createAndClaim, creating, event, stepping } from './sqlit
 const scene = usePostgres()
 
 it('a heartbeat whose answer does not come is given up before its lease is over, and the next one is heard', async () => {
-  const { store, proxy } = await scene.openOnProxy({ patience: {} })
+  const { store, proxy } = await scene.openOnProxy({ patience: {}, poolSize: { min: 0, max: 1 } })
   const claim = await createAndClaim(store, 'r')
   const leases = [{ owner: '', runId: 'r', epoch: claim.run.epoch, leaseId: claim.leaseId }]
   const leaseMs = patience(3_000)

@@ -7,9 +7,9 @@ import { createClient } from 'redis'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { open as openHoldfast, workflow } from '../../src/index.ts'
 import type { Change } from '../../src/store/change.ts'
-import type { WholeThread } from '../../src/store/moving.ts'
 import { readWholeThread } from '../../src/store/read-whole-thread.ts'
 import type { Claim, Store } from '../../src/store/store.ts'
+import type { WholeThread } from '../../src/store/thread-image.ts'
 import { openRedisStore, type RedisStoreOptions } from '../../src/stores/redis/redis-store.ts'
 import { wrapStore } from '../../src/testing/index.ts'
 import { patience } from '../patience.ts'
@@ -94,7 +94,7 @@ function named(claim: Claim, step: string): Change {
   return stepping(claim, { events: [event('step_completed', { step, count: 1, attempt: 1, payload: '1' })] })
 }
 
-/** Until the server does not rewrite its append-only file any more. */
+/** Until the server no longer rewrites its append-only file. */
 async function untilRewritten({ url }: RedisServer): Promise<void> {
   const client = await connectAdmin(url)
   await vi.waitUntil(async () => (await client.info('persistence')).includes('aof_rewrite_in_progress:0'))
@@ -514,7 +514,7 @@ describe('redis, when its data is gone', () => {
       expect([name, await codeOf(call(store))]).toEqual([name, 'store_unavailable'])
     }
     await expect(store.readRun({ owner: '', runId: 'a' })).rejects.toThrow(/data of the namespace .* is gone/)
-    // Somebody begins anew: for those who had the old store open it is still gone.
+    // Another process creates the namespace again: for processes that had the old one open it is still gone.
     const fresh = await open({ url: own.url })
     expect(await fresh.readRun({ owner: '', runId: 'a' })).toBeNull()
     for (const [name, call] of Object.entries(calls))
@@ -525,13 +525,13 @@ describe('redis, when its data is gone', () => {
   it('does not take over data that has lost its marker', async () => {
     const store = await open()
     await store.commit([creating('a')])
-    const life = await admin.get(lifeOf(namespace))
+    const namespaceId = await admin.get(lifeOf(namespace))
     await admin.del(lifeOf(namespace))
     expect(await codeOf(store.commit([creating('b')]))).toBe('store_unavailable')
     const late = await openRedisStore({ url: server.url, namespace, durability: 'full' })
     endings.push(() => late.close())
     expect(await codeOf(late.migrate())).toBe('store_unavailable')
-    await admin.set(lifeOf(namespace), life ?? '')
+    await admin.set(lifeOf(namespace), namespaceId ?? '')
     await late.migrate()
     expect(await late.readRun({ owner: '', runId: 'a' })).toMatchObject({ id: 'a' })
     expect((await store.commit([creating('b')]))[0]?.ok).toBe(true)

@@ -58,7 +58,7 @@ export async function startProxy(port: number): Promise<RedisProxy> {
       else if (fault === 'cut') caller.destroy()
     })
     caller.on('close', () => {
-      // A held call stays on its way although nobody waits for it any more.
+      // A held call is still delivered, although its sender no longer waits for it.
       if (fault !== 'hold') server.destroy()
     })
     server.on('close', () => caller.destroy())

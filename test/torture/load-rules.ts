@@ -1,13 +1,14 @@
 import { isDeepStrictEqual } from 'node:util'
-import type { JournalEntry } from '../crash/journal.ts'
-import type { Account } from '../crash/provider.ts'
-import { bodyOf, brokenInDump, callOf, countBy, settledIn } from '../crash/rules.ts'
-import type { StoreDump } from '../crash/store-dump.ts'
-import { travellerEffects } from '../crash/workflows.ts'
+import type { JournalEntry } from '../crash/bed/journal.ts'
+import type { Account } from '../crash/bed/provider.ts'
+import type { StoreDump } from '../crash/bed/store-dump.ts'
+import { bodyOf, callOf, countBy, settledIn } from '../crash/rules/recorded.ts'
+import { violationsInDump } from '../crash/rules/store-contents.ts'
+import { mixedWorkEffects } from '../crash/workflows/mixed-work.ts'
 import type { LoadedRun } from './outages.ts'
 
-/** What a traveller's state counts at the end: a step, the effects, two steps side by side. */
-const fullCount = 1 + Object.keys(travellerEffects).length + 2
+/** What the state of a run of `mixedWork` counts at the end: a step, the effects, two parallel steps. */
+const fullCount = 1 + Object.keys(mixedWorkEffects).length + 2
 
 export interface Load {
   readonly runs: readonly LoadedRun[]
@@ -16,12 +17,12 @@ export interface Load {
   readonly account: Account
 }
 
-/** What must hold after travellers went through outages: nothing lost, nothing doubled. */
-export function brokenUnderLoad(load: Load): string[] {
-  return [...brokenInDump(load.dump), ...lostRuns(load), ...lostResults(load), ...doubledBodies(load), ...wrongEffects(load)]
+/** What must hold after runs of `mixedWork` went through outages: nothing lost, nothing doubled. */
+export function violationsUnderLoad(load: Load): string[] {
+  return [...violationsInDump(load.dump), ...lostRuns(load), ...lostResults(load), ...doubledBodies(load), ...wrongEffects(load)]
 }
 
-/** Every start that was acknowledged is a run that came to its end, with all that it should have done in its state. */
+/** Every acknowledged start is a run that completed, with everything it should have done in its state. */
 function lostRuns({ runs, dump }: Load): string[] {
   const found = new Map(dump.runs.map((run) => [run.id, run]))
   return runs.flatMap(({ id, count }) => {
@@ -30,7 +31,7 @@ function lostRuns({ runs, dump }: Load): string[] {
   })
 }
 
-/** What a function was given is in the log, once. */
+/** Every result that a function received is in the log, once. */
 function lostResults({ dump, journal }: Load): string[] {
   const { results } = settledIn(dump)
   const lost = journal.flatMap((note) =>
@@ -47,20 +48,20 @@ function lostResults({ dump, journal }: Load): string[] {
 
 /** A body whose result was acknowledged is not entered again. */
 function doubledBodies({ journal }: Load): string[] {
-  const given = new Set<string>()
+  const received = new Set<string>()
   return journal.flatMap((note) => {
-    if (note.kind === 'ack') given.add(callOf(note))
-    return note.kind === 'body' && given.has(callOf(note)) ? [`${bodyOf(note)} was entered after its result was given`] : []
+    if (note.kind === 'ack') received.add(callOf(note))
+    return note.kind === 'body' && received.has(callOf(note)) ? [`${bodyOf(note)} was entered after its result was received`] : []
   })
 }
 
-/** Every effect of every run happened once, under one key, whatever its class; one without help was not sent again unasked. */
+/** Every effect of every run happened once, under one key, whatever its class; one of class `neither` was sent again only on request. */
 function wrongEffects({ runs, account, journal }: Load): string[] {
-  const broken: string[] = []
+  const violations: string[] = []
   const keys = new Map(account.calls.map(({ key, name }) => [key, name]))
   const names = countBy([...keys.values()], (name) => name)
-  for (const name of Object.keys(travellerEffects)) {
-    if (names.get(name) !== runs.length) broken.push(`${name} was sent under ${names.get(name)} keys by ${runs.length} runs`)
+  for (const name of Object.keys(mixedWorkEffects)) {
+    if (names.get(name) !== runs.length) violations.push(`${name} was sent under ${names.get(name)} keys by ${runs.length} runs`)
   }
   const denials = countBy(
     journal.flatMap((note) => (note.kind === 'resolved' && !note.happened ? note.key : [])),
@@ -68,11 +69,12 @@ function wrongEffects({ runs, account, journal }: Load): string[] {
   )
   const sent = countBy(account.calls, ({ key }) => key)
   for (const [key, name] of keys) {
-    if (account.acted.get(key) !== 1) broken.push(`${name} happened ${account.acted.get(key)} times under ${key}`)
+    if (account.acted.get(key) !== 1) violations.push(`${name} happened ${account.acted.get(key)} times under ${key}`)
     const allowed = 1 + (denials.get(key) ?? 0)
-    if (travellerEffects[name] === 'neither' && (sent.get(key) ?? 0) > allowed)
-      broken.push(`${name} was sent ${sent.get(key)} times under ${key}, ${allowed} were allowed`)
+    if (mixedWorkEffects[name] === 'neither' && (sent.get(key) ?? 0) > allowed)
+      violations.push(`${name} was sent ${sent.get(key)} times under ${key}, ${allowed} were allowed`)
   }
-  if (account.calls.some(({ key, name }) => !isDeepStrictEqual(keys.get(key), name))) broken.push('a key was used by two effects')
-  return broken
+  if (account.calls.some(({ key, name }) => !isDeepStrictEqual(keys.get(key), name)))
+    violations.push('a key was used by two effects')
+  return violations
 }

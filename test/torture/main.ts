@@ -1,22 +1,22 @@
 // npm run torture -- [--stores STORE[,STORE…]] [--kills N] [--zombies N] [--operations N] [--minutes N] [--opens N] [--seed N]
 //   [--lanes N] [--only PART[,PART…]] [--programs N] [--rounds N] [--on FOLDER]
 //
-// The same as the crash tests, for longer: kills processes until there were so many kills on each store, raises zombies, makes
+// The same as the crash tests, for longer: kills processes, as many times as asked for on each store, wakes zombies, makes
 // stores fail, restarts servers under load, lets servers forget their last commits under load (`forgets`: N rounds of every way to
 // forget), opens empty stores, compares stores, plants mutants, plays random programs against random acts and faults (`model`; of these
 // N in memory and a ninth of it on other stores). `--on` tries the Holdfast of another checkout, in `forgets` and `model`. Prints what it
-// does and a summary; ends with 1 when a rule was broken.
+// does and a summary; exits with 1 if a rule was violated.
 
 import { parseArgs } from 'node:util'
-import { CrashHarness, type CrashResult } from '../crash/harness.ts'
-import { raceForOrphans } from '../crash/recoverers.ts'
-import { Stage } from '../crash/stage.ts'
-import { type DurableStore, durableStores } from '../crash/store-address.ts'
-import { killAtSystemCalls } from '../crash/syscalls.ts'
-import { killAtTicks } from '../crash/ticks.ts'
-import { walkWindows, windowClasses } from '../crash/windows.ts'
-import { raiseZombies, type ZombiePoint, zombiePointsOn } from '../crash/zombies.ts'
-import { playScene, sceneNames } from '../forgets/scene.ts'
+import { CrashTestBed } from '../crash/bed/crash-test-bed.ts'
+import { type DurableStore, durableStores } from '../crash/bed/store-address.ts'
+import { CrashHarness, type CrashResult, type ScenarioName } from '../crash/crash-harness.ts'
+import { walkWindows, windowClasses } from '../crash/crash-windows.ts'
+import { killAtSystemCalls } from '../crash/kill-at-system-calls.ts'
+import { killAtTicks } from '../crash/kill-at-ticks.ts'
+import { raceForOrphans } from '../crash/race-for-orphans.ts'
+import { wakeZombies, type ZombiePoint, zombiePointsOn } from '../crash/wake-zombies.ts'
+import { runScenario, scenarioNames } from '../forgets/scenario.ts'
 import { loadTarget } from '../forgets/target.ts'
 import { Coverage } from '../model/coverage.ts'
 import { type StoreName, storeNames } from '../model/grounds.ts'
@@ -53,14 +53,14 @@ const stores = durableStores.filter((kind) => modelStores.includes(kind))
 const servers = stores.filter((kind) => kind !== 'sqlite')
 
 const summary: string[] = []
-const broken: string[] = []
+const violations: string[] = []
 const startedAt = performance.now()
 say(`seed ${seed}, ${chosen.join(', ')}, on ${stores.join(', ')}`)
 for (const kind of stores) {
-  if (chosen.includes('crash')) await onStage(kind, (stage) => tortureByKills(stage, Number(values.kills)))
-  if (chosen.includes('zombies')) await onStage(kind, (stage) => tortureByZombies(stage, Number(values.zombies)))
-  if (chosen.includes('recoverers')) await onStage(kind, tortureByOrphans)
-  if (chosen.includes('faults')) await onStage(kind, tortureByFaults)
+  if (chosen.includes('crash')) await onTestBed(kind, (bed) => tortureByKills(bed, Number(values.kills)))
+  if (chosen.includes('zombies')) await onTestBed(kind, (bed) => tortureByZombies(bed, Number(values.zombies)))
+  if (chosen.includes('recoverers')) await onTestBed(kind, tortureByOrphans)
+  if (chosen.includes('faults')) await onTestBed(kind, tortureByFaults)
 }
 for (const kind of servers) {
   if (chosen.includes('outages')) await tortureByOutages(kind, Number(values.minutes))
@@ -73,104 +73,103 @@ if (chosen.includes('model')) await tortureByPrograms(Number(values.programs), M
 
 console.log('')
 for (const line of summary) console.log(line)
-for (const sentence of broken) console.error(`BROKEN ${sentence}`)
-console.log(`${broken.length} broken rules, seed ${seed}, ${elapsed()}`)
-process.exit(broken.length === 0 ? 0 : 1)
+for (const sentence of violations) console.error(`VIOLATION ${sentence}`)
+console.log(`${violations.length} violations, seed ${seed}, ${elapsed()}`)
+process.exit(violations.length === 0 ? 0 : 1)
 
-async function onStage(kind: DurableStore, torture: (stage: Stage) => Promise<void>): Promise<void> {
-  const stage = await Stage.build(kind)
+async function onTestBed(kind: DurableStore, torture: (bed: CrashTestBed) => Promise<void>): Promise<void> {
+  const bed = await CrashTestBed.create(kind)
   try {
-    await torture(stage)
+    await torture(bed)
   } finally {
-    await stage.close()
+    await bed.close()
   }
 }
 
-/** Round after round of kills everywhere, with a seed of its own each, until there were enough. */
-async function tortureByKills(stage: Stage, target: number): Promise<void> {
-  const counts = new Map<string, { kills: number; scenes: number }>()
+/** Round after round of kills everywhere, each with another seed, until there were enough. */
+async function tortureByKills(bed: CrashTestBed, target: number): Promise<void> {
+  const counts = new Map<string, { kills: number; scenarios: number }>()
   const take = (name: string, result: CrashResult) => {
-    const { kills, scenes } = counts.get(name) ?? { kills: 0, scenes: 0 }
-    counts.set(name, { kills: kills + result.kills, scenes: scenes + result.scenes })
-    note(stage.kind, result.broken)
-    say(`${stage.kind}: ${stage.killCount} kills, ${broken.length} broken rules (${name})`)
+    const { kills, scenarios } = counts.get(name) ?? { kills: 0, scenarios: 0 }
+    counts.set(name, { kills: kills + result.killCount, scenarios: scenarios + result.scenarioCount })
+    note(bed.kind, result.violations)
+    say(`${bed.kind}: ${bed.killCount} kills, ${violations.length} violations (${name})`)
   }
-  const harness = await CrashHarness.prepare(stage, { laneCount })
-  const envoy = await CrashHarness.prepare(stage, { laneCount, cast: 'envoy' })
-  const herald = await CrashHarness.prepare(stage, { laneCount, cast: 'herald' })
-  const isEnough = () => stage.killCount >= target || broken.length > 20
+  const harness = await CrashHarness.prepare(bed, { laneCount })
+  const waitsForOthers = await CrashHarness.prepare(bed, { laneCount, scenario: 'waitsForOthers' })
+  const notifiesOthers = await CrashHarness.prepare(bed, { laneCount, scenario: 'notifiesOthers' })
+  const isEnough = () => bed.killCount >= target || violations.length > 20
   for (let round = 0; !isEnough(); round++) {
     const ofRound = seed + round * 1_000
     take('once, at every boundary', await harness.killOnce())
-    if (!isEnough()) take('of a run that waits for others', await envoy.killOnce())
-    if (!isEnough()) take('of a run of which others hear', await herald.killOnce())
-    if (!isEnough()) take('at ticks of a schedule', await killAtTicks(stage))
-    if (!isEnough()) take('again and again', await harness.killOnAndOn(40, ofRound))
-    if (!isEnough()) take('of a run that waits for others, again and again', await envoy.killOnAndOn(10, ofRound))
-    if (!isEnough()) take('crash windows of effects', await killInWindows(stage))
-    for (const one of [harness, envoy, herald]) if (!isEnough()) take('twice', await one.killTwice(40, ofRound))
-    if (!isEnough()) take('at system calls', await killAtSystemCalls(stage, { count: 30, seed: ofRound, laneCount }))
+    if (!isEnough()) take('of a run that waits for others', await waitsForOthers.killOnce())
+    if (!isEnough()) take('of a run that notifies others', await notifiesOthers.killOnce())
+    if (!isEnough()) take('at ticks of a schedule', await killAtTicks(bed))
+    if (!isEnough()) take('repeatedly', await harness.killRepeatedly(40, ofRound))
+    if (!isEnough()) take('of a run that waits for others, repeatedly', await waitsForOthers.killRepeatedly(10, ofRound))
+    if (!isEnough()) take('crash windows of effects', await killInWindows(bed))
+    for (const one of [harness, waitsForOthers, notifiesOthers]) if (!isEnough()) take('twice', await one.killTwice(40, ofRound))
+    if (!isEnough()) take('at system calls', await killAtSystemCalls(bed, { count: 30, seed: ofRound, laneCount }))
   }
-  for (const [name, { kills, scenes }] of counts) summary.push(`${stage.kind}, kills ${name}: ${kills} in ${scenes} scenes`)
-  const length = [harness, envoy, herald].reduce((sum, { boundaries }) => sum + boundaries.length, 0)
-  summary.push(
-    `${stage.kind}, kills in all: ${stage.killCount} real SIGKILLs over ${length} boundaries; ${bound(stage.killCount)}`,
-  )
+  for (const [name, { kills, scenarios }] of counts)
+    summary.push(`${bed.kind}, kills ${name}: ${kills} in ${scenarios} scenarios`)
+  const length = [harness, waitsForOthers, notifiesOthers].reduce((sum, { boundaries }) => sum + boundaries.length, 0)
+  summary.push(`${bed.kind}, kills in all: ${bed.killCount} real SIGKILLs over ${length} boundaries; ${bound(bed.killCount)}`)
 }
 
-async function killInWindows(stage: Stage): Promise<CrashResult> {
+async function killInWindows(bed: CrashTestBed): Promise<CrashResult> {
   const outcomes = []
-  for (const of of windowClasses) outcomes.push(...(await walkWindows(stage, of, { laneCount })))
+  for (const of of windowClasses) outcomes.push(...(await walkWindows(bed, of, { laneCount })))
   const promises = outcomes.flatMap(({ class: of, window, duplicated, missing }) => {
     const isAllowed = of === 'step' && (window === 'W3' || window === 'W4')
     return missing > 0 || (duplicated > 0 && !isAllowed) ? [`${of} ${window}: ${duplicated} duplicated, ${missing} missing`] : []
   })
   return {
-    kills: outcomes.reduce((sum, { kills }) => sum + kills, 0),
-    scenes: outcomes.length,
-    broken: [...outcomes.flatMap((outcome) => outcome.broken), ...promises],
+    killCount: outcomes.reduce((sum, { killCount }) => sum + killCount, 0),
+    scenarioCount: outcomes.length,
+    violations: [...outcomes.flatMap((outcome) => outcome.violations), ...promises],
   }
 }
 
-async function tortureByZombies(stage: Stage, target: number): Promise<void> {
-  const kinds = zombiePointsOn(stage.kind)
+async function tortureByZombies(bed: CrashTestBed, target: number): Promise<void> {
+  const kinds = zombiePointsOn(bed.kind)
   const points = Array.from({ length: target }, (_, index) => kinds[index % kinds.length] as ZombiePoint)
   let done = 0
   const onCycle = () => {
-    if (++done % 20 === 0) say(`${stage.kind}: ${done} zombies`)
+    if (++done % 20 === 0) say(`${bed.kind}: ${done} zombies`)
   }
-  const result = await raiseZombies(stage, { points, laneCount: laneCount * 4, takeoverMs: 5_000, onCycle })
-  note(stage.kind, result.broken)
-  summary.push(`${stage.kind}, zombies: ${result.cycles} cycles over ${kinds.length} points; ${bound(result.cycles)}`)
+  const result = await wakeZombies(bed, { points, laneCount: laneCount * 4, takeoverMs: 5_000, onCycle })
+  note(bed.kind, result.violations)
+  summary.push(`${bed.kind}, zombies: ${result.cycles} cycles over ${kinds.length} points; ${bound(result.cycles)}`)
 }
 
-async function tortureByOrphans(stage: Stage): Promise<void> {
+async function tortureByOrphans(bed: CrashTestBed): Promise<void> {
   for (let round = 1; round <= 10; round++) {
-    const result = await raceForOrphans(stage, { recovererCount: 16, orphanCount: 1_000 })
-    note(stage.kind, result.broken)
-    say(`${stage.kind}: 16 recoverers, 1,000 orphans, ${result.tookMs} ms`)
+    const result = await raceForOrphans(bed, { recovererCount: 16, orphanCount: 1_000 })
+    note(bed.kind, result.violations)
+    say(`${bed.kind}: 16 recoverers, 1,000 orphans, ${result.tookMs} ms`)
   }
-  summary.push(`${stage.kind}, recoverers: 10 times 16 processes and 1,000 orphans; ${bound(10_000)}`)
+  summary.push(`${bed.kind}, recoverers: 10 times 16 processes and 1,000 orphans; ${bound(10_000)}`)
 }
 
-async function tortureByFaults(stage: Stage): Promise<void> {
-  for (const cast of ['everything', 'envoy', 'herald'] as const) await tortureByFaultsOf(stage, cast)
+async function tortureByFaults(bed: CrashTestBed): Promise<void> {
+  for (const scenario of ['allFeatures', 'waitsForOthers', 'notifiesOthers'] as const) await tortureByFaultsOf(bed, scenario)
 }
 
-async function tortureByFaultsOf(stage: Stage, cast: 'everything' | 'envoy' | 'herald'): Promise<void> {
-  const harness = await CrashHarness.prepare(stage, { laneCount, cast })
+async function tortureByFaultsOf(bed: CrashTestBed, scenario: ScenarioName): Promise<void> {
+  const harness = await CrashHarness.prepare(bed, { laneCount, scenario })
   const take = (result: CrashResult, what: string) => {
-    note(stage.kind, result.broken)
-    summary.push(`${stage.kind}, ${cast}, ${what}`)
+    note(bed.kind, result.violations)
+    summary.push(`${bed.kind}, ${scenario}, ${what}`)
     say(summary.at(-1) as string)
   }
-  for (const strike of ['store_unavailable', 'outcome_unknown'] as const) {
-    const result = await harness.failOnce(strike)
-    take(result, `${strike}: ${result.scenes} failures of the store, one at every write`)
+  for (const failure of ['store_unavailable', 'outcome_unknown'] as const) {
+    const result = await harness.failOnce(failure)
+    take(result, `${failure}: ${result.scenarioCount} failures of the store, one at every write`)
   }
-  for (const ofFailure of [0.02, 0.1]) {
-    const result = await harness.failByChance(100, { ofFailure, seed })
-    take(result, `${ofFailure * 100} % of all acts of the store fail: ${result.scenes} seeds from ${seed} on`)
+  for (const probability of [0.02, 0.1]) {
+    const result = await harness.failByChance(100, { probability, seed })
+    take(result, `${probability * 100} % of all calls of the store fail: ${result.scenarioCount} seeds from ${seed} on`)
   }
 }
 
@@ -179,32 +178,32 @@ async function tortureByOutages(kind: 'postgres' | 'redis', minutes: number): Pr
     if (nth % 10 === 0) say(`${kind}: ${nth} restarts`)
   }
   const { restarts, runs, steps, effects, ...result } = await sufferOutages(kind, { seconds: minutes * 60, seed, onRestart })
-  note(kind, result.broken)
-  const outcome = result.broken.length === 0 ? '0 lost, 0 doubled, 0 stuck' : `${result.broken.length} broken rules`
+  note(kind, result.violations)
+  const outcome = result.violations.length === 0 ? '0 lost, 0 doubled, 0 stuck' : `${result.violations.length} violations`
   summary.push(`${kind}, outages: ${restarts} restarts under ${runs} runs, ${steps} steps, ${effects} effects; ${outcome}`)
   say(summary.at(-1) as string)
 }
 
-/** Every way in which a store forgets, again and again, each round with a seed of its own. */
+/** Every way in which a store forgets, round after round, each with another seed. */
 async function tortureByForgetting(rounds: number): Promise<void> {
   const canBeImaged = (await loadTarget(values.on)).createOpenMemoryStore() !== null
   if (!canBeImaged) say(`${values.on} has no memory store that can be imaged: left out`)
-  const scenes = sceneNames.filter((name) => modelStores.some((store) => name.startsWith(store)))
-  for (const scene of scenes.filter((name) => canBeImaged || !name.startsWith('memory'))) {
+  const scenarios = scenarioNames.filter((name) => modelStores.some((store) => name.startsWith(store)))
+  for (const scenario of scenarios.filter((name) => canBeImaged || !name.startsWith('memory'))) {
     const sums = new Map<string, number>()
-    const brokenBefore = broken.length
+    const violationsBefore = violations.length
     for (let round = 0; round < rounds; round++) {
       const ofRound = seed + round * 1_000
-      const verdict = await playScene(scene, { seed: ofRound, ...(values.on !== undefined && { on: values.on }) })
+      const verdict = await runScenario(scenario, { seed: ofRound, ...(values.on !== undefined && { on: values.on }) })
       for (const [figure, count] of Object.entries(verdict.figures)) sums.set(figure, (sums.get(figure) ?? 0) + count)
-      for (const sentence of verdict.broken) {
-        broken.push(`${scene}, seed ${ofRound}: ${sentence}`)
-        console.error(`BROKEN ${broken.at(-1)}`)
+      for (const sentence of verdict.violations) {
+        violations.push(`${scenario}, seed ${ofRound}: ${sentence}`)
+        console.error(`VIOLATION ${violations.at(-1)}`)
       }
-      say(`${scene}: ${JSON.stringify(verdict.figures)}, ${verdict.broken.length} broken rules`)
+      say(`${scenario}: ${JSON.stringify(verdict.figures)}, ${verdict.violations.length} violations`)
     }
     const figures = [...sums].map(([figure, count]) => `${figure} ${count}`).join(', ')
-    summary.push(`${scene}, ${rounds} rounds: ${figures}; ${broken.length - brokenBefore} broken rules`)
+    summary.push(`${scenario}, ${rounds} rounds: ${figures}; ${violations.length - violationsBefore} violations`)
   }
 }
 
@@ -226,20 +225,20 @@ async function tortureByComparing(operations: number): Promise<void> {
       onBatch: (done) => say(`${done} acts compared`),
       onPassing: (difference) => {
         passing++
-        say(`differed, and did not when the same acts were done again: ${difference}`)
+        say(`differed, and did not when the same acts were repeated: ${difference}`)
       },
     })
     summary.push(
       `stores: ${operations} acts on memory, sqlite, postgres and redis, ${kinds} kinds of answers, no lasting difference, ${passing} that passed`,
     )
   } catch (error) {
-    broken.push(String((error as Error).message))
+    violations.push(String((error as Error).message))
   }
 }
 
 async function tortureByMutants(): Promise<void> {
   const problems = await runMutants([], { say })
-  broken.push(...problems)
+  violations.push(...problems)
   summary.push(`mutants: ${problems.length === 0 ? 'all caught' : `${problems.length} problems`}`)
 }
 
@@ -250,12 +249,12 @@ async function tortureByPrograms(programs: number, kills: number): Promise<void>
     const on = values.on === undefined ? {} : { on: values.on }
     const result = await playModel({ ...{ store, programs: count, seed, processes: laneCount, kills: isKilled, say }, ...on })
     coverage.merge(result.coverage.toJSON())
-    for (const sentence of result.broken) {
-      broken.push(sentence)
-      console.error(`BROKEN ${sentence}`)
+    for (const sentence of result.wrong) {
+      violations.push(sentence)
+      console.error(`VIOLATION ${sentence}`)
     }
     summary.push(
-      `${store}, ${result.played} programs${isKilled ? ' with SIGKILL' : ''}: ${result.broken.length} broke the contract`,
+      `${store}, ${result.played} programs${isKilled ? ' with SIGKILL' : ''}: ${result.wrong.length} broke the contract`,
     )
   }
   if (modelStores.includes('memory')) await play('memory', programs, false)
@@ -270,19 +269,19 @@ async function tortureByPrograms(programs: number, kills: number): Promise<void>
   )
 }
 
-/** Said at once, too: it may be hours to the summary. */
+/** Printed at once as well, because the summary may be hours away. */
 function note(kind: DurableStore, sentences: readonly string[]): void {
   for (const sentence of sentences) {
-    broken.push(`${kind}: ${sentence}`)
-    console.error(`BROKEN ${kind}: ${sentence}`)
+    violations.push(`${kind}: ${sentence}`)
+    console.error(`VIOLATION ${kind}: ${sentence}`)
   }
 }
 
 /** No failure in n trials: with 95 % confidence the rate is below 3/n. */
 function bound(trials: number): string {
-  return broken.length === 0
+  return violations.length === 0
     ? `none wrong, so less than ${((3 / trials) * 100).toFixed(3)} % are (95 %, 3/n)`
-    : `${broken.length} broken rules`
+    : `${violations.length} violations`
 }
 
 function chooseFrom<Name extends string>(all: readonly Name[], list: string, what: string): Name[] {

@@ -3,26 +3,26 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { open } from 'holdfast'
-import { bundleProgram } from '../crash/program-bundle.ts'
+import { bundleProgram } from '../crash/bed/program-bundle.ts'
 
 /**
- * Has processes call `open` on an empty store at the same moment, and each start a run in it. One store after another, given by
- * their URLs. Says what went wrong.
+ * Many processes call `open` on an empty store at the same moment, and each starts a run in it; one store after another. Returns what went
+ * wrong.
  */
 export async function openAtOnce(urls: Iterable<string>, { processCount = 20, onStore = () => {} } = {}): Promise<string[]> {
   const program = await bundleProgram(join(import.meta.dirname, 'open-program.ts'))
   const openers = Array.from({ length: processCount }, () => new Opener(program))
-  const broken: string[] = []
+  const problems: string[] = []
   try {
     for (const opener of openers) await opener.answer()
     for (const url of urls) {
       const answers = await Promise.all(openers.map((opener) => opener.open(url)))
-      broken.push(...answers.filter((answer) => answer !== 'ok'))
+      problems.push(...answers.filter((answer) => answer !== 'ok'))
       const count = await countRuns(url)
-      if (count !== processCount) broken.push(`${processCount} processes left ${count} runs`)
+      if (count !== processCount) problems.push(`${processCount} processes left ${count} runs`)
       onStore()
     }
-    return broken
+    return problems
   } finally {
     for (const opener of openers) await opener.end()
   }

@@ -5,17 +5,17 @@ import { sufferOutages } from './outages.ts'
 // The short form of `npm run torture -- --only outages`.
 
 test.each(['postgres', 'redis'] as const)(
-  'runs wait for a %s server that goes away again and again, and go on',
+  'runs wait for a %s server that is restarted repeatedly, and continue',
   {
     timeout: patience(180_000),
   },
   async (kind) => {
     const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
-    // Said first: what throws tells no seed.
+    // Printed first, because an error does not contain the seed.
     console.log(`outages of ${kind}, seed ${seed}`)
-    const { broken, ...figures } = await sufferOutages(kind, { seconds: 12, seed, everySeconds: [2, 4], leastRestarts: 3 })
+    const { violations, ...figures } = await sufferOutages(kind, { seconds: 12, seed, everySeconds: [2, 4], leastRestarts: 3 })
     console.log(`outages of ${kind}: ${JSON.stringify(figures)}`)
-    expect(broken).toEqual([])
+    expect(violations).toEqual([])
     expect(figures.restarts).toBeGreaterThanOrEqual(3)
     expect(figures.runs).toBeGreaterThan(10)
   },

@@ -4,17 +4,17 @@ import { join } from 'node:path'
 import { open } from 'holdfast'
 import type { Store } from '../../src/store/store.ts'
 import { createRandom, type Random } from '../../src/testing/random.ts'
-import type { Ground } from '../crash/grounds/ground.ts'
-import { preparePostgres } from '../crash/grounds/postgres.ts'
-import { prepareRedis } from '../crash/grounds/redis.ts'
-import { readJournal } from '../crash/journal.ts'
-import { patiently } from '../crash/live.ts'
-import { type OpenedScene, Stage } from '../crash/stage.ts'
-import { WorkerProcess } from '../crash/worker-process.ts'
+import { CrashTestBed, type Environment } from '../crash/bed/crash-test-bed.ts'
+import { readJournal } from '../crash/bed/journal.ts'
+import { withRetries } from '../crash/bed/run-process.ts'
+import { WorkerProcess } from '../crash/bed/worker-process.ts'
+import { preparePostgres } from '../crash/fixtures/postgres.ts'
+import { prepareRedis } from '../crash/fixtures/redis.ts'
+import type { StoreFixtures } from '../crash/fixtures/store-fixtures.ts'
 import { patience } from '../patience.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { startRedis } from '../servers/redis.ts'
-import { brokenUnderLoad } from './load-rules.ts'
+import { violationsUnderLoad } from './load-rules.ts'
 
 export type Outage = 'postgres' | 'redis'
 
@@ -23,24 +23,24 @@ export interface OutageResult {
   readonly runs: number
   readonly steps: number
   readonly effects: number
-  readonly broken: readonly string[]
+  readonly violations: readonly string[]
 }
 
-/** A server of the test's own that goes away and comes back. */
-interface FrailServer {
+/** A server of this test, which is stopped and started again. */
+interface RestartableServer {
   readonly url: string
-  /** Ends it, in the way that is its turn. */
+  /** Ends it; how depends on `nth`. */
   end(nth: number): Promise<void>
   start(): Promise<void>
   stop(): Promise<void>
-  /** Copies its files to where they outlive it, and says where. */
+  /** Copies its files to a folder that is kept, and returns its path. */
   keepFiles?(): string
 }
 
-const servers: Readonly<Record<Outage, () => Promise<FrailServer>>> = {
+const servers: Readonly<Record<Outage, () => Promise<RestartableServer>>> = {
   async postgres() {
     const server = await startPostgres()
-    // By turns as `pg_ctl stop` does with `-m fast` and with `-m immediate`.
+    // Alternately like `pg_ctl stop -m fast` and `-m immediate`.
     const end = (nth: number) => (nth % 2 === 0 ? server.shutDown() : server.quit())
     return { url: server.url, end, start: () => server.start(), stop: () => server.stop() }
   },
@@ -51,7 +51,7 @@ const servers: Readonly<Record<Outage, () => Promise<FrailServer>>> = {
       url: server.url,
       async end(nth) {
         await server.kill()
-        // A torn file is cut at the next start.
+        // The next start truncates a torn file.
         cpSync(join(server.folder, 'appendonlydir'), afterEnd(nth), { recursive: true })
         rmSync(afterEnd(nth - 3), { recursive: true, force: true })
       },
@@ -67,7 +67,7 @@ const servers: Readonly<Record<Outage, () => Promise<FrailServer>>> = {
   },
 }
 
-const prepare: Readonly<Record<Outage, (options: { serverUrl: string }) => Promise<Ground>>> = {
+const prepare: Readonly<Record<Outage, (options: { serverUrl: string }) => Promise<StoreFixtures>>> = {
   postgres: preparePostgres,
   redis: prepareRedis,
 }
@@ -76,8 +76,8 @@ const workerCount = 3
 const laneCount = 12
 
 /**
- * Restarts a server every few seconds while workers in several processes execute runs on it, then lets it be, waits for all runs,
- * and looks for what was lost, doubled or got stuck.
+ * Restarts a server every few seconds while workers in several processes execute runs on it, then waits for all runs and looks for what
+ * was lost, doubled or got stuck.
  */
 export async function sufferOutages(
   kind: Outage,
@@ -85,7 +85,7 @@ export async function sufferOutages(
     seconds: number
     seed: number
     everySeconds?: readonly [min: number, max: number]
-    /** Goes on for longer than it was told to until there were so many. */
+    /** Continues beyond `seconds` until there were so many. */
     leastRestarts?: number
     onRestart?: (nth: number) => void
   },
@@ -93,14 +93,21 @@ export async function sufferOutages(
   const { seconds, seed, everySeconds = [5, 10], leastRestarts = 0, onRestart = () => {} } = options
   const random = createRandom(seed)
   const server = await servers[kind]()
-  const stage = await Stage.build(await prepare[kind]({ serverUrl: server.url }))
-  const scene = await stage.openScene()
+  const bed = await CrashTestBed.create(await prepare[kind]({ serverUrl: server.url }))
+  const environment = await bed.setUp()
   const workers: WorkerProcess[] = []
-  const store = await scene.store.open()
+  const store = await environment.store.open()
   try {
     for (let number = 1; number <= workerCount; number++) {
-      const life = { number, runs: [], isWorker: true, decides: number === 1, leaseMs: patience(3_000), clockOffsetMs: 0 }
-      workers.push(await WorkerProcess.start(stage, scene, life, { limitMs: patience((seconds + 300) * 1_000) }))
+      const processRun = {
+        number,
+        runs: [],
+        isWorker: true,
+        resolvesUnsure: number === 1,
+        leaseMs: patience(3_000),
+        clockOffsetMs: 0,
+      }
+      workers.push(await WorkerProcess.start(bed, environment, processRun, { limitMs: patience((seconds + 300) * 1_000) }))
     }
     const deadline = performance.now() + seconds * 1_000
     let restarts = 0
@@ -118,8 +125,8 @@ export async function sufferOutages(
     const stuck = started.filter(({ count }) => count === null).map(({ id }) => `${id} got stuck`)
     const ends = await Promise.all(workers.map((worker) => worker.close()))
     const ended = ends.flatMap(({ code, errors }) => (code === 0 ? [] : [`a worker ended with ${code}: ${errors}`]))
-    const judged = await judge(scene, started, [...stuck, ...ended])
-    if (judged.broken.length > 0) sayWhatIsKept()
+    const judged = await judge(environment, started, [...stuck, ...ended])
+    if (judged.violations.length > 0) sayWhatIsKept()
     return { restarts, runs: started.length, ...judged }
   } catch (error) {
     sayWhatIsKept()
@@ -127,8 +134,8 @@ export async function sufferOutages(
   } finally {
     for (const worker of workers) await worker.kill()
     await store.close()
-    await stage.closeScene(scene)
-    await stage.close()
+    await bed.tearDown(environment)
+    await bed.close()
     await server.stop()
   }
 
@@ -144,7 +151,7 @@ export interface LoadedRun {
   readonly count: unknown
 }
 
-/** As an application would: starts runs, waits for them, and asks again when the store is out of reach. */
+/** As an application would: starts runs, waits for them, and retries when the store is unavailable. */
 async function startLoad(
   store: Store,
   { random, isOver }: { random: Random; isOver: () => boolean },
@@ -155,8 +162,8 @@ async function startLoad(
     for (let n = 0; !isOver(); n++) {
       const id = `run-${number}-${n}`
       const input = { waitMs: random.integer(10, 400) }
-      const handle = await patiently(() => hf.start('traveller', input, { id }))
-      const ended = patiently(() => handle.result()).catch((error: unknown) => String(error))
+      const handle = await withRetries(() => hf.start('mixedWork', input, { id }))
+      const ended = withRetries(() => handle.result()).catch((error: unknown) => String(error))
       const count = await Promise.race([ended, waitMs(patience(60_000)).then(() => null)])
       runs.push({ id, count })
     }
@@ -167,17 +174,17 @@ async function startLoad(
 }
 
 async function judge(
-  scene: OpenedScene,
+  environment: Environment,
   runs: readonly LoadedRun[],
-  broken: readonly string[],
-): Promise<Pick<OutageResult, 'steps' | 'effects' | 'broken'>> {
-  const dump = await scene.store.dump()
-  const journal = readJournal(scene.journal)
+  violations: readonly string[],
+): Promise<Pick<OutageResult, 'steps' | 'effects' | 'violations'>> {
+  const dump = await environment.store.dump()
+  const journal = readJournal(environment.journal)
   const log = dump.threads.flatMap((thread) => thread.log)
   return {
     steps: log.filter(({ type }) => type === 'step_completed').length,
     effects: log.filter(({ type }) => type === 'effect_completed').length,
-    broken: [...broken, ...brokenUnderLoad({ runs, dump, journal, account: scene.account })],
+    violations: [...violations, ...violationsUnderLoad({ runs, dump, journal, account: environment.account })],
   }
 }
 

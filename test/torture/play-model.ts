@@ -12,9 +12,9 @@ export interface PlayModelOptions {
   readonly store: StoreName
   readonly programs: number
   readonly seed: number
-  /** Processes that play at the same time. */
+  /** Processes that execute programs in parallel. */
   readonly processes: number
-  /** Processes of their own execute the runs, and are killed by SIGKILL. */
+  /** Separate processes execute the runs, and are killed by SIGKILL. */
   readonly kills: boolean
   /** The folder of another checkout, to try its Holdfast. */
   readonly on?: string
@@ -28,20 +28,20 @@ interface Report {
   readonly coverage: ReturnType<Coverage['toJSON']>
 }
 
-/** Programs in one process; a fresh one begins with fresh memory. */
+/** Programs per process: a new process starts with fresh memory. */
 const batchSize = { simulated: 2_500, killed: 100 }
 
-/** Plays so many cases of the model, and says what was wrong, with the programs. */
-export async function playModel(options: PlayModelOptions): Promise<{ played: number; broken: string[]; coverage: Coverage }> {
+/** Executes cases of the model, and returns what was wrong, with the programs. */
+export async function playModel(options: PlayModelOptions): Promise<{ played: number; wrong: string[]; coverage: Coverage }> {
   const { store, programs, seed, processes, kills, on, say } = options
   const url = store === 'postgres' ? (await sharedPostgres()).url : store === 'redis' ? (await sharedRedis()).url : undefined
   const size = kills ? batchSize.killed : batchSize.simulated
   const coverage = new Coverage()
-  const broken: string[] = []
+  const wrong: string[] = []
   let played = 0
   let next = 0
   const lane = async () => {
-    while (next < programs && broken.length < 50) {
+    while (next < programs && wrong.length < 50) {
       const first = next
       next += size
       const count = Math.min(size, programs - first)
@@ -55,18 +55,18 @@ export async function playModel(options: PlayModelOptions): Promise<{ played: nu
       const report = await runModel(args, on)
       played += report.played
       coverage.merge(report.coverage)
-      for (const reason of report.unhandled) broken.push(`unhandled rejection from seed ${seed + first} on: ${reason}`)
+      for (const reason of report.unhandled) wrong.push(`unhandled rejection from seed ${seed + first} on: ${reason}`)
       for (const { seed: of, violations } of report.findings) {
         const rules = violations.map(({ rule, what }) => `${rule}: ${what}`).join('; ')
-        broken.push(
+        wrong.push(
           `seed ${of} on ${store}${kills ? ', killed' : ''}: ${rules}\n${printCase(generateCase(of, { store, withoutFaults: kills }))}`,
         )
       }
-      say(`${store}: ${played} programs${kills ? ' with kills' : ''}, ${broken.length} wrong`)
+      say(`${store}: ${played} programs${kills ? ' with kills' : ''}, ${wrong.length} wrong`)
     }
   }
   await Promise.all(Array.from({ length: processes }, lane))
-  return { played, broken, coverage }
+  return { played, wrong, coverage }
 }
 
 async function runModel(args: readonly string[], on: string | undefined): Promise<Report> {

@@ -2,8 +2,9 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { createHash } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
 import { checkStepName, maxIdBytes } from '../../model/ids.ts'
-import { type CallHistory, type CallKey, type CallKind, callKey, type Tape } from '../replay/tape.ts'
-import type { StateView } from '../state/state-line.ts'
+import { type CallKey, type CallKind, callKey } from '../replay/call-key.ts'
+import type { CallHistory, Tape } from '../replay/tape.ts'
+import type { StateView } from '../state/state-timeline.ts'
 
 /** A recording call of the function: where it stands, and what the tape knows of it. */
 export interface Call {
@@ -30,7 +31,7 @@ export interface ScopeAttempt {
   readonly signal: AbortSignal | undefined
   /** Hears of a call that its function made. */
   follow(call: Promise<unknown>): void
-  /** One of its calls waits, for time to pass or for somebody else, or does no longer. */
+  /** One of its calls waits, for time to pass or for something else, or no longer does. */
   rest(isResting: boolean): void
   /** Its result is recorded also where an attempt around it is over, so that it can be undone, and with it what it changes. */
   readonly isRecordedAnyway: boolean
@@ -148,7 +149,7 @@ export class Calls {
     return result
   }
 
-  /** For whoever hears of the end of a body anyway, and says then that it is over. */
+  /** For a caller that learns of the end of a body anyway, and marks it as over then. */
   openBody(path: string): Frame {
     const around = this.#frame()
     return { calls: this, scope: '', body: path, attempt: around?.attempt, around, isOver: false }
@@ -203,6 +204,14 @@ export class Calls {
   /** The name of the call in the first life of its thread, with no rollback over it. */
   plainName(call: Call): string {
     return this.#name(call, 1, 0)
+  }
+
+  /** Whether a recorded name has the form of a default one of the call: of this run, or of the run that an imported thread had elsewhere. */
+  isDefaultName(call: Call, name: string): boolean {
+    if ([this.plainName(call), this.newName(call), ...this.namesBefore(call)].includes(name)) return true
+    const place = `/${call.path}#${call.count}`
+    const at = name.lastIndexOf(place)
+    return at > 0 && /^(?:~\d+)?$/.test(name.slice(at + place.length))
   }
 
   /** What separates the parts is escaped in ids, so that no two calls share a name. */

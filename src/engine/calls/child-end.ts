@@ -4,9 +4,11 @@ import { endsAsBefore, refuseWrongEnd } from '../../model/run-end.ts'
 import { reviveError } from '../../model/stored-error.ts'
 import { addUsage, isNothing, noUsage, type UsageTotal, usedSince } from '../../model/usage.ts'
 import type { Store } from '../../store/store.ts'
-import type { Execution } from '../execution/execution.ts'
+import type { HeldRun } from '../execution/held-run.ts'
+import type { RunJournal } from '../execution/run-journal.ts'
+import type { Account } from '../limits/account.ts'
+import { parseCallKey } from '../replay/call-key.ts'
 import type { OpenChild } from '../replay/run-past.ts'
-import { parseCallKey } from '../replay/tape.ts'
 
 export interface RunEnd {
   readonly output?: unknown
@@ -35,21 +37,21 @@ export async function readEnd(
 }
 
 /** A child has ended because its run was told to end or to go back: what it used is booked all the same, the money is spent. */
-export async function bookEndedChild(execution: Execution, child: OpenChild): Promise<void> {
-  const usage = await unbookedUsage(execution, execution.owner, child, bookedFor(execution, child))
+export async function bookEndedChild(booking: BookingRun, child: OpenChild): Promise<void> {
+  const usage = await unbookedUsage(booking.run, booking.run.owner, child, bookedFor(booking, child))
   if (usage === null) return
-  execution.ride(execution.event('usage_recorded', null, { data: { ...usage, child: child.runId } }))
-  execution.account.add(usage)
+  booking.journal.defer(booking.journal.event('usage_recorded', null, { data: { ...usage, child: child.runId } }))
+  booking.budget.account.add(usage)
 }
 
 /** A child that completed before the cancel of its parent reached it: its end is recorded, so that what it did is undone. */
-export async function recordCompletedChild(execution: Execution, child: OpenChild): Promise<void> {
-  const run = await execution.store.readRun({ owner: execution.owner, runId: child.runId })
+export async function recordCompletedChild(booking: BookingRun, child: OpenChild): Promise<void> {
+  const run = await booking.run.store.readRun({ owner: booking.run.owner, runId: child.runId })
   if (run?.status !== 'completed' || child.undo === undefined) return
-  const end = await readEnd(execution, run)
+  const end = await readEnd(booking.run, run)
   if (end === null) return
   const { output, usage: total } = end
-  const usage = total && usedSince(total, bookedFor(execution, child))
+  const usage = total && usedSince(total, bookedFor(booking, child))
   const { path, count } = parseCallKey(child.call)
   const data = {
     ...{ runId: child.runId, undo: child.undo },
@@ -58,9 +60,9 @@ export async function recordCompletedChild(execution: Execution, child: OpenChil
   }
   // The count of a call of an earlier tape may be that of a call of this one.
   const place = { scope: path, count: child.tape === undefined ? count : child.tape * 1_000_000 + count }
-  const event = execution.event('child_completed', null, { ...place, data })
-  if (usage !== undefined) execution.account.add(usage)
-  await execution.commit([event], { hasProgress: true, undoable: { key: child.call, undo: child.undo } })
+  const event = booking.journal.event('child_completed', null, { ...place, data })
+  if (usage !== undefined) booking.budget.account.add(usage)
+  await booking.journal.commit([event], { hasProgress: true, undoable: { key: child.call, undo: child.undo } })
 }
 
 /** What a child that has ended has used, and its run has not booked. Null: nothing. */
@@ -77,6 +79,13 @@ export async function unbookedUsage(
   return usage === undefined || isNothing(usage) ? null : usage
 }
 
-function bookedFor({ tape }: Execution, { runId, booked }: OpenChild): UsageTotal {
+function bookedFor({ run: { tape } }: BookingRun, { runId, booked }: OpenChild): UsageTotal {
   return addUsage(tape.usageOfChildren.get(runId) ?? noUsage, booked ?? {})
+}
+
+/** The parts of the run that books what its children have used. */
+export interface BookingRun {
+  readonly run: HeldRun
+  readonly journal: RunJournal
+  readonly budget: { readonly account: Account }
 }

@@ -1,6 +1,6 @@
 /**
  * A run that is cancelled or fenced rejects all its calls at once. A promise that its function made of one, and does not await yet (`const b =
- * work('b'); await a; await b`), is rejected with nobody there: by default Node ends the process for that, with every other run in it. So for
+ * work('b'); await a; await b`), is rejected with no handler: by default Node ends the process for that, with every other run in it. So for
  * a while after the rejections, what is unhandled because of such an error, and nothing else, is let pass.
  *
  * It is the one thing here that concerns the whole process. It is there only for that while, and does to other rejections what Node would do.
@@ -30,7 +30,7 @@ export function expectRejections(): void {
 
 function letPass(reason: unknown): void {
   if (isOfEnd(reason)) return
-  // Somebody else decides, where somebody listens; otherwise it ends the process as it would without a listener.
+  // Another listener decides, where there is one; otherwise it ends the process as it would without a listener.
   if (process.listenerCount('unhandledRejection') > 1 || isLenient()) return
   throw reason
 }

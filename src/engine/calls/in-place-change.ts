@@ -1,5 +1,5 @@
 import { HoldfastError } from '../../model/errors.ts'
-import type { Execution } from '../execution/execution.ts'
+import type { CallHost } from '../execution/call-host.ts'
 
 /** What V8 says of an assignment to a frozen object, and what it names: a key that is there, or one that would be new. */
 const refusals =
@@ -12,7 +12,7 @@ const mostObjects = 10_000
  * The error of a function that changed its state in place, which says what to do instead. A frozen object throws a TypeError of the
  * language's own, which does not say whose object it was: any other error, and one that does not fit the state, is returned as it is.
  */
-export function explainInPlaceChange(execution: Execution, step: string | null, error: unknown): unknown {
+export function explainInPlaceChange(host: CallHost, step: string | null, error: unknown): unknown {
   if (!(error instanceof TypeError)) return error
   const [, there, added] = refusals.exec(error.message) ?? []
   if (there === undefined && added === undefined) return error
@@ -20,8 +20,8 @@ export function explainInPlaceChange(execution: Execution, step: string | null, 
     if (there !== undefined) return Object.hasOwn(value, there)
     return Array.isArray(value) ? value.length === Number(added) : !Object.hasOwn(value, String(added))
   }
-  if (!someObject(stateOf(execution), fits)) return error
-  const { runId } = execution
+  if (!someObject(stateOf(host), fits)) return error
+  const { runId } = host.run
   return new HoldfastError(
     'invalid_input',
     `${step === null ? 'Run' : `"${step}" of run`} "${runId}" changed something in place that is read-only: ${error.message}. ` +
@@ -30,9 +30,9 @@ export function explainInPlaceChange(execution: Execution, step: string | null, 
   )
 }
 
-function stateOf({ view }: Execution): unknown {
+function stateOf({ state }: CallHost): unknown {
   try {
-    return view.state
+    return state.view.state
   } catch {
     return undefined
   }

@@ -4,10 +4,10 @@ import type { Claim } from '../../store/store.ts'
 
 /**
  * Knows which promises of a function's calls nothing waits for. `await`, `then` and `Promise.all` and its like all read the constructor of a
- * promise: one whose constructor was never read is one that nobody listens to.
+ * promise: one whose constructor was never read is one that nothing listens to.
  */
 export class UnawaitedCalls {
-  /** What nobody has listened to so far, with its name; without the latest promise of all. */
+  /** What nothing has listened to so far, with its name; without the latest promise of all. */
   #unheard: Map<Promise<unknown>, string> | undefined
   #childNames: Set<string> | undefined
 
@@ -28,7 +28,7 @@ export class UnawaitedCalls {
     return promise
   }
 
-  /** Another promise is the latest now, and nobody has listened to this one. */
+  /** Another promise is the latest now, and nothing has listened to this one. */
   keep(promise: Promise<unknown>, name: string): void {
     this.#unheard ??= new Map()
     this.#unheard.set(promise, name)
@@ -60,7 +60,7 @@ export class UnawaitedCalls {
 }
 
 /**
- * The latest promise, while nobody has listened to it. Most are awaited at once: they are in no Map, and know nothing of where they are to be
+ * The latest promise, while nothing has listened to it. Most are awaited at once: they are in no Map, and know nothing of where they are to be
  * taken from.
  */
 const latest: { promise: Promise<unknown> | undefined; name: string; of: UnawaitedCalls | undefined } = {
@@ -98,7 +98,7 @@ const Given = function (this: unknown, given: object) {
   given: object,
 ) => object
 
-/** A promise that knows where it is to be taken from once somebody listens. In a private field: a WeakMap costs several times that. */
+/** A promise that knows where it is to be taken from once something listens. In a private field: a WeakMap costs several times that. */
 class Marked extends Given {
   #unheard: Map<Promise<unknown>, string>
 

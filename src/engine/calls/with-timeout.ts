@@ -20,7 +20,7 @@ export function withTimeout(timeoutMs: number, what: string, outer: AbortSignal)
           },
           Math.min(timeoutMs, 2_147_483_647),
         )
-        // Whoever aborts it decides how long the body is still waited for; a process that closes does not wait for the limit.
+        // The code that aborts it decides how long the body is still waited for; a process that closes does not wait for the limit.
         abort.signal.addEventListener('abort', () => timer?.unref(), { once: true })
       })
       try {

@@ -2,7 +2,7 @@ import type { Withdrawable } from '../../define/context.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Payload } from '../../model/payload.ts'
 import { reviveError, toStorableError } from '../../model/stored-error.ts'
-import type { Execution } from '../execution/execution.ts'
+import type { CallHost } from '../execution/call-host.ts'
 import type { Wait } from '../waiting/waits.ts'
 import type { Call } from './calls.ts'
 
@@ -13,15 +13,15 @@ import type { Call } from './calls.ts'
  */
 
 /** Waits until the wait is over or the signal is aborted. */
-export function parkUnlessAborted(execution: Execution, wait: Wait, signal: AbortSignal | undefined): Promise<void> {
-  return signal === undefined ? execution.park(wait) : parkUntilAborted(execution, wait, signal)
+export function parkUnlessAborted(host: CallHost, wait: Wait, signal: AbortSignal | undefined): Promise<void> {
+  return signal === undefined ? host.suspension.park(wait) : parkUntilAborted(host, wait, signal)
 }
 
-async function parkUntilAborted(execution: Execution, wait: Wait, signal: AbortSignal): Promise<void> {
+async function parkUntilAborted(host: CallHost, wait: Wait, signal: AbortSignal): Promise<void> {
   if (signal.aborted) return
-  const stop = whenAborted(execution, signal, () => execution.wake(wait))
+  const stop = whenAborted(host, signal, () => host.suspension.wake(wait))
   try {
-    await execution.park(wait)
+    await host.suspension.park(wait)
   } finally {
     stop()
   }
@@ -31,8 +31,8 @@ async function parkUntilAborted(execution: Execution, wait: Wait, signal: AbortS
  * Calls back when the signal is aborted, until that is stopped or the execution has ended: a wait of a run that was persisted never ends, and the
  * signal may be one that lives as long as the process.
  */
-export function whenAborted(execution: Execution, signal: AbortSignal, callBack: () => void): () => void {
-  const stops = listening.get(execution) ?? stopAtEnd(execution)
+export function whenAborted(host: CallHost, signal: AbortSignal, callBack: () => void): () => void {
+  const stops = listening.get(host) ?? stopAtEnd(host)
   const stop = () => {
     stops.delete(stop)
     signal.removeEventListener('abort', callBack)
@@ -43,24 +43,24 @@ export function whenAborted(execution: Execution, signal: AbortSignal, callBack:
 }
 
 /** What ends listening, of executions whose functions have given signals. */
-const listening = new WeakMap<Execution, Set<() => void>>()
+const listening = new WeakMap<CallHost, Set<() => void>>()
 
-function stopAtEnd(execution: Execution): Set<() => void> {
+function stopAtEnd(host: CallHost): Set<() => void> {
   const stops = new Set<() => void>()
-  listening.set(execution, stops)
-  void execution.ended.then(() => {
+  listening.set(host, stops)
+  void host.stopping.ended.then(() => {
     for (const stop of stops) stop()
   })
   return stops
 }
 
 /** Records that a call was withdrawn, and throws the reason. */
-export async function withdraw(execution: Execution, call: Call, signal: AbortSignal): Promise<never> {
+export async function withdraw(host: CallHost, call: Call, signal: AbortSignal): Promise<never> {
   const error = toStorableError(signal.reason)
-  const event = execution.event('wait_withdrawn', call, { data: { for: call.kind, error } })
+  const event = host.journal.event('wait_withdrawn', call, { data: { for: call.kind, error } })
   // No failure of the run's: the function asked for it, and a retry has nothing to reopen.
-  await execution.commitResult([event], {})
-  throw reviveError((execution.codec.decode(event.payload as Payload) as { error: Error }).error)
+  await host.journal.commitResult([event], {})
+  throw reviveError((host.run.codec.decode(event.payload as Payload) as { error: Error }).error)
 }
 
 export function checkWithdrawable(what: string, options: Withdrawable): void {

@@ -1,4 +1,4 @@
-import type { CallKey } from '../replay/tape.ts'
+import type { CallKey } from '../replay/call-key.ts'
 
 /**
  * The final failures of an execution, as far as its function has dealt with them. They say what an error of the function's own may
@@ -9,12 +9,12 @@ import type { CallKey } from '../replay/tape.ts'
  */
 export class Failures {
   /** Recorded, or about to be, and not thrown into the function before it ended. */
-  get unheard(): Set<CallKey> {
-    this.#unheard ??= new Set()
-    return this.#unheard
+  get unthrown(): Set<CallKey> {
+    this.#unthrown ??= new Set()
+    return this.#unthrown
   }
 
-  #unheard: Set<CallKey> | undefined
+  #unthrown: Set<CallKey> | undefined
   /** Thrown into the function, and nothing was begun because of it. */
   #open: Set<CallKey> | undefined
   #justHeard: CallKey | undefined
@@ -26,7 +26,7 @@ export class Failures {
 
   /** A failure is thrown into the function. What that sets off runs before the next turn of the event loop. */
   hear(key: CallKey): void {
-    this.#unheard?.delete(key)
+    this.#unthrown?.delete(key)
     this.#open ??= new Set()
     this.#open.add(key)
     this.#justHeard = key
@@ -47,6 +47,6 @@ export class Failures {
 
   /** They were dealt with: the section that they belong to has an outcome of its own. */
   forget(isMine: (key: CallKey) => boolean): void {
-    for (const failures of [this.#unheard, this.#open]) for (const key of failures ?? []) if (isMine(key)) failures?.delete(key)
+    for (const failures of [this.#unthrown, this.#open]) for (const key of failures ?? []) if (isMine(key)) failures?.delete(key)
   }
 }

@@ -1,4 +1,4 @@
-import type { CallKey } from '../replay/tape.ts'
+import type { CallKey } from '../replay/call-key.ts'
 
 /** The calls whose bodies run, in the order in which they began. Most of the time that is one: it needs no Map. */
 export class RunningCalls {

@@ -1,4 +1,4 @@
-/** Counts what is under way, for whoever has to wait until nothing is. */
+/** Counts what is under way, for callers that have to wait until nothing is. */
 export class UnderWay {
   #count = 0
   #whenIdle: (() => void)[] | undefined

@@ -1,6 +1,7 @@
 import type { Budget } from '../../model/usage.ts'
-import { pathOf } from '../replay/scope-paths.ts'
-import type { CallKey, Tape } from '../replay/tape.ts'
+import type { CallKey } from '../replay/call-key.ts'
+import { pathOf } from '../replay/call-key.ts'
+import type { Tape } from '../replay/tape.ts'
 
 /** What the calls on a tape say about the run's account. */
 export interface AccountOnTape {

@@ -2,13 +2,13 @@ import type { Codec } from '../../model/codec.ts'
 import type { EventType, LogRecord } from '../../model/event.ts'
 import type { Run } from '../../model/run.ts'
 import type { Store } from '../../store/store.ts'
-import type { Undoable } from '../undo/undos.ts'
-import { callKey } from './tape.ts'
+import type { Undoable } from '../undo/undoable.ts'
+import { keyOfRecord } from './call-key.ts'
 
-/** An effect that has happened by decision of a person, and that no call has recorded as its result. */
+/** An effect that a person decided has happened, and that no call has recorded as its result since. */
 export interface DecidedEffect extends Undoable {
   readonly operationKey: string
-  /** Of the tape that intended it. */
+  /** Number of the tape that intended it. */
   readonly tape: number
 }
 
@@ -20,7 +20,7 @@ const typesOfDecisions: readonly EventType[] = [
   'step_undone',
 ]
 
-/** Reads those that have an undo and are not undone. */
+/** Reads the ones that have an undo and were not undone. */
 export async function readDecidedEffects(
   { store, codec }: { readonly store: Store; readonly codec: Codec },
   { owner, threadId, id: runId }: Pick<Run, 'owner' | 'threadId' | 'id'>,
@@ -31,15 +31,15 @@ export async function readDecidedEffects(
 }
 
 /**
- * What was decided is known by the effect's operation, not by its call: the call may have been rolled back, or be of an earlier tape. So all
- * records of the run are read, whatever was rolled back. The intent says which undo the effect has, the decision is the result that it gets.
+ * A decision belongs to the effect's operation, not to its call: the call may have been rolled back, or be of an earlier tape. So all
+ * records of the run are read, including those that were rolled back. The intent says which undo the effect has; the decision is its result.
  */
 export function decidedEffects(records: readonly LogRecord[], codec: Codec): readonly DecidedEffect[] {
   const intents = new Map<string, { readonly undo: Undoable['undo']; readonly tape: number } | undefined>()
   const decided = new Map<string, DecidedEffect>()
   let tape = 1
   for (const record of records) {
-    const { type, step, count, seq, payload } = record
+    const { type, count, seq, payload } = record
     if (type === 'run_started') tape = count
     if (payload === null) continue
     if (type === 'step_undone') {
@@ -53,7 +53,7 @@ export function decidedEffects(records: readonly LogRecord[], codec: Codec): rea
       const { key, happened } = codec.decode(payload) as { key: string; happened: boolean }
       const intent = intents.get(key)
       if (happened && intent !== undefined)
-        decided.set(key, { key: callKey('effect', step ?? '', count), seq, payload, operationKey: key, ...intent })
+        decided.set(key, { key: keyOfRecord('effect', record), seq, payload, operationKey: key, ...intent })
     }
   }
   return [...decided.values()]

@@ -34,12 +34,12 @@ const turns = async (count: number) => {
 }
 
 describe('recorded results', () => {
-  it('are handed out by their position, loose and strict ones together (P3)', async () => {
+  it('are handed out by their position, optional and required ones together (P3)', async () => {
     const { playback, seen } = play([
       recorded(3, 'first'),
-      recorded(4, 'fast', { isLoose: true }),
+      recorded(4, 'fast', { isOptional: true }),
       recorded(6, 'middle'),
-      recorded(7, 'slow', { isLoose: true }),
+      recorded(7, 'slow', { isOptional: true }),
       recorded(9, 'last'),
     ])
     for (const name of ['slow', 'last', 'fast', 'middle', 'first']) void playback.take(`step:${name}#1`)
@@ -55,7 +55,7 @@ describe('recorded results', () => {
     expect(seen).toEqual(['first', 'begun', 'last', 'live'])
   })
 
-  it('that a beginning encloses are not waited for where nobody asks for them', async () => {
+  it('that may be inside a begun step are not waited for if no call asks for them', async () => {
     const { playback, seen, mismatches } = play([recorded(3, 'inside')], { begun: { begun: 2 } })
     await playback.turnOfBeginning('step:begun#1', 5)
     void playback.take('step:inside#1')
@@ -64,26 +64,26 @@ describe('recorded results', () => {
     expect(mismatches).toEqual([])
   })
 
-  it('that nobody has to ask for keep nobody waiting, and come when they are asked for', async () => {
-    const { playback, seen } = play([recorded(3, 'first'), recorded(4, 'loose', { isLoose: true })])
+  it('that are optional keep no call waiting, and come when they are asked for', async () => {
+    const { playback, seen } = play([recorded(3, 'first'), recorded(4, 'optional', { isOptional: true })])
     void playback.take('step:first#1')
     await turns(5)
     expect(seen).toEqual(['first', 'live'])
     expect(playback.isHandingOut).toBe(false)
-    void playback.take('step:loose#1')
+    void playback.take('step:optional#1')
     expect(playback.isHandingOut).toBe(true)
     const isIdle = playback.idle().then(() => seen.push('idle'))
     await turns(1)
-    // The result was handed out, and whoever comes after it has not heard of that yet.
+    // The result was handed out, and what comes after it has not continued yet.
     expect([playback.isHandingOut, playback.isAwaited]).toEqual([false, true])
     await isIdle
     expect(playback.isAwaited).toBe(false)
-    expect(seen).toEqual(['first', 'live', 'loose', 'idle'])
+    expect(seen).toEqual(['first', 'live', 'optional', 'idle'])
   })
 
-  it('that were taken before their turn come after the loose ones before them that are asked for (P3)', async () => {
+  it('that were taken before their turn come after the optional ones before them that are asked for (P3)', async () => {
     const { playback } = play(
-      [recorded(3, 'inside'), recorded(4, 'kept', { isLoose: true }), recorded(6, 'begun', { isFailure: true })],
+      [recorded(3, 'inside'), recorded(4, 'kept', { isOptional: true }), recorded(6, 'begun', { isFailure: true })],
       { begun: { begun: 2 } },
     )
     const order: string[] = []
@@ -108,7 +108,7 @@ describe('recorded results', () => {
 describe('a function that does not ask for the next result', () => {
   const waitFor = async (ms: number) => vi.advanceTimersByTimeAsync(ms)
 
-  it('and asks for something that the log does not know there differs from it after five seconds', async () => {
+  it('and asks for something that the log does not have there differs from it after five seconds', async () => {
     vi.useFakeTimers()
     const { playback, mismatches } = play([recorded(3, 'a'), recorded(5, 'b')], { begun: { a: 2, b: 4 } })
     void playback.take('step:b#1').catch(() => {})
@@ -118,7 +118,7 @@ describe('a function that does not ask for the next result', () => {
     expect(mismatches).toEqual([{ recorded: ['step:a#1', 'step:b#1'], asked: ['step:b#1'] }])
   })
 
-  it('has longer where all that waits was under way when that result was recorded: as long as it took then, and more', async () => {
+  it('has longer if all waiting calls were in progress when that result was recorded: as long as it took then, and more', async () => {
     vi.useFakeTimers()
     const { playback, mismatches } = play([recorded(3, 'a'), recorded(103, 'b')], { begun: { a: 1, b: 2, beside: 2 } })
     void playback.take('step:a#1')

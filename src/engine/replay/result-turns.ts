@@ -1,6 +1,6 @@
 /**
- * Hands live results to the function one a turn of the event loop, in the order in which they became durable: what a
- * result sets off has run before the next one comes, as a replay will have it.
+ * Hands live results to the function, one per turn of the event loop, in the order in which they became durable: what a
+ * result sets off has run before the next one comes, as it will on a replay.
  */
 export class ResultTurns {
   readonly #turns: Turns
@@ -35,7 +35,7 @@ export class ResultTurns {
 
   #goSoon(): void {
     setImmediate(() => {
-      // What the result before it set off has asked for a recorded one: that comes first, as on a replay.
+      // What the previous result set off may have asked for a recorded one: that comes first, as on a replay.
       if (this.#recorded.isHandingOut) void this.#recorded.idle().then(this.#go)
       else this.#go()
     })
@@ -47,7 +47,7 @@ export class ResultTurns {
   }
 }
 
-/** Results on record that are still being handed out. */
+/** Recorded results that are still being handed out. */
 interface RecordedResults {
   readonly isHandingOut: boolean
   /** Resolves in a turn in which none of them is handed out. */

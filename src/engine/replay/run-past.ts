@@ -1,19 +1,21 @@
 import type { Codec } from '../../model/codec.ts'
-import type { EventType, LogRecord } from '../../model/event.ts'
+import { type EventType, eventTypes, type LogRecord } from '../../model/event.ts'
 import type { Run } from '../../model/run.ts'
 import { addUsage, noUsage, type UsageTotal } from '../../model/usage.ts'
 import type { Store } from '../../store/store.ts'
 import { readAccount } from '../limits/account-on-tape.ts'
-import { type RecordedUndo, type Undoable, undoablesOf } from '../undo/undos.ts'
+import { type RecordedUndo, type Undoable, undoablesOf } from '../undo/undoable.ts'
+import type { CallKey } from './call-key.ts'
 import { decidedEffects } from './decided-effects.ts'
-import { type CallKey, readTape, type Tape } from './tape.ts'
+import { readTape } from './read-tape.ts'
+import type { Tape } from './tape.ts'
 
-/** What a run has done that can be taken back, and what it has begun that ends with it. */
+/** What a run has done that can be undone, and what it has begun that ends with it. */
 export interface RunPast {
   readonly undoables: readonly Undoable[]
   readonly children: readonly OpenChild[]
   readonly questions: readonly OpenQuestion[]
-  /** What it has used, and of that, on its current tape, what children have. */
+  /** What it has used, and what its children have used of that on its current tape. */
   readonly usage: UsageTotal
   readonly usageOfChildren: ReadonlyMap<string, UsageTotal>
 }
@@ -21,44 +23,36 @@ export interface RunPast {
 /** A child that the run waits for. */
 export interface OpenChild {
   readonly call: CallKey
-  /** Where it began. */
+  /** Position of its start. */
   readonly seq: number
   readonly runId: string
-  /** How what it did is taken back, should it have completed. */
+  /** How its work is undone, if it has completed meanwhile. */
   readonly undo?: RecordedUndo
   /** The earlier tape of the run that called it, and what that has booked for it. */
   readonly tape?: number
   readonly booked?: UsageTotal
 }
 
-/** A question that nobody has answered. */
+/** A question that was not answered. */
 export interface OpenQuestion {
   readonly call: CallKey
   readonly seq: number
   readonly key: string
 }
 
-const typesOfPast: readonly EventType[] = [
-  'run_started',
-  'run_rolled_back',
-  'run_retried',
-  'step_started',
-  'step_completed',
-  'step_failed',
-  'step_undone',
-  'effect_intended',
-  'effect_completed',
-  'effect_skipped',
-  'effect_resolved',
-  'question_asked',
-  'question_answered',
-  'timer_fired',
-  'child_started',
-  'child_completed',
-  'usage_recorded',
-]
+/** Says nothing about what was done, and is the bulk of most logs. */
+const typesAside: ReadonlySet<EventType> = new Set([
+  'run_queued',
+  'run_completed',
+  'state_updated',
+  'state_migrated',
+  'value_recorded',
+  'progress_reported',
+  'stream_opened',
+])
+const typesOfPast = eventTypes.filter((type) => !typesAside.has(type))
 
-/** Reads it from the log, over all tapes of the run, or over those before the current one. */
+/** Reads it from the log: of all tapes of the run, or of those before the current one. */
 export async function readRunPast(
   { store, codec }: { readonly store: Store; readonly codec: Codec },
   { owner, threadId, id: runId }: Run,
@@ -75,7 +69,7 @@ export async function readRunPast(
   }
   for (const tape of tapes) {
     if (tape === current && which === 'earlier tapes') continue
-    // A function ends with its tape: only the current one can still give it.
+    // An undo that is a function can only be given by the current tape.
     const isThere = ({ seq, undo }: Undoable) => !undone.has(seq) && (tape === current || undo !== true)
     past.undoables.push(...undoablesOf(tape, codec).filter(isThere))
     const open = openOn(tape)

@@ -1,10 +1,11 @@
 import { stepDeathLimit } from '../../model/run.ts'
-import { around, fallbackPath, pathOf } from './scope-paths.ts'
+import { pathOf } from './call-key.ts'
+import { around, fallbackPath } from './scope-paths.ts'
 import type { CallHistory, Outcome, Tape } from './tape.ts'
 
 /**
- * What a replay has to ask for, given the recorded scopes of a tape. In a scope that is not entered again nobody asks for anything. In
- * one that is tried again, what earlier attempts recorded is there for whoever asks for it, and not missed when nobody does.
+ * The outcomes that a replay hands out, given the recorded scopes of a tape. In a scope that is not entered again no call asks for any. In
+ * one that is tried again, what earlier attempts recorded is optional.
  */
 export function readScopes(tape: Tape): readonly Outcome[] {
   if (tape.calls.size === 0) return tape.outcomes
@@ -15,27 +16,27 @@ export function readScopes(tape: Tape): readonly Outcome[] {
     areas.set(fallbackPath(history.scope), fallbackArea(history))
   }
   if (areas.size === 0) return tape.outcomes
-  const looseness = (path: string, seq: number): 'strict' | 'loose' | 'unasked' => {
-    let found: 'strict' | 'loose' = 'strict'
+  const kindOfOutcome = (path: string, seq: number): 'required' | 'optional' | 'unasked' => {
+    let found: 'required' | 'optional' = 'required'
     for (const area of around(path, areas)) {
       if (!area.isEntered) return 'unasked'
-      if (seq < area.since) found = 'loose'
+      if (seq < area.since) found = 'optional'
     }
     return found
   }
   const outcomes: Outcome[] = []
   for (const outcome of tape.outcomes) {
-    const found = looseness(pathOf(outcome.key), outcome.seq)
-    if (found !== 'unasked') outcomes.push(found === 'strict' ? outcome : { ...outcome, isLoose: true })
+    const found = kindOfOutcome(pathOf(outcome.key), outcome.seq)
+    if (found !== 'unasked') outcomes.push(found === 'required' ? outcome : { ...outcome, isOptional: true })
   }
   return outcomes
 }
 
-/** Where calls stand that a scope's function or its fallback made. */
+/** The calls that a scope's function made, or its fallback. */
 interface Area {
   /** The function may be called, in this execution, with what is recorded. */
   readonly isEntered: boolean
-  /** What was recorded before this position belongs to earlier attempts. */
+  /** Start of the current attempt: what was recorded before belongs to earlier ones. */
   readonly since: number
 }
 
@@ -46,7 +47,7 @@ function bodyArea(scope: CallHistory): Area {
 
 function fallbackArea(scope: CallHistory): Area {
   if (scope.next !== 'fallback') {
-    // Should the scope fail once more, its fallback finds what it did the last time.
+    // If the scope fails once more, its fallback finds what it did the last time.
     return { isEntered: scope.outcome === undefined && scope.next === undefined, since: Number.POSITIVE_INFINITY }
   }
   return { isEntered: scope.outcome === undefined && !isDeadly(scope), since: attemptSince(scope) }

@@ -2,9 +2,9 @@ import type { Codec } from '../../model/codec.ts'
 import type { LogRecord } from '../../model/event.ts'
 import type { Run } from '../../model/run.ts'
 import type { Store } from '../../store/store.ts'
-import { isIn, rolledBackStretches } from './tape.ts'
+import { isIn, rolledBackStretches } from './rolled-back.ts'
 
-/** Where the current tape of a run is: after this position of its thread's log. */
+/** The current tape of a run: its records after this position of its thread's log. */
 export interface TapePlace extends Pick<Run, 'owner' | 'threadId'> {
   readonly runId: string
   readonly afterSeq: number
@@ -16,8 +16,8 @@ interface Reading {
 }
 
 /**
- * The section that a position is inside of, where it has ended since and has an undo. That takes back all of the section, also what was
- * done before the position and would not be done again: the run can't go back there.
+ * The section around a position, if it has ended since and has an undo. A run can't go back into it: the undo takes back all of the section,
+ * including what was done before the position and would not be done again.
  */
 export async function endedSectionAround(reading: Reading, place: TapePlace, to: number): Promise<LogRecord | undefined> {
   const { store, codec } = reading
@@ -30,7 +30,7 @@ export async function endedSectionAround(reading: Reading, place: TapePlace, to:
   return begun.find((start) => ended.some(({ step, count }) => step === start.step && count === start.count))
 }
 
-/** The sections that had begun at a position, and were not rolled back since. */
+/** The starts of sections up to a position, except those that were rolled back since. */
 export async function sectionsBegun({ store, codec }: Reading, place: TapePlace, to: number): Promise<LogRecord[]> {
   const { owner, threadId, runId, afterSeq } = place
   const records = await store.readLog({ owner, threadId, runId, afterSeq, types: ['step_started', 'run_rolled_back'] })

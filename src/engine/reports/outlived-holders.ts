@@ -7,7 +7,7 @@ import { outlivedKind, readOutlived } from '../waiting/run-inbox.ts'
  * What earlier holders of a run say of themselves: one that lived on after its lease was no death of what was running. Answers with how
  * long such a holder was silent, at most: what kept it silent will keep the next one silent as long.
  */
-export async function heedOutlived(store: Store, claim: Claim, tape: Tape): Promise<number> {
+export async function forgiveOutlived(store: Store, claim: Claim, tape: Tape): Promise<number> {
   if (!claim.hasMail) return 0
   const recoveries = [...tape.recoveries, ...takeoverOf(claim, tape)]
   if (recoveries.length === 0) return 0

@@ -26,7 +26,7 @@ export async function reportOutlived(
       }))
     } catch (error) {
       if (!isOutage(error) && codeOf(error) !== 'outcome_unknown')
-        return log.debug('that a lease was outlived could not be told', { runId, error })
+        return log.debug('that a lease was outlived could not be recorded', { runId, error })
     }
     await backOff(tries)
   }

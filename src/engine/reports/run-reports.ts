@@ -31,7 +31,7 @@ export function reportEnd({ claim: { run }, origin, codec, log }: Reported, even
   log.error(`${nameOf(run)} ${what}${at}${why}`, { ...aboutRun(run, step), ...(reason && { reason }), error, help })
 }
 
-/** Tells the logger that nobody can know whether an effect happened. */
+/** Tells the logger that it can't be known whether an effect happened. */
 export function reportUnsureEffect(
   { claim: { run }, log }: Reported,
   { step, key, message }: { readonly step: string; readonly key: string; readonly message: string },

@@ -10,11 +10,11 @@ import { isSamePatch, type PatchName } from '../writing/lease-history.ts'
 /** A thread's state at one position of its log. */
 export interface StateAt {
   readonly seq: number
-  /** Undefined before anything was written. */
+  /** Undefined until something was written. */
   readonly value: unknown
-  /** Version of the state definition, 0 where no definition has touched it. */
+  /** Version of the state definition; 0 if none was used yet. */
   readonly version: number
-  /** What it takes to load it: bytes of the snapshot and the patches, with something for each row. */
+  /** What it costs to load: the bytes of the snapshot and the patches, plus `rowCost` for each row. */
   readonly loadCost: number
   /** The load cost at which the state is measured next. */
   readonly measureAt: number
@@ -44,7 +44,7 @@ export async function loadState(store: Store, codec: Codec, thread: Thread, atSe
   return catchUp(store, codec, thread, base, atSeq)
 }
 
-/** The value of the state at `atSeq`, in the form that a definition knows. */
+/** The value of the state at `atSeq`, migrated to the version of a definition. */
 export async function loadStateFor(
   definition: StateDefinition<unknown> | undefined,
   ...[store, codec, thread, atSeq]: Parameters<typeof loadState>
@@ -54,7 +54,7 @@ export async function loadStateFor(
   return migrateState(definition, value, version).value
 }
 
-/** Brings a state that was right at `from.seq` to `atSeq`. */
+/** Brings a state from `from.seq` to `atSeq`. */
 async function catchUp(store: Store, codec: Codec, key: ThreadKey, from: StateAt, atSeq: number): Promise<StateAt> {
   if (from.seq >= atSeq) return from
   const records = await store.readLog({
@@ -77,8 +77,8 @@ async function catchUp(store: Store, codec: Codec, key: ThreadKey, from: StateAt
 }
 
 /**
- * The state at the head of a thread, from one that this process had there before. Null where the store no longer has what led to that: positions
- * that were lost are given out again, so the record of its last patch has to be the same.
+ * The state at the head of a thread, from an earlier one that this process has cached. Null if the store has lost what led to that: lost
+ * positions are assigned again, so the record of its last patch has to be the same.
  */
 export async function continueFrom(
   store: Store,
@@ -103,63 +103,19 @@ function migratedTo(codec: Codec, payload: Payload): number {
 }
 
 /**
- * When to measure the state again, to see whether a snapshot pays: not before loading costs twice what the state was.
- * Measuring costs O(state), so it waits at least until the cost has grown by a quarter.
+ * The load cost at which to measure the state again, to see whether a snapshot is worth it: not before loading costs twice what the state
+ * was. Measuring costs O(state), so it waits at least until the cost has grown by a quarter.
  */
 export function nextMeasureAt(loadCost: number, stateBytes: number): number {
   return Math.max(minSnapshotCost, 2 * stateBytes, 1.25 * loadCost)
 }
 
-/** A snapshot pays when the patches outweigh it. */
+/** A snapshot is worth it when the patches outweigh it. */
 export function isSnapshotDue(loadCost: number, stateBytes: number): boolean {
   return loadCost > 2 * stateBytes
 }
 
-/** The state at the head of a thread, and which record brought it there. */
+/** The state at the head of a thread, and the record of its last patch. */
 export interface NamedState extends PatchName {
   readonly state: StateAt
-}
-
-/** Head states of threads that this process has worked on lately, bounded in bytes. */
-export class HeadStateCache {
-  readonly #maxBytes: number
-  readonly #entries = new Map<string, { incarnation: number; named: NamedState; bytes: number }>()
-  #bytes = 0
-
-  constructor(maxBytes = 64 * 1024 * 1024) {
-    this.#maxBytes = maxBytes
-  }
-
-  get(thread: Thread): NamedState | undefined {
-    const key = cacheKey(thread)
-    const entry = this.#entries.get(key)
-    if (entry === undefined) return undefined
-    if (entry.incarnation === thread.incarnation && entry.named.patchSeq <= thread.patchSeq) return entry.named
-    this.#remove(key)
-    return undefined
-  }
-
-  set(thread: ThreadKey & { incarnation: number }, named: NamedState): void {
-    const key = cacheKey(thread)
-    this.#remove(key)
-    const bytes = 500 + named.state.loadCost
-    if (bytes > this.#maxBytes) return
-    this.#entries.set(key, { incarnation: thread.incarnation, named, bytes })
-    this.#bytes += bytes
-    for (const oldest of this.#entries.keys()) {
-      if (this.#bytes <= this.#maxBytes) break
-      this.#remove(oldest)
-    }
-  }
-
-  #remove(key: string): void {
-    const entry = this.#entries.get(key)
-    if (entry === undefined) return
-    this.#bytes -= entry.bytes
-    this.#entries.delete(key)
-  }
-}
-
-function cacheKey(key: ThreadKey): string {
-  return `${key.owner.length}:${key.owner}${key.threadId}`
 }

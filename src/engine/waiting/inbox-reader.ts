@@ -1,5 +1,5 @@
 /**
- * Reads a run's inbox, one reading at a time. Whoever asks while one is under way gets another after it: what came meanwhile may
+ * Reads a run's inbox, one reading after the other. A caller that asks while one is under way gets another after it: what came meanwhile may
  * not be in its answer.
  */
 export class InboxReader {
@@ -35,7 +35,7 @@ export class InboxReader {
   }
 
   /**
-   * Somebody asked for something before a result was written: the function hears of it before it goes on, so that a pause holds
+   * Something was asked for before a result was written: it is known before the function continues, so that a pause holds
    * there, however far away the store is. Results behind it wait too.
    */
   async beforeResult(hasMail: boolean): Promise<void> {

@@ -112,6 +112,6 @@ export interface QuietTimeOptions {
   readonly isInternal: boolean
   /** Nothing was heard for long enough. */
   readonly onOver: () => void
-  /** Something was heard before that. Where it sets nothing off, nobody else looks whether the function is quiet again. */
+  /** Something was heard before that. Where it sets nothing off, nothing else looks whether the function is quiet again. */
   readonly onBroken: () => void
 }

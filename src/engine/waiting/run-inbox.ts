@@ -3,7 +3,7 @@ import type { Change } from '../../store/change.ts'
 import type { Message } from '../../store/store.ts'
 
 /** A message that is kept until the function asks for it. */
-export interface Letter extends Message {
+export interface KeptMessage extends Message {
   /** When it was sent, where a rollback has put it back since. */
   readonly sentAt?: number
 }
@@ -23,12 +23,12 @@ export function readOutlived({ name }: Message): { readonly epoch: number; reado
   return { epoch, silentMs }
 }
 
-/** The key of word that something else has changed, a child or a question: who waits for it looks there. */
-export function nudgeKey(kind: 'child' | 'answer', name: string): string {
+/** The key of a message that something else has changed, a child or a question: the call that waits for it looks there. */
+export function wakeUpKeyOf(kind: 'child' | 'answer', name: string): string {
   return `${kind}:${name}`
 }
 
-/** Who waits for more of the run's budget: it was raised, or somebody gave back what was left. */
+/** The key of calls that wait for more of the run's budget: it was raised, or a child gave back what was left. */
 export const budgetKey = 'budget:'
 
 /**
@@ -36,33 +36,33 @@ export const budgetKey = 'budget:'
  * that a crash finds it again; what is known and left there counts as mail no more.
  */
 export class RunInbox {
-  #letters: Letter[] = []
+  #signals: KeptMessage[] = []
   /** Requests that were read, by id: their kinds. */
   #requests: Map<number, string> | undefined
-  /** Nudges that nobody has followed yet, by key. Made when the first one comes. */
-  #nudges: Map<string, number[]> | undefined
-  /** How many have come, by key: who looked before the last of them has to look again. */
-  #nudgeCounts: Map<string, number> | undefined
+  /** Messages that only wake a waiting call up, and that none has followed yet, by key. Made when the first one comes. */
+  #wakeUps: Map<string, number[]> | undefined
+  /** How many have come, by key: a call that looked before the last of them has to look again. */
+  #wakeUpCounts: Map<string, number> | undefined
   /** Messages that the next change takes out of the inbox. */
   #done: number[] = []
   #seen = 0
   /** The longest quiet time that the run was found to need, for every holder to come: it stays in the inbox. */
   #atWork: { readonly id: number; readonly quietMs: number } | undefined
-  /** Word of holders that lived on after their leases, for every holder to come: it stays in the inbox until the run has ended. */
+  /** Messages of holders that lived on after their leases, for every holder to come: it stays in the inbox until the run has ended. */
   #outlived: number[] = []
 
   /** Takes in what is in the inbox. Answers with the requests that were not there before, and with what else has come. */
-  takeIn(messages: readonly Letter[]): Arrived {
+  takeIn(messages: readonly KeptMessage[]): Arrived {
     // Ids rise in the order of arrival.
     const added = messages.filter(({ id }) => id > this.#seen)
     this.#seen = added.at(-1)?.id ?? this.#seen
     const requests: Message[] = []
     const signals = new Set<string>()
-    const nudges = new Set<string>()
+    const wakeUps = new Set<string>()
     for (const message of added) {
       const name = message.name ?? ''
       if (message.kind === 'child' || message.kind === 'answer') {
-        nudges.add(this.#noteNudge(nudgeKey(message.kind, name), message.id))
+        wakeUps.add(this.#noteWakeUp(wakeUpKeyOf(message.kind, name), message.id))
       } else if (message.kind === 'signal') {
         this.#file(message)
         signals.add(name)
@@ -74,7 +74,7 @@ export class RunInbox {
         requests.push(message)
       }
     }
-    return { requests, signals, nudges }
+    return { requests, signals, wakeUps }
   }
 
   /** How long the run was found to need to be quiet; 0 where nothing is known. */
@@ -83,41 +83,41 @@ export class RunInbox {
   }
 
   /** The oldest signal of these names. */
-  firstSignal(names: readonly string[]): Letter | undefined {
-    return this.#letters.find(({ name }) => names.includes(name ?? ''))
+  firstSignal(names: readonly string[]): KeptMessage | undefined {
+    return this.#signals.find(({ name }) => names.includes(name ?? ''))
   }
 
   /** The change that records the signal has to name it in `reads`. */
-  takeSignal(letter: Letter): void {
-    this.#letters = this.#letters.filter((one) => one !== letter)
+  takeSignal(signal: KeptMessage): void {
+    this.#signals = this.#signals.filter((one) => one !== signal)
   }
 
-  /** How many nudges of a key have come. */
-  nudgeCount(key: string): number {
-    return this.#nudgeCounts?.get(key) ?? 0
+  /** How many wakeUps of a key have come. */
+  wakeUpCount(key: string): number {
+    return this.#wakeUpCounts?.get(key) ?? 0
   }
 
-  /** Somebody looks. What records what was found names these messages in `reads`; where there was nothing, they are done with. */
-  takeNudges(key: string): readonly number[] {
-    const ids = this.#nudges?.get(key) ?? []
-    this.#nudges?.delete(key)
+  /** A call looks. What records what was found names these messages in `reads`; where there was nothing, they are done with. */
+  takeWakeUps(key: string): readonly number[] {
+    const ids = this.#wakeUps?.get(key) ?? []
+    this.#wakeUps?.delete(key)
     return ids
   }
 
-  /** Somebody has looked, and the next holder is to look, too: they stay in the inbox. */
-  keepNudges(key: string, ids: readonly number[]): void {
+  /** A call has looked, and the next holder is to look, too: they stay in the inbox. */
+  keepWakeUps(key: string, ids: readonly number[]): void {
     if (ids.length === 0) return
-    this.#nudges ??= new Map()
-    this.#nudges.set(key, [...ids, ...(this.#nudges.get(key) ?? [])])
+    this.#wakeUps ??= new Map()
+    this.#wakeUps.set(key, [...ids, ...(this.#wakeUps.get(key) ?? [])])
   }
 
   settle(ids: readonly number[]): void {
     this.#done.push(...ids)
   }
 
-  /** Nobody waits for what they tell of. */
-  forgetNudges(isAwaited: (key: string) => boolean): void {
-    for (const key of this.#nudges?.keys() ?? []) if (!isAwaited(key)) this.settle(this.takeNudges(key))
+  /** No call waits for what they tell of. */
+  forgetWakeUps(isAwaited: (key: string) => boolean): void {
+    for (const key of this.#wakeUps?.keys() ?? []) if (!isAwaited(key)) this.settle(this.takeWakeUps(key))
   }
 
   /** Nothing is left to do about pauses that were read: the next change takes them out of the inbox. */
@@ -158,28 +158,29 @@ export class RunInbox {
 
   get #isAnyLeft(): boolean {
     return (
-      this.#letters.length > 0 ||
+      this.#signals.length > 0 ||
       (this.#requests !== undefined && this.#requests.size > 0) ||
       this.#atWork !== undefined ||
       this.#outlived.length > 0 ||
-      (this.#nudges !== undefined && this.#nudges.size > 0)
+      (this.#wakeUps !== undefined && this.#wakeUps.size > 0)
     )
   }
 
   /** In the order in which they were sent: one that was put back was taken before those that have come since. */
-  #file(letter: Letter): void {
-    const { sentAt } = letter
-    const isLater = (one: Letter) => (one.sentAt === undefined ? one.at >= (sentAt as number) : one.sentAt > (sentAt as number))
-    const index = sentAt === undefined ? -1 : this.#letters.findIndex(isLater)
-    if (index === -1) this.#letters.push(letter)
-    else this.#letters.splice(index, 0, letter)
+  #file(signal: KeptMessage): void {
+    const { sentAt } = signal
+    const isLater = (one: KeptMessage) =>
+      one.sentAt === undefined ? one.at >= (sentAt as number) : one.sentAt > (sentAt as number)
+    const index = sentAt === undefined ? -1 : this.#signals.findIndex(isLater)
+    if (index === -1) this.#signals.push(signal)
+    else this.#signals.splice(index, 0, signal)
   }
 
-  #noteNudge(key: string, id: number): string {
-    this.#nudges ??= new Map()
-    this.#nudgeCounts ??= new Map()
-    this.#nudges.set(key, [...(this.#nudges.get(key) ?? []), id])
-    this.#nudgeCounts.set(key, this.nudgeCount(key) + 1)
+  #noteWakeUp(key: string, id: number): string {
+    this.#wakeUps ??= new Map()
+    this.#wakeUpCounts ??= new Map()
+    this.#wakeUps.set(key, [...(this.#wakeUps.get(key) ?? []), id])
+    this.#wakeUpCounts.set(key, this.wakeUpCount(key) + 1)
     return key
   }
 
@@ -200,6 +201,6 @@ export interface Arrived {
   readonly requests: readonly Message[]
   /** Names of signals. */
   readonly signals: ReadonlySet<string>
-  /** Keys of nudges. */
-  readonly nudges: ReadonlySet<string>
+  /** Keys of wakeUps. */
+  readonly wakeUps: ReadonlySet<string>
 }

@@ -1,9 +1,9 @@
-import type { Letter, RunInbox } from './run-inbox.ts'
+import type { KeptMessage, RunInbox } from './run-inbox.ts'
 
 /** A call that waits for signals. */
 export interface SignalWaiter {
   readonly names: readonly string[]
-  /** The section that it was made in has its outcome: nobody would hear of what it takes. */
+  /** The section that it was made in has its outcome: what it takes would be lost. */
   readonly isOver: boolean
   /** A signal may be there for it. */
   wake(): void
@@ -11,14 +11,14 @@ export interface SignalWaiter {
 
 /**
  * Who waits for which signal. A signal goes to the latest call of its name that waits: the earlier ones are, as a rule, the losers of races that
- * nobody listens to any more. A call that is withdrawn takes nothing.
+ * are not listened to any more. A call that is withdrawn takes nothing.
  */
 export class SignalWaiters {
-  readonly #mailbox: RunInbox
+  readonly #inbox: RunInbox
   readonly #byName = new Map<string, SignalWaiter[]>()
 
-  constructor(mailbox: RunInbox) {
-    this.#mailbox = mailbox
+  constructor(inbox: RunInbox) {
+    this.#inbox = inbox
   }
 
   add(waiter: SignalWaiter): void {
@@ -36,18 +36,18 @@ export class SignalWaiters {
       if (left.length === 0) this.#byName.delete(name)
       else this.#byName.set(name, left)
     }
-    this.wakeFor(waiter.names.filter((name) => this.#mailbox.firstSignal([name]) !== undefined))
+    this.wakeFor(waiter.names.filter((name) => this.#inbox.firstSignal([name]) !== undefined))
   }
 
   /** The oldest signal that is for this call. The change that records it has to name it in `reads`. */
-  take(waiter: SignalWaiter): Letter | undefined {
-    // Its section may have ended since it was woken: the signal is for another call, which nobody has woken.
+  take(waiter: SignalWaiter): KeptMessage | undefined {
+    // Its section may have ended since it was woken: the signal is for another call, which was not woken.
     if (waiter.isOver) this.remove(waiter)
-    const letter = this.#mailbox.firstSignal(waiter.names.filter((name) => this.#latest(name) === waiter))
-    if (letter === undefined) return undefined
-    this.#mailbox.takeSignal(letter)
+    const message = this.#inbox.firstSignal(waiter.names.filter((name) => this.#latest(name) === waiter))
+    if (message === undefined) return undefined
+    this.#inbox.takeSignal(message)
     this.remove(waiter)
-    return letter
+    return message
   }
 
   /** Signals of these names are there. */

@@ -1,7 +1,7 @@
 import type { Codec } from '../../model/codec.ts'
 import type { NewMessage } from '../../store/store.ts'
-import type { Execution } from '../execution/execution.ts'
-import { lastPartOf } from '../replay/scope-paths.ts'
+import type { HeldRun } from '../execution/held-run.ts'
+import { lastPartOf } from '../replay/call-key.ts'
 
 /** What signal_received says, besides how the signal was put. */
 interface SignalData {
@@ -16,7 +16,7 @@ interface SignalData {
  * The signals that a run took after a position: a rollback puts them back into its inbox, each with when it was sent, since others may have
  * come meanwhile. Those that an earlier rollback went over are there already.
  */
-export async function readTakenSignals({ store, codec, claim }: Execution, afterSeq: number): Promise<NewMessage[]> {
+export async function readTakenSignals({ store, codec, claim }: HeldRun, afterSeq: number): Promise<NewMessage[]> {
   const { owner, threadId, id: runId } = claim.run
   const types = ['signal_received', 'run_rolled_back'] as const
   const records = await store.readLog({ owner, threadId, runId, afterSeq, types })

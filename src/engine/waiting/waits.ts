@@ -12,15 +12,15 @@ export interface Wait {
   /** The operation that it waits for. */
   readonly waitKey?: string
   /** It is over when a message of one of these keys comes, too. */
-  readonly mail?: readonly string[]
+  readonly wakeUpKeys?: readonly string[]
 }
 
-/** The calls of one execution that wait for time to pass or for somebody else. */
+/** The calls of one execution that wait for time to pass or for something else. */
 export class Waits {
   readonly #clock: Clock
   readonly #inMemoryMs: number
   readonly #waiting = new Map<Wait, Waiting>()
-  #byMail: Map<string, Set<Wait>> | undefined
+  #byWakeUp: Map<string, Set<Wait>> | undefined
   #isFrozen = false
 
   constructor(clock: Clock, inMemoryMs = longWaitMs) {
@@ -37,7 +37,7 @@ export class Waits {
     return new Promise((resolve, reject) => {
       const waiting: Waiting = { resolve, reject }
       this.#waiting.set(wait, waiting)
-      for (const key of wait.mail ?? []) this.#waitersFor(key).add(wait)
+      for (const key of wait.wakeUpKeys ?? []) this.#waitersFor(key).add(wait)
       if (wait.dueAt !== null) this.#setTimer(wait, waiting, wait.dueAt)
     })
   }
@@ -59,7 +59,7 @@ export class Waits {
     return false
   }
 
-  /** How the run would wait as a row: until when, for what, for which operations. Null while something is due soon. */
+  /** How the run would be persisted as waiting: until when, for what, for which operations. Null while something is due soon. */
   asRow(): { readonly dueAt: number; readonly reason: WaitReason; readonly waitKeys: readonly string[] } | null {
     if (this.isAnyDueSoon) return null
     const waits = [...this.#waiting.keys()]
@@ -71,14 +71,14 @@ export class Waits {
     return { dueAt, reason, waitKeys: [...new Set(waits.flatMap((wait) => wait.waitKey ?? []))] }
   }
 
-  /** Whether somebody waits for messages of this key. */
-  awaitsMail(key: string): boolean {
-    return this.#byMail?.has(key) === true
+  /** Whether a call waits for messages of this key. */
+  awaitsWakeUp(key: string): boolean {
+    return this.#byWakeUp?.has(key) === true
   }
 
-  /** Messages of these keys have come: who waits for one looks again. */
-  wakeForMail(keys: Iterable<string>): void {
-    for (const key of keys) for (const wait of [...(this.#byMail?.get(key) ?? [])]) this.wake(wait)
+  /** Messages of these keys have come: the calls that wait for them look again. */
+  wakeFor(keys: Iterable<string>): void {
+    for (const key of keys) for (const wait of [...(this.#byWakeUp?.get(key) ?? [])]) this.wake(wait)
   }
 
   /** The clock is ahead of where it was: timers that were set by it are set anew. */
@@ -100,7 +100,7 @@ export class Waits {
     this.freeze()
     for (const { reject } of this.#waiting.values()) reject(error)
     this.#waiting.clear()
-    this.#byMail = undefined
+    this.#byWakeUp = undefined
   }
 
   #setTimer(wait: Wait, waiting: Waiting, dueAt: number): void {
@@ -116,20 +116,20 @@ export class Waits {
     const waiting = this.#waiting.get(wait)
     clearTimeout(waiting?.timer)
     this.#waiting.delete(wait)
-    for (const key of wait.mail ?? []) {
-      const others = this.#byMail?.get(key)
+    for (const key of wait.wakeUpKeys ?? []) {
+      const others = this.#byWakeUp?.get(key)
       others?.delete(wait)
-      if (others?.size === 0) this.#byMail?.delete(key)
+      if (others?.size === 0) this.#byWakeUp?.delete(key)
     }
     return waiting
   }
 
   #waitersFor(key: string): Set<Wait> {
-    this.#byMail ??= new Map()
-    const known = this.#byMail.get(key)
+    this.#byWakeUp ??= new Map()
+    const known = this.#byWakeUp.get(key)
     if (known !== undefined) return known
     const waiters = new Set<Wait>()
-    this.#byMail.set(key, waiters)
+    this.#byWakeUp.set(key, waiters)
     return waiters
   }
 }

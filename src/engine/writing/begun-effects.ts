@@ -67,7 +67,7 @@ export class BegunEffects {
       const isOurs = operation !== null && operation.runId === runId
       const isThere = isOurs && (effect.intent === undefined || operation.intendedAt === effect.intent.at)
       const isUnanswered = isOurs && isOpen(operation.status)
-      // Intended once more by whoever tried this before.
+      // Intended once more by an earlier try of this.
       const isIntentLost = effect.intent !== undefined && !isThere && !(isOurs && operation.status === 'intended')
       if (isIntentLost || (isUnanswered && effect.answer !== undefined)) forgotten.push({ effect, isIntentLost })
       // Of one that an earlier holder intended, nothing may have been acknowledged here: that it is there says nothing.

@@ -13,7 +13,7 @@ export interface CheckedInput {
   readonly error?: Error
 }
 
-/** Checks an input that nobody has checked: the process that started the run did not have its workflow. */
+/** Checks an input that was not checked yet: the process that started the run did not have its workflow. */
 export async function checkInput(
   codec: Codec,
   workflow: AnyWorkflow,

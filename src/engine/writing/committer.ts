@@ -230,7 +230,7 @@ export class Committer {
 interface Entry {
   readonly change: Change
   readonly history: LeaseHistory | undefined
-  /** The threads that it concerns; empty where nobody asks. */
+  /** The threads that it concerns; empty where it is not asked for. */
   readonly threads: readonly string[]
   readonly isPatient: boolean
   readonly resolve: (answer: Committed) => void

@@ -12,7 +12,7 @@ import type { Claim } from '../../store/store.ts'
 import { newRun } from './new-run.ts'
 import type { RunOrigin } from './run-origin.ts'
 
-/** They are short, and somebody may be waiting: they go before ordinary runs. */
+/** They are short, and a person may be waiting: they go before ordinary runs. */
 const notifyPriority = 1_000
 /** The most of a question that a message repeats. */
 const maxQuestionLength = 32 * 1024
@@ -65,7 +65,7 @@ export class Outbox {
     })
   }
 
-  /** Null: nobody has to hear of it. */
+  /** Null: no target has to be told. */
   #describe(event: NewEvent, origin: RunOrigin): Content | null {
     if (!telling.has(event.type)) return null
     // Its parent hears of it, and decides what it means.
@@ -157,7 +157,7 @@ function pathOf(callKey: string | undefined): string | undefined {
   return callKey?.slice(callKey.indexOf(':') + 1, callKey.lastIndexOf('#'))
 }
 
-/** Without its stack: that is nobody's business outside. */
+/** Without its stack: it is not for outside. */
 function shownError(error: Error): NonNullable<Notification['error']> {
   const { code } = error as { code?: unknown }
   return { name: error.name, message: error.message, ...(typeof code === 'string' && { code }) }

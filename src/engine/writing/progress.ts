@@ -15,20 +15,20 @@ export interface Report {
 }
 
 /**
- * How far a run says that it is. Reports ride with other commits, never more often than is worth looking at; the last one before a
+ * How far a run says that it is. Reports are written with other commits, never more often than is worth looking at; the last one before a
  * result goes with the result. They are for watching only: a replay does not see them.
  */
 export class Progress {
   readonly #event: (report: Report) => NewEvent
-  readonly #ride: (event: NewEvent) => void
+  readonly #defer: (event: NewEvent) => void
   #last: Report | undefined
   #lastAt = Number.NEGATIVE_INFINITY
   #held: Report | undefined
   #shares: Map<string, { readonly weight: number; fraction: number }> | undefined
 
-  constructor(options: { event: (report: Report) => NewEvent; ride: (event: NewEvent) => void }) {
+  constructor(options: { event: (report: Report) => NewEvent; defer: (event: NewEvent) => void }) {
     this.#event = options.event
-    this.#ride = options.ride
+    this.#defer = options.defer
   }
 
   /** From here on the run's progress is that of these steps of a plan, each with its weight. */
@@ -42,7 +42,7 @@ export class Progress {
     const share = step === null ? undefined : this.#shares?.get(stepOfPlan(step))
     if (share !== undefined) share.fraction = fraction
     this.#held = { step, fraction: share === undefined ? fraction : this.#whole(), ...(note !== undefined && { note }) }
-    this.rideIfDue()
+    this.deferIfDue()
   }
 
   /** A step of the plan is done with, by its result or without one. Answers with what belongs into the commit that says so. */
@@ -55,22 +55,22 @@ export class Progress {
     return [this.#event(this.#last as Report)]
   }
 
-  /** Lets the report that was held back ride, if it is time for one. */
-  rideIfDue(): void {
+  /** Defers the report that was held back to the next commit, if it is time for one. */
+  deferIfDue(): void {
     const held = this.#held
     if (held === undefined || performance.now() - this.#lastAt < leastMs) return
     const last = this.#last
-    if (last === undefined || held.note !== last.note || Math.abs(held.fraction - last.fraction) >= leastChange) this.rideHeld()
+    if (last === undefined || held.note !== last.note || Math.abs(held.fraction - last.fraction) >= leastChange) this.deferHeld()
   }
 
-  /** Lets the report that was held back ride: something is about to be recorded. */
-  rideHeld(): void {
+  /** Defers the report that was held back to the next commit: something is about to be recorded. */
+  deferHeld(): void {
     const held = this.#held
     if (held === undefined) return
     this.#held = undefined
     if (held.fraction === this.#last?.fraction && held.note === this.#last.note && held.step === this.#last.step) return
     this.#show(held)
-    this.#ride(this.#event(held))
+    this.#defer(this.#event(held))
   }
 
   #show(report: Report): void {

@@ -20,15 +20,15 @@ export interface GivingUp {
   readonly chunks: NonNullable<Change['chunks']>
   /** Waits for what is under way in the world. */
   readonly settle: () => Promise<void>
-  /** Somebody else has the run: what is under way is not waited for. */
+  /** Another holder has the run: what is under way is not waited for. */
   readonly letGo: () => void
   readonly isForced: () => boolean
 }
 
 /**
  * Gives a lease up past the committer, which writes no more for it, because a write failed, or because the store has lost what this holder wrote.
- * Effects whose intents it has lost are intended once more, so that whoever holds the run next finds them as hidden. A store out of reach is
- * waited for, unless the process wants to end: nobody died. Returns whether the lease was still there.
+ * Effects whose intents it has lost are intended once more, so that the next holder of the run finds them as hidden. A store out of reach is
+ * waited for, unless the process wants to end: nothing died. Returns whether the lease was still there.
  */
 export async function releaseLease(claim: Claim, how: GivingUp): Promise<boolean> {
   const { owner, id: runId, threadId } = claim.run
@@ -42,7 +42,7 @@ export async function releaseLease(claim: Claim, how: GivingUp): Promise<boolean
         const mayHelp = isOutage(error) || codeOf(error) === 'outcome_unknown'
         if (mayHelp && !isForced()) await backOff(tries)
         else {
-          log.warn('a run could not be handed back; it will be taken up again when its lease is over', { runId, error })
+          log.warn('a run could not be released; it will be picked up when its lease expires', { runId, error })
           return undefined
         }
       }
@@ -62,7 +62,7 @@ export async function releaseLease(claim: Claim, how: GivingUp): Promise<boolean
     run: { status: 'pending', reason: null, due: { inMs: 0 }, ...(!isCounted && { uncountClaim: true }) },
     ...(chunks.length > 0 && { chunks }),
   }
-  // Written before or taken by somebody else meanwhile, it is refused: either way it is given up.
+  // Written before or taken by another run meanwhile, it is refused: either way it is given up.
   const answers = await patiently(() => store.commit([release]))
   return answers?.[0]?.ok === true
 }

@@ -12,7 +12,7 @@ export interface RunOrigin {
   readonly budget?: Budget
   /** The tick of the schedule that started it, in ms. */
   readonly scheduledAt?: number
-  /** Whoever started it did not have its workflow: the input is checked by the first worker that claims it. */
+  /** The process that started it did not have its workflow: the input is checked by the first worker that claims it. */
   readonly unchecked?: boolean
 }
 

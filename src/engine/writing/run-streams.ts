@@ -5,7 +5,7 @@ import { HoldfastError } from '../../model/errors.ts'
 import { checkId } from '../../model/ids.ts'
 import type { ChunkWriter, NewChunks } from '../../model/stream.ts'
 import type { Call } from '../calls/calls.ts'
-import type { CallKey } from '../replay/tape.ts'
+import type { CallKey } from '../replay/call-key.ts'
 
 /** Chunks that no commit took along are written after this long. */
 const flushMs = 50
@@ -13,7 +13,7 @@ const flushMs = 50
 const recordBytes = 64 * 1024
 /** While more than this waits to be written, `write` resolves later. */
 const roomBytes = 1024 * 1024
-/** Whoever does not wait for room is refused here. */
+/** A writer that does not wait for room is refused here. */
 const maxBytes = 16 * 1024 * 1024
 /** A text that may be longer than this, encoded, is tried at once: what cannot be stored is refused where it is written. */
 const longText = 8 * 1024
@@ -40,7 +40,7 @@ export class RunStreams {
   /** The last batch of each stream, while it is gathered: it may be continued. */
   readonly #last = new Map<string, Batch>()
   readonly #open = new Map<CallKey, Attempt>()
-  /** The last attempt of each call that has failed: a body that goes on after its time-out is not heard any more. */
+  /** The last attempt of each call that has failed: what a body writes after its time-out is dropped. */
   readonly #failed = new Map<CallKey, number>()
   readonly #function: ChunkWriter
   readonly #functionStreams = new Map<string, FunctionStream>()
@@ -144,7 +144,7 @@ export class RunStreams {
   }
 
   /**
-   * Like `end` where a write failed and nobody knows whether it is there: what was gathered behind it is dropped, or it would stand in its
+   * Like `end` where a write failed and it is not known whether it is there: what was gathered behind it is dropped, or it would stand in its
    * place. Answers with what says that attempts are void.
    */
   abandon(): readonly NewChunks[] {
@@ -200,7 +200,7 @@ export class RunStreams {
     this.#timer ??= setTimeout(() => this.#flush(), flushMs)
   }
 
-  /** One write at a time; what comes meanwhile is gathered for the next. */
+  /** One write after the other; what comes meanwhile is gathered for the next. */
   #flush(): void {
     if (this.#isFlushing || this.#hasEnded || this.#pending.length === 0) return
     this.#isFlushing = true

@@ -5,37 +5,37 @@ import type { NewChunks } from '../../model/stream.ts'
 import type { Change, Guard, OperationChange, RunChange } from '../../store/change.ts'
 import type { Claim } from '../../store/store.ts'
 import type { Call } from '../calls/calls.ts'
-import type { CallKey } from '../replay/tape.ts'
-import type { StateLine } from '../state/state-line.ts'
-import type { Undoable } from '../undo/undos.ts'
+import type { CallKey } from '../replay/call-key.ts'
+import type { StateTimeline } from '../state/state-timeline.ts'
+import type { Undoable } from '../undo/undoable.ts'
 import type { RunInbox } from '../waiting/run-inbox.ts'
 import type { Outbox } from './outbox.ts'
 import type { RunOrigin } from './run-origin.ts'
 
-/** Events that ride with the next commit are flushed by themselves after this long. */
-const rideMs = 100
+/** Deferred events that no commit has taken along are written after this long. */
+const deferredMs = 100
 
 /**
  * Makes the changes of one execution: the events in the order in which they were made, under the run's lease, with what
- * belongs into the same commit. Events that need no commit of their own ride with the next one.
+ * belongs into the same commit. Events that need no commit of their own are deferred: the next one writes them.
  */
 export class RunWriter {
-  readonly #execution: Writing
+  readonly #run: Writing
   readonly #guard: Extract<Guard, { kind: 'lease' }>
   readonly #outbox: Outbox | undefined
-  #riding: NewEvent[] = []
-  #ridingSince = 0
-  #hasRidingResult = false
-  #hasRidingProgress = false
+  #deferred: NewEvent[] = []
+  #deferredSince = 0
+  #hasDeferredResult = false
+  #hasDeferredProgress = false
   #startsTape: boolean
   #hasNewInput = false
   #stateVersion: number | undefined
 
-  /** `startsTape`: the first change starts a tape. Without an outbox nobody is told of anything. */
-  constructor(execution: Writing, options: { outbox: Outbox | undefined; startsTape: boolean }) {
-    this.#execution = execution
-    const { run, leaseId } = execution.claim
-    this.#guard = { kind: 'lease', epoch: run.epoch, leaseId }
+  /** `startsTape`: the first change starts a tape. Without an outbox no target is told of anything. */
+  constructor(run: Writing, options: { outbox: Outbox | undefined; startsTape: boolean }) {
+    this.#run = run
+    const { claim } = run.run
+    this.#guard = { kind: 'lease', epoch: claim.run.epoch, leaseId: claim.leaseId }
     this.#outbox = options.outbox
     this.#startsTape = options.startsTape
   }
@@ -46,53 +46,53 @@ export class RunWriter {
       step: call?.path ?? fields.scope ?? null,
       count: fields.count ?? call?.count ?? 0,
       attempt: fields.attempt ?? 0,
-      at: fields.at ?? this.#execution.now(),
+      at: fields.at ?? this.#run.clock.now(),
       durationMs: fields.durationMs ?? null,
-      payload: fields.data === undefined ? null : this.#execution.codec.encode(fields.data),
+      payload: fields.data === undefined ? null : this.#run.run.codec.encode(fields.data),
       patch: fields.patch ?? null,
     }
   }
 
-  /** Lets an event ride with the next commit. */
-  ride(event: NewEvent, isResult = false, hasProgress = false): void {
-    if (this.#riding.length === 0) this.#ridingSince = performance.now()
-    this.#riding.push(event)
-    if (isResult) this.#hasRidingResult = true
-    if (hasProgress) this.#hasRidingProgress = true
+  /** Buffers an event until the next commit. */
+  defer(event: NewEvent, isResult = false, hasProgress = false): void {
+    if (this.#deferred.length === 0) this.#deferredSince = performance.now()
+    this.#deferred.push(event)
+    if (isResult) this.#hasDeferredResult = true
+    if (hasProgress) this.#hasDeferredProgress = true
   }
 
-  get hasRiding(): boolean {
-    return this.#riding.length > 0
+  get hasDeferred(): boolean {
+    return this.#deferred.length > 0
   }
 
-  /** Something has been riding for long: it should be written by itself. */
-  get hasOldRiding(): boolean {
-    return this.#riding.length > 0 && performance.now() - this.#ridingSince >= rideMs
+  /** Something has been deferred for long: it should be written now. */
+  get hasStaleDeferred(): boolean {
+    return this.#deferred.length > 0 && performance.now() - this.#deferredSince >= deferredMs
   }
 
-  /** The change that writes everything that rides and, after it, these events. */
+  /** The change that writes everything deferred and, after it, these events. */
   change(events: readonly NewEvent[], options: ChangeOptions, isProgress = options.hasProgress === true): Change {
-    const all = this.#behindRiding(events)
-    const isCheckpoint = options.isCheckpoint ?? (this.#hasRidingResult || events.length > 0)
-    const hasProgress = this.#hasRidingProgress || isProgress
-    this.#hasRidingResult = false
-    this.#hasRidingProgress = false
-    const chunks = this.#execution.takeChunks()
+    const all = this.#behindDeferred(events)
+    const isCheckpoint = options.isCheckpoint ?? (this.#hasDeferredResult || events.length > 0)
+    const hasProgress = this.#hasDeferredProgress || isProgress
+    this.#hasDeferredResult = false
+    this.#hasDeferredProgress = false
+    const chunks = this.#run.output.takeChunks()
     const change = this.#make(all, options, isCheckpoint, hasProgress)
     return chunks.length === 0 ? change : { ...change, chunks }
   }
 
-  /** The change that writes these events and leaves alone what rides. */
+  /** The change that writes these events and leaves what is deferred alone. */
   changeAlone(events: readonly NewEvent[], options: ChangeOptions): Change {
     return this.#make(events, options, options.isCheckpoint ?? true, options.hasProgress === true)
   }
 
-  #behindRiding(events: readonly NewEvent[]): readonly NewEvent[] {
-    const riding = this.#riding
-    if (riding.length === 0) return events
-    this.#riding = []
-    for (const event of events) riding.push(event)
-    return riding
+  #behindDeferred(events: readonly NewEvent[]): readonly NewEvent[] {
+    const deferred = this.#deferred
+    if (deferred.length === 0) return events
+    this.#deferred = []
+    for (const event of events) deferred.push(event)
+    return deferred
   }
 
   /** The next change starts a new tape; its first event brings the input. */
@@ -107,7 +107,11 @@ export class RunWriter {
   }
 
   #make(events: readonly NewEvent[], options: ChangeOptions, isCheckpoint: boolean, hasProgress: boolean): Change {
-    const { claim, origin, line, mailbox, leaseMs, currentStep } = this.#execution
+    const { timeline } = this.#run.state
+    const inbox = this.#run.inbox.messages
+    const { currentStep } = this.#run.activity
+    const { claim, origin } = this.#run.run
+    const { leaseMs } = this.#run.lease
     const { owner, id, threadId } = claim.run
     const run: Mutable<RunChange> =
       options.run === undefined ? { currentStep, leaseMs } : { currentStep, leaseMs, ...options.run }
@@ -139,28 +143,25 @@ export class RunWriter {
       if (messages.length > 0) change.creates = [...(options.creates ?? []), ...messages]
     }
     if (options.delivers !== undefined) change.delivers = options.delivers
-    if (!mailbox.isEmpty || options.reads !== undefined)
-      Object.assign(change, mailbox.forChange(options.run?.status, options.reads))
+    if (!inbox.isEmpty || options.reads !== undefined) Object.assign(change, inbox.forChange(options.run?.status, options.reads))
     if (events.some((event) => event.patch !== null)) {
-      const snapshot = line.snapshot()
+      const snapshot = timeline.snapshot()
       if (snapshot !== undefined) change.snapshot = snapshot
     }
     return change
   }
 }
 
-/** The execution whose changes are made. */
-interface Writing {
-  readonly claim: Claim
-  readonly codec: Codec
-  readonly line: StateLine
-  readonly mailbox: RunInbox
-  readonly origin: RunOrigin
+/** The parts of the run whose changes are made. */
+export interface Writing {
+  readonly run: { readonly claim: Claim; readonly codec: Codec; readonly origin: RunOrigin }
+  readonly clock: { now(): number }
   /** How long each change extends the lease. */
-  readonly leaseMs: number
-  readonly currentStep: string | null
-  now(): number
-  takeChunks(): readonly NewChunks[]
+  readonly lease: { readonly leaseMs: number }
+  readonly activity: { readonly currentStep: string | null }
+  readonly state: { readonly timeline: StateTimeline }
+  readonly inbox: { readonly messages: RunInbox }
+  readonly output: { takeChunks(): readonly NewChunks[] }
 }
 
 export interface EventFields {
@@ -176,7 +177,7 @@ export interface EventFields {
 
 export interface ChangeOptions {
   readonly operation?: OperationChange
-  /** Somebody else may have changed the operation: a refusal is thrown, and whoever wrote this reads what is there. */
+  /** Another client may have changed the operation: a refusal is thrown, and the caller reads what is there. */
   readonly canBeOverruled?: true
   readonly label?: string
   readonly hasProgress?: boolean
@@ -188,7 +189,7 @@ export interface ChangeOptions {
   readonly delivers?: Change['delivers']
   /** Refused where the log does not end there. */
   readonly headSeq?: number | undefined
-  /** Letters of the mailbox that these events record. */
+  /** Letters of the inbox that these events record. */
   readonly reads?: readonly number[]
   /** The last of these events is a result that has an undo. */
   readonly undoable?: Pick<Undoable, 'key' | 'undo' | 'operationKey'>

@@ -1,6 +1,6 @@
 import type { RunKey } from '../../store/store.ts'
 
-/** How long the outcome of a sending is kept for whoever takes its run up again. */
+/** How long the outcome of a sending is kept for the next execution of its run. */
 const keptMs = 60_000
 
 interface Sending {
@@ -16,7 +16,7 @@ interface Sending {
 export class Sendings {
   readonly #underWay = new Map<string, Sending>()
 
-  /** Whether `run` of the effect is under way, or has ended and nobody has taken its outcome: its execution has lost the run, or ended without it. */
+  /** Whether `run` of the effect is under way, or has ended and its outcome was not taken: its execution has lost the run, or ended without it. */
   has(owner: string, key: string): boolean {
     return this.#underWay.size > 0 && this.#underWay.has(nameOf(owner, key))
   }
@@ -49,7 +49,7 @@ export class Sendings {
     for (const sending of this.#ofRun(run)) sending.isKept = true
   }
 
-  /** Somebody else has the run: what comes of it is not for this process. */
+  /** Another holder has the run: what comes of it is not for this process. */
   letGo({ owner, runId }: RunKey): void {
     for (const [name, sending] of this.#underWay) {
       if (sending.owner !== owner || sending.runId !== runId) continue
@@ -59,7 +59,7 @@ export class Sendings {
   }
 
   /**
-   * Waits, for so long at most, until nothing of a run is being sent: whoever takes the run up next would look for what has not happened yet.
+   * Waits, for so long at most, until nothing of a run is being sent: the next execution of the run would look for what has not happened yet.
    * What came of it is kept.
    */
   async settle(run: RunKey, limitMs: number): Promise<void> {

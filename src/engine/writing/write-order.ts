@@ -70,7 +70,7 @@ export class WriteOrder {
       const handedIn = before()
       this.#held = []
       await handedIn
-      // The last one is answered for after all that were handed in before it. Its failure is told to whoever wrote it.
+      // The last one is answered for after all that were handed in before it. Its failure is told to its caller.
       await this.#last?.catch(() => {})
       return await transaction()
     } finally {

@@ -1,24 +1,24 @@
 import { randomUUID } from 'node:crypto'
+import { ClaimOrder, type Contender } from '../../model/claim-order.ts'
 import { claimableAfterSetBack } from '../../model/clock-set-back.ts'
 import { invariant } from '../../model/errors.ts'
+import { hasForgotten, holdsLease } from '../../model/guard.ts'
 import { isLimited } from '../../model/queue.ts'
-import { suspicionLimit } from '../../model/run.ts'
-import { type Contender, Turns } from '../../model/turns.ts'
+import { isSuspect } from '../../model/run.ts'
 import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
-import { hasForgotten } from './commit.ts'
 import { noteStart, roomOf } from './queues.ts'
 import { copyPayload, findRun, findThread, type RunRow, setWaitKey, type Tables, type ThreadRow } from './tables.ts'
 
 export function claim(tables: Tables, request: ClaimRequest, now: number): Claim[] {
   const byPriority = new Map<number, Candidate[]>()
   for (const thread of tables.busyThreads) {
-    const row = thread.line[0]
+    const row = thread.unfinished[0]
     if (row === undefined || !isDue(row, now) || !canExecute(request, thread, row)) continue
     const candidates = byPriority.get(row.run.priority)
     if (candidates === undefined) byPriority.set(row.run.priority, [candidateOf(thread, row)])
     else candidates.push(candidateOf(thread, row))
   }
-  const turns = new Turns({ ...request, roomOf: roomOf(tables, request, now) })
+  const turns = new ClaimOrder({ ...request, roomOf: roomOf(tables, request, now) })
   const priorities = [...byPriority].sort(([a], [b]) => b - a)
   const chosen = priorities.flatMap(([priority, candidates]) => turns.choose(priority, candidates))
   return chosen.map(({ thread, row, isNew }) => {
@@ -33,23 +33,24 @@ interface Candidate extends Contender {
 }
 
 function candidateOf(thread: ThreadRow, row: RunRow): Candidate {
-  const { owner, queue, status, epoch, claimsWithoutProgress, leaseUntil, dueAt } = row.run
+  const { owner, queue, status, epoch, leaseUntil, dueAt } = row.run
   const isHeld = status === 'running'
   return {
     ...{ thread, row, owner, queue, isHeld, number: row.number },
-    isSuspect: claimsWithoutProgress >= suspicionLimit,
+    isSuspect: isSuspect(row.run),
     isNew: epoch === thread.epochFloor,
     // An abandoned run is due since its lease ran out.
     since: (isHeld ? leaseUntil : dueAt) ?? 0,
   }
 }
 
-/** Extends leases that are still the latest, also one that ran out and that nobody took. */
+/** Extends leases that are still the latest, also one that ran out and that no other worker took. */
 export function renew(tables: Tables, request: RenewRequest, now: number): Renewed[] {
-  return request.leases.map(({ owner, runId, epoch, leaseId, ...known }) => {
+  return request.leases.map((lease) => {
+    const { owner, runId } = lease
     const row = findRun(tables, owner, runId)
-    const isLatest = row !== undefined && row.run.epoch === epoch && row.run.leaseId === leaseId
-    const isHeld = isLatest && !hasForgotten(findThread(tables, owner, row.run.threadId), known)
+    const isLatest = row !== undefined && holdsLease(row.run, lease)
+    const isHeld = isLatest && !hasForgotten(findThread(tables, owner, row.run.threadId)?.thread, lease)
     if (isHeld) row.run.leaseUntil = now + request.leaseMs
     return { owner, runId, isHeld, hasMail: isHeld && row.inbox.length > 0 }
   })
@@ -57,8 +58,8 @@ export function renew(tables: Tables, request: RenewRequest, now: number): Renew
 
 /** Moves what a clock that was set back would hold up: model/clock-set-back.ts. */
 export function heedSetBack(tables: Tables, { leaseMs }: ClaimRequest, now: number): void {
-  for (const { line } of tables.busyThreads) {
-    for (const { run } of line) {
+  for (const { unfinished } of tables.busyThreads) {
+    for (const { run } of unfinished) {
       const at = claimableAfterSetBack(run, { now, leaseMs })
       if (at === null) continue
       if (run.status === 'running') run.leaseUntil = at

@@ -1,19 +1,24 @@
 import { recordChecksum, sealChecksum } from '../../model/checksum.ts'
+import { dueAtOf } from '../../model/due.ts'
 import type { LogRecord, NewEvent } from '../../model/event.ts'
+import { judgeGuard, type Refusal } from '../../model/guard.ts'
+import { pairKey } from '../../model/ids.ts'
+import { type NewRun, newRun } from '../../model/new-run.ts'
 import { isOpen } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
-import { isTerminal } from '../../model/run.ts'
-import type { Change, Committed, Due, NewRun, Refusal, RunChange } from '../../store/change.ts'
+import { isTerminal, type Run } from '../../model/run.ts'
+import { fieldsAfter, type RunChange, settlesWhatIsOpen } from '../../model/run-change.ts'
+import type { Change, Committed } from '../../store/change.ts'
+import { hintOfChange, hintOfNewRun } from '../../store/hints.ts'
 import { appendChunks } from './chunks.ts'
 import { deliver } from './inbox.ts'
-import { changeOperation, dueBy, judgeOperation, settleWhatIsOpen } from './operations.ts'
+import { changeOperation, refuseOperation, settleWhatIsOpen } from './operations.ts'
 import { countRuns } from './queues.ts'
 import {
   copyPayload,
   findRun,
   findThread,
-  keyOf,
-  placeInLine,
+  placeUnfinished,
   type RunRow,
   setWaitKey,
   type Tables,
@@ -23,66 +28,41 @@ import {
 
 /** Judges the whole change before it writes any of it; nothing here awaits, so no reader sees half. */
 export function commit(tables: Tables, change: Change, now: number): Committed {
-  const refusal = judgeGuard(tables, change)
+  const refusal = judge(tables, change)
   if (refusal !== null) return { ok: false, refusal }
-  const operationRefusal = judgeOperation(tables, change)
+  const operationRefusal = refuseOperation(tables, change)
   if (operationRefusal !== null) return operationRefusal
   if (isBusy(tables, change)) return { ok: false, refusal: 'conflict' }
   if (change.guard.kind === 'none' && isFull(tables, change)) return { ok: false, refusal: 'queue_full' }
   return write(tables, change, now)
 }
 
-function judgeGuard(tables: Tables, change: Change): Refusal | null {
-  const { guard, owner, threadId } = change
+function judge(tables: Tables, change: Change): Refusal | null {
+  const { guard, owner, threadId, runId } = change
   const thread = findThread(tables, owner, threadId)
-  const found = change.runId === null ? undefined : findRun(tables, owner, change.runId)
+  const found = runId === null ? undefined : findRun(tables, owner, runId)
   const row = found?.run.threadId === threadId ? found : undefined
-  switch (guard.kind) {
-    case 'lease':
-      if (row === undefined || row.run.epoch !== guard.epoch || row.run.leaseId !== guard.leaseId) return 'lease_lost'
-      if (hasForgotten(thread, guard)) return 'lease_lost'
-      return hasOtherHead(thread, guard) ? 'conflict' : null
-    case 'run':
-      if (row === undefined || thread === undefined) return 'run_not_found'
-      if (row.run.epoch !== guard.epoch || row.run.status !== guard.status || hasOtherHead(thread, guard)) return 'conflict'
-      return guard.undisturbed === true && hasLaterStart(thread, row) ? 'conflict' : null
-    case 'thread':
-      if (thread === undefined) return guard.headSeq === 0 ? null : 'conflict'
-      if (thread.thread.deletedAt !== null) return 'thread_deleted'
-      return thread.thread.headSeq !== guard.headSeq || thread.line.some(({ run }) => run.status === 'running')
-        ? 'conflict'
-        : null
-    case 'none':
-      // Without a guard a late writer must still not bring a deleted thread back, nor write for a run that is gone.
-      if (change.events.length === 0 && change.run === undefined) return null
-      if (thread !== undefined && thread.thread.deletedAt !== null) return 'thread_deleted'
-      return change.runId !== null && row === undefined ? 'run_not_found' : null
-  }
+  return judgeGuard(guard, {
+    ...{ thread: thread?.thread, run: row?.run },
+    ...{ namesRun: runId !== null, writes: change.events.length > 0 || change.run !== undefined },
+    hasLaterStart: () => thread !== undefined && row !== undefined && hasLaterStart(thread, row),
+    isHeld: () => thread?.unfinished.some(({ run }) => run.status === 'running') === true,
+  })
 }
 
-/** Whether a holder has seen commits that are no longer there. */
-export function hasForgotten(thread: ThreadRow | undefined, { writtenSeq = 0 }: { readonly writtenSeq?: number }): boolean {
-  return (thread?.thread.writtenSeq ?? 0) < writtenSeq
-}
-
-function hasOtherHead(thread: ThreadRow | undefined, { headSeq }: { readonly headSeq?: number }): boolean {
-  return headSeq !== undefined && thread?.thread.headSeq !== headSeq
-}
-
-/** A later run that was claimed and wrote nothing yet counts too: it would run beside the earlier one. */
 function hasLaterStart(thread: ThreadRow, row: RunRow): boolean {
   return thread.runs.some(({ number, run }) => number > row.number && (run.startedAt !== null || run.status === 'running'))
 }
 
-/** Whether a run to be created refuses to get in line and would have to. */
+/** Whether a run to be created refuses to wait behind others and would have to. */
 function isBusy(tables: Tables, change: Change): boolean {
   const createdKeys = new Set<string>()
   const takenThreads = new Set<string>()
   for (const create of change.creates ?? []) {
-    const key = keyOf(create.owner, create.id)
+    const key = pairKey(create.owner, create.id)
     if (tables.runs.has(key) || createdKeys.has(key)) continue
-    const threadKey = keyOf(create.owner, create.threadId)
-    const holders = tables.threads.get(threadKey)?.line ?? []
+    const threadKey = pairKey(create.owner, create.threadId)
+    const holders = tables.threads.get(threadKey)?.unfinished ?? []
     const isTaken = takenThreads.has(threadKey) || holders.some((holder) => !isTerminal(statusAfter(change, holder)))
     if (isTaken && create.ifBusy === 'reject') return true
     createdKeys.add(key)
@@ -95,7 +75,7 @@ function isBusy(tables: Tables, change: Change): boolean {
 function isFull(tables: Tables, change: Change): boolean {
   const created = new Map<string, Set<string>>()
   for (const { owner, id, queue } of change.creates ?? []) {
-    const key = keyOf(owner, id)
+    const key = pairKey(owner, id)
     if (!tables.runs.has(key)) created.set(queue, (created.get(queue) ?? new Set()).add(key))
   }
   return [...created].some(([queue, keys]) => {
@@ -121,28 +101,20 @@ function write(tables: Tables, change: Change, now: number): Committed {
     if (change.stateVersion !== undefined) thread.thread.stateVersion = change.stateVersion
     if (change.snapshot !== undefined) saveSnapshot(thread, positions.lastSeq, change.snapshot)
   }
-  let isClaimable = changeOperation(tables, change, now)
+  const hasWoken = changeOperation(tables, change, now)
   const row = runId === null ? undefined : findRun(tables, owner, runId)
   if (row !== undefined) {
     const read = new Set(change.readMessages)
     if (read.size > 0) row.inbox = row.inbox.filter(({ id }) => !read.has(id))
     appendChunks(row, change.chunks ?? [])
     if (change.run !== undefined) changeRun(tables, row, { change, run: change.run, positions, now })
-    if (change.run?.status !== undefined && thread !== undefined) placeInLine(tables, thread, row)
-    if (change.run?.status !== undefined) isClaimable = true
+    if (change.run?.status !== undefined && thread !== undefined) placeUnfinished(tables, thread, row)
   }
   const created = (change.creates ?? []).map((create) => createRun(tables, create, now))
   for (const message of change.delivers ?? []) deliver(tables, message, now)
 
-  tellListeners(tables, {
-    ...{ owner, threadId },
-    ...(runId === null ? {} : { runId }),
-    ...(isClaimable ? { isClaimable } : {}),
-    ...(change.chunks === undefined ? {} : { hasChunks: true }),
-  })
-  for (const { run, isNew } of created) {
-    if (isNew) tellListeners(tables, { owner: run.owner, threadId: run.threadId, runId: run.id, isClaimable: true })
-  }
+  tellListeners(tables, hintOfChange(change, hasWoken))
+  for (const { run, isNew } of created) if (isNew) tellListeners(tables, hintOfNewRun(run))
   return {
     ok: true,
     ...(change.events.length > 0 ? positions : headOf(tables, change)),
@@ -176,10 +148,10 @@ function openThread(tables: Tables, key: { owner: string; threadId: string }, no
       snapshots: [],
       checkpoints: [],
       runs: [],
-      line: [],
+      unfinished: [],
       epochFloor: 0,
     }
-    tables.threads.set(keyOf(key.owner, key.threadId), row)
+    tables.threads.set(pairKey(key.owner, key.threadId), row)
     return row
   }
   const { thread } = existing
@@ -248,36 +220,20 @@ interface RunWrite {
 
 function changeRun(tables: Tables, row: RunRow, { change, run: to, positions, now }: RunWrite): void {
   const { run } = row
-  if (to.status !== undefined) {
-    run.status = to.status
-    run.finishedAt = isTerminal(to.status) ? now : null
-    if (to.status !== 'waiting') setWaitKey(tables, row, null)
-  }
-  if (run.status !== 'running') run.leaseId = run.leaseUntil = run.leaseHolder = null
-  else if (change.guard.kind === 'lease' && to.leaseMs !== undefined) run.leaseUntil = now + to.leaseMs
-
-  if (to.reason !== undefined) run.reason = to.reason
-  if (to.currentStep !== undefined) run.currentStep = to.currentStep
-  if (to.uncountClaim === true) run.claimsWithoutProgress = Math.max(0, run.claimsWithoutProgress - 1)
-  if (to.hasProgress === true) run.claimsWithoutProgress = 0
-  if (to.startsTape === true) {
-    run.tapeSeq = positions.firstSeq
-    run.startedAt ??= now
-    if (to.hasNewInput === true) run.inputSeq = positions.firstSeq
-  }
-  if (to.setsEnd === true) run.endSeq = positions.lastSeq
-  if (to.due !== undefined) run.dueAt = dueAtOf(to.due, now)
-  if (to.waitKey !== undefined) {
-    setWaitKey(tables, row, to.waitKey)
-    const operation = tables.operations.get(keyOf(run.owner, to.waitKey))
-    if (operation === undefined || !isOpen(operation.status)) run.dueAt = now
-  }
-  if (to.status === 'waiting' && hasMail(row, change)) run.dueAt = dueBy(run.dueAt, now)
-  if (run.finishedAt !== null || (to.startsTape === true && to.hasNewInput === true)) settleWhatIsOpen(tables, row, now)
+  const { waitKey, ...fields } = fieldsAfter({ ...run, waitKey: row.waitKey }, to, {
+    ...{ ...positions, isLeased: change.guard.kind === 'lease', hasMail: hasMail(row, change), now },
+    isOpen: (key) => {
+      const operation = tables.operations.get(pairKey(run.owner, key))
+      return operation !== undefined && isOpen(operation.status)
+    },
+  })
+  Object.assign(run, fields)
+  if (waitKey !== undefined) setWaitKey(tables, row, waitKey)
+  if (settlesWhatIsOpen(run.finishedAt, to)) settleWhatIsOpen(tables, row, now)
 }
 
 function createRun(tables: Tables, create: NewRun, now: number) {
-  const { owner, id, threadId, workflow, version, queue, priority, fingerprint } = create
+  const { owner, id, threadId } = create
   const existing = findRun(tables, owner, id)
   if (existing !== undefined) return { run: { ...existing.run }, isNew: false }
   const thread = openThread(tables, { owner, threadId }, now)
@@ -285,12 +241,7 @@ function createRun(tables: Tables, create: NewRun, now: number) {
   push(thread, recordOf(create.queued, { seq, runId: id, isCheckpoint: true }))
   addCheckpoint(thread, { seq, bytes: bytesOf(create.queued.payload) + bytesOf(create.queued.patch), label: null })
 
-  const run = {
-    ...{ owner, id, threadId, workflow, version, status: 'pending' as const, reason: null, queue, priority, fingerprint },
-    ...{ epoch: thread.epochFloor, leaseId: null, leaseUntil: null, leaseHolder: null, dueAt: dueAtOf(create.due, now) },
-    ...{ claimsWithoutProgress: 0, currentStep: null, inputSeq: seq, tapeSeq: null, endSeq: null },
-    ...{ createdAt: now, startedAt: null, finishedAt: null },
-  }
+  const run: Run = newRun(create, { epoch: thread.epochFloor, inputSeq: seq, dueAt: dueAtOf(create.due, now), now })
   const row: RunRow = {
     number: ++tables.lastNumber,
     run,
@@ -300,15 +251,10 @@ function createRun(tables: Tables, create: NewRun, now: number) {
     streams: new Map(),
     openedKeys: new Set(),
   }
-  tables.runs.set(keyOf(owner, id), row)
+  tables.runs.set(pairKey(owner, id), row)
   thread.runs.push(row)
-  placeInLine(tables, thread, row)
+  placeUnfinished(tables, thread, row)
   return { run: { ...run }, isNew: true }
-}
-
-function dueAtOf(due: Due, now: number): number | null {
-  if (due === 'never') return null
-  return 'at' in due ? due.at : now + due.inMs
 }
 
 function bytesOf(payload: Payload | null): number {

@@ -1,6 +1,7 @@
+import { dueBy } from '../../model/due.ts'
 import { isTerminal } from '../../model/run.ts'
+import { hintOfMail } from '../../store/hints.ts'
 import type { Delivery, Message, RunKey } from '../../store/store.ts'
-import { dueBy } from './operations.ts'
 import { copyPayload, findRun, type Tables, tellListeners } from './tables.ts'
 
 export function deliver(tables: Tables, message: Delivery, now: number) {
@@ -11,9 +12,8 @@ export function deliver(tables: Tables, message: Delivery, now: number) {
   if (isTerminal(row.run.status)) return { ok: false, refusal: 'conflict' } as const
   if (message.dedupeId !== undefined) row.deliveredIds.add(message.dedupeId)
   row.inbox.push({ id: ++tables.lastNumber, owner, runId, kind, name, payload: copyPayload(message.payload), at: now })
-  const isClaimable = row.run.status === 'waiting'
-  if (isClaimable) row.run.dueAt = dueBy(row.run.dueAt, now)
-  tellListeners(tables, { owner, threadId: row.run.threadId, runId, hasMail: true, ...(isClaimable ? { isClaimable } : {}) })
+  if (row.run.status === 'waiting') row.run.dueAt = dueBy(row.run.dueAt, now)
+  tellListeners(tables, hintOfMail(message, row.run))
   return { ok: true } as const
 }
 

@@ -1,15 +1,16 @@
 import { ClockWatch } from '../../model/clock-set-back.ts'
 import { HoldfastError } from '../../model/errors.ts'
+import { pairKey } from '../../model/ids.ts'
 import type { Hint, Store } from '../../store/store.ts'
 import { readChunks } from './chunks.ts'
 import { claim, heedSetBack, renew } from './claim.ts'
 import { commit } from './commit.ts'
 import { deliver, readInbox } from './inbox.ts'
-import { readThreadImage, restoreThread } from './moving.ts'
 import { copyOperation, listUnsure } from './operations.ts'
 import { listQueues, setQueue } from './queues.ts'
 import { listCheckpoints, listRuns, listThreads, readLog, readSnapshot, scanThreads } from './reads.ts'
-import { createTables, findRun, findThread, keyOf, type Tables } from './tables.ts'
+import { createTables, findRun, findThread, type Tables } from './tables.ts'
+import { readThreadImage, restoreThread } from './thread-image.ts'
 import { deleteThread, tag } from './threads.ts'
 
 export interface MemoryStoreOptions {
@@ -25,7 +26,7 @@ export function createMemoryStore(options: MemoryStoreOptions = {}): Store {
   return createStoreOver(createTables(), options)
 }
 
-/** A memory store over tables that are somebody else's as well. */
+/** A memory store over tables that other stores may share. */
 export function createStoreOver(tables: Tables, options: MemoryStoreOptions = {}): Store {
   const offsetMs = options.clockOffsetMs ?? (() => 0)
   const watch = new ClockWatch()
@@ -75,7 +76,7 @@ export function createStoreOver(tables: Tables, options: MemoryStoreOptions = {}
     readChunks: (query) => act(() => readChunks(tables, query)),
     readOperation: ({ owner, key }) =>
       act(() => {
-        const operation = tables.operations.get(keyOf(owner, key))
+        const operation = tables.operations.get(pairKey(owner, key))
         return operation === undefined ? null : copyOperation(operation)
       }),
     listUnsure: (query) => act(() => listUnsure(tables, query)),

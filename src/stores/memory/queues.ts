@@ -1,6 +1,6 @@
+import type { QueueRoom } from '../../model/claim-order.ts'
 import { changeSettings, defaultSettings, isDefault, noCounts, type Queue, type QueueChange } from '../../model/queue.ts'
 import { isTerminal } from '../../model/run.ts'
-import type { QueueRoom } from '../../model/turns.ts'
 import type { ClaimRequest } from '../../store/store.ts'
 import { type Tables, tellListeners } from './tables.ts'
 
@@ -57,6 +57,7 @@ export function noteStart(tables: Tables, queue: string, now: number): void {
 
 export function countRuns(tables: Tables, queue: string, status: 'pending' | 'running'): number {
   let count = 0
-  for (const { line } of tables.busyThreads) for (const { run } of line) if (run.queue === queue && run.status === status) count++
+  for (const { unfinished } of tables.busyThreads)
+    for (const { run } of unfinished) if (run.queue === queue && run.status === status) count++
   return count
 }

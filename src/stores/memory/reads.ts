@@ -1,6 +1,7 @@
-import { HoldfastError } from '../../model/errors.ts'
 import type { LogRecord } from '../../model/event.ts'
 import type { Run } from '../../model/run.ts'
+import { isAskedFor, shownRecord } from '../../store/log-query.ts'
+import { pageOf, readCursor } from '../../store/page.ts'
 import { compareAge, type RunPlace, readRunCursor, runCursor } from '../../store/run-cursor.ts'
 import type {
   CheckpointQuery,
@@ -13,7 +14,7 @@ import type {
   ThreadKey,
   ThreadQuery,
 } from '../../store/store.ts'
-import { copyPayload, findThread, type RunRow, type Tables } from './tables.ts'
+import { copyPayload, findThread, type RunRow, type Tables, type ThreadRow } from './tables.ts'
 
 export function listRuns(tables: Tables, query: RunQuery): { items: Run[]; cursor?: string } {
   const matching = [...tables.runs.values()]
@@ -48,13 +49,11 @@ function hasLabel(tables: Tables, { owner, threadId, id }: Run, label: string): 
 
 export function listThreads(tables: Tables, query: ThreadQuery): { items: Thread[]; cursor?: string } {
   const matching = [...tables.threads.values()].filter(({ thread }) => thread.owner === query.owner && thread.deletedAt === null)
-  const { rows, cursor } = page(matching, query, (number, last) => number > last)
-  return { items: rows.map(({ thread }) => ({ ...thread })), ...cursor }
+  return pageOfThreads(matching, query)
 }
 
 export function scanThreads(tables: Tables, query: ScanQuery): { items: Thread[]; cursor?: string } {
-  const { rows, cursor } = page([...tables.threads.values()], query, (number, last) => number > last)
-  return { items: rows.map(({ thread }) => ({ ...thread })), ...cursor }
+  return pageOfThreads([...tables.threads.values()], query)
 }
 
 export function readLog(tables: Tables, query: LogQuery): LogRecord[] {
@@ -64,9 +63,9 @@ export function readLog(tables: Tables, query: LogQuery): LogRecord[] {
   const end = Math.max(0, (query.toSeq ?? row.thread.headSeq) - row.thread.baseSeq)
   return row.log
     .slice(start, end)
-    .filter((record) => isAskedFor(record, query))
+    .filter((record) => isAskedFor(record, record.patch !== null, query))
     .slice(0, Math.max(0, query.limit ?? Number.POSITIVE_INFINITY))
-    .map((record) => showRecord(record, query))
+    .map((record) => copyRecord(shownRecord(record, query)))
 }
 
 export function readSnapshot(tables: Tables, query: ThreadKey & { readonly atSeq: number }): Snapshot | null {
@@ -86,44 +85,12 @@ export function listCheckpoints(tables: Tables, query: CheckpointQuery): Checkpo
     })
 }
 
-function isAskedFor(record: LogRecord, { runId, withEdits, types, patchesOnly }: LogQuery): boolean {
-  if (runId !== undefined && record.runId !== runId && !(withEdits === true && record.patch !== null)) return false
-  if (types !== undefined && !types.includes(record.type)) return false
-  return patchesOnly !== true || record.patch !== null
+function copyRecord(record: LogRecord): LogRecord {
+  return { ...record, payload: copyPayload(record.payload), patch: copyPayload(record.patch) }
 }
 
-function showRecord(record: LogRecord, { runId, patchesOnly, bare, payloadsOf }: LogQuery): LogRecord {
-  const isWholeRecord = (runId === undefined || record.runId === runId) && patchesOnly !== true
-  const isBare = bare === true || payloadsOf !== undefined
-  const hasPayload = isBare ? payloadsOf?.includes(record.type) === true : isWholeRecord || record.type === 'state_migrated'
-  return {
-    ...record,
-    payload: hasPayload ? copyPayload(record.payload) : null,
-    patch: isBare ? null : copyPayload(record.patch),
-  }
-}
-
-interface Page<Row> {
-  readonly rows: readonly Row[]
-  readonly cursor: { cursor?: string }
-}
-
-/** The cursor is the number of the last row shown: rows that come or go meanwhile move nothing. */
-function page<Row extends { readonly number: number }>(
-  rows: readonly Row[],
-  query: { readonly limit: number; readonly cursor?: string },
-  isAfter: (number: number, last: number) => boolean,
-): Page<Row> {
-  const { cursor } = query
-  if (cursor !== undefined && !/^n[0-9]{1,15}$/.test(cursor)) {
-    throw new HoldfastError(
-      'invalid_input',
-      `${JSON.stringify(cursor)} is not a cursor of this store. Pass the one that came with the last page.`,
-    )
-  }
-  const last = cursor === undefined ? undefined : Number(cursor.slice(1))
-  const rest = last === undefined ? rows : rows.filter(({ number }) => isAfter(number, last))
-  const shown = rest.slice(0, Math.max(0, query.limit))
-  const end = shown.at(-1)
-  return { rows: shown, cursor: end !== undefined && shown.length < rest.length ? { cursor: `n${end.number}` } : {} }
+function pageOfThreads(rows: readonly ThreadRow[], { limit, cursor }: ScanQuery): { items: Thread[]; cursor?: string } {
+  const last = readCursor(cursor)
+  const rest = rows.filter(({ number }) => number > last)
+  return pageOf(rest, limit, { numberOf: ({ number }) => number, toItem: ({ thread }) => ({ ...thread }) })
 }

@@ -1,4 +1,5 @@
 import type { LogRecord } from '../../model/event.ts'
+import { pairKey } from '../../model/ids.ts'
 import type { Operation } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { QueueSettings } from '../../model/queue.ts'
@@ -10,7 +11,7 @@ import type { Hint, Message, Snapshot, Thread } from '../../store/store.ts'
 export interface Tables {
   readonly threads: Map<string, ThreadRow>
   readonly runs: Map<string, RunRow>
-  readonly operations: Map<string, Mutable<Operation>>
+  readonly operations: Map<string, Operation>
   /** Threads with unfinished runs: where a claim looks. */
   readonly busyThreads: Set<ThreadRow>
   /** Runs that wait for an operation. */
@@ -38,7 +39,7 @@ export interface ThreadRow {
   /** All runs of this life, in order of creation. */
   runs: RunRow[]
   /** Its unfinished runs, in order of creation: only the first can be claimed (S6). */
-  line: RunRow[]
+  unfinished: RunRow[]
   /** The highest epoch of a run that was deleted: epochs of the next life continue from here. */
   epochFloor: number
 }
@@ -66,29 +67,24 @@ export function createTables(): Tables {
   }
 }
 
-/** One string for (owner, id), different for different pairs: the length says where the owner ends. */
-export function keyOf(owner: string, id: string): string {
-  return `${owner.length}:${owner}${id}`
-}
-
 export function findThread(tables: Tables, owner: string, threadId: string): ThreadRow | undefined {
-  return tables.threads.get(keyOf(owner, threadId))
+  return tables.threads.get(pairKey(owner, threadId))
 }
 
 export function findRun(tables: Tables, owner: string, runId: string): RunRow | undefined {
-  return tables.runs.get(keyOf(owner, runId))
+  return tables.runs.get(pairKey(owner, runId))
 }
 
-/** Bytes belong to whoever made them, so they are copied on the way in and on the way out. */
+/** Bytes belong to the caller that made them, so they are copied on the way in and on the way out. */
 export function copyPayload<Kind extends Payload | null>(payload: Kind): Kind {
   return (payload instanceof Uint8Array ? new Uint8Array(payload) : payload) as Kind
 }
 
-/** After a run came or changed its status. A finished run that goes on gets its old place back. */
-export function placeInLine(tables: Tables, thread: ThreadRow, row: RunRow): void {
-  thread.line = thread.line.filter((other) => other !== row)
-  if (!isTerminal(row.run.status)) thread.line = [...thread.line, row].sort((a, b) => a.number - b.number)
-  if (thread.line.length > 0) tables.busyThreads.add(thread)
+/** After a run came or changed its status. A finished run that continues gets its old place back. */
+export function placeUnfinished(tables: Tables, thread: ThreadRow, row: RunRow): void {
+  thread.unfinished = thread.unfinished.filter((other) => other !== row)
+  if (!isTerminal(row.run.status)) thread.unfinished = [...thread.unfinished, row].sort((a, b) => a.number - b.number)
+  if (thread.unfinished.length > 0) tables.busyThreads.add(thread)
   else tables.busyThreads.delete(thread)
 }
 

@@ -1,20 +1,21 @@
+import { pairKey } from '../../model/ids.ts'
 import type { ThreadKey } from '../../store/store.ts'
 import { clearLabel } from './commit.ts'
 import { settleWhatIsOpen } from './operations.ts'
-import { findThread, keyOf, type Tables, tellListeners } from './tables.ts'
+import { findThread, type Tables, tellListeners } from './tables.ts'
 
 export function deleteThread(tables: Tables, { owner, threadId, at }: ThreadKey & { readonly at: number }): boolean {
   const row = findThread(tables, owner, threadId)
   if (row === undefined || row.thread.deletedAt !== null) return false
   for (const deleted of row.runs) {
     row.epochFloor = Math.max(row.epochFloor, deleted.run.epoch)
-    tables.runs.delete(keyOf(owner, deleted.run.id))
+    tables.runs.delete(pairKey(owner, deleted.run.id))
     tables.waitingRuns.delete(deleted)
     settleWhatIsOpen(tables, deleted, at)
   }
   tables.busyThreads.delete(row)
   row.runs = []
-  row.line = []
+  row.unfinished = []
   row.log = []
   row.snapshots = []
   row.checkpoints = []

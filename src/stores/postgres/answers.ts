@@ -1,9 +1,11 @@
+import { newRun } from '../../model/new-run.ts'
 import type { Change, Committed, NewRun, Refusal } from '../../store/change.ts'
+import { hintOfChange, hintOfMail, hintOfNewRun } from '../../store/hints.ts'
 import type { Hint } from '../../store/store.ts'
+import { dueOf } from './integers.ts'
 import type { Leases } from './leases.ts'
 import { runOfJson, toOperation } from './rows.ts'
-import type { HeldGroup, SortedChanges } from './sort-changes.ts'
-import { dueOf } from './whole-numbers.ts'
+import type { LeasedGroup, SortedChanges } from './sort-changes.ts'
 
 export interface Answers {
   readonly answers: readonly Committed[]
@@ -20,8 +22,8 @@ export function readAnswers(
   const answers = new Array<Committed>(changes.length)
   const { now } = answer
   const lastMessages = new Map(answer.mail.map((slot, at) => [slot, answer.last[at] as number]))
-  for (let at = 0; at < sorted.held.length; at++) {
-    const { indexes, leaseId } = sorted.held[at] as HeldGroup
+  for (let at = 0; at < sorted.leased.length; at++) {
+    const { indexes, leaseId } = sorted.leased[at] as LeasedGroup
     let before = answer.before[at] as number
     const isLost = before < 0
     for (const index of indexes) {
@@ -48,9 +50,9 @@ export function readAnswers(
 
 interface Answer {
   readonly now: number
-  /** For each held group the head before it; -1 where the lease was lost. */
+  /** For each leased group the head before it; -1 where the lease was lost. */
   readonly before: readonly number[]
-  /** Held groups whose runs have mail, from 1, and the latest message of each. */
+  /** Leased groups whose runs have mail, from 1, and the latest message of each. */
   readonly mail: readonly number[]
   readonly last: readonly number[]
   /** Starts that were written set by set, from 1; absent: all. */
@@ -85,23 +87,18 @@ function otherAnswer(answer: OtherAnswer, now: number): Committed {
 }
 
 /** Whether a run's latest message is one that the writer of the change does not know. */
-export function isMail(lastMessage: number, { mailSeen = 0 }: Change): boolean {
+function isMail(lastMessage: number, { mailSeen = 0 }: Change): boolean {
   return lastMessage > mailSeen
 }
 
 function startedAnswer({ creates }: Change, now: number): Committed {
-  const { owner, id, threadId, workflow, version, queue, priority, fingerprint, due } = (creates as readonly [NewRun])[0]
-  const [kind, ms] = dueOf(due)
-  const run = {
-    ...{ owner, id, threadId, workflow, version, status: 'pending' as const, reason: null, queue, priority, fingerprint },
-    ...{ epoch: 0, leaseId: null, leaseUntil: null, leaseHolder: null, dueAt: kind === 1 ? now + (ms ?? 0) : ms },
-    ...{ claimsWithoutProgress: 0, currentStep: null, inputSeq: 1, tapeSeq: null, endSeq: null },
-    ...{ createdAt: now, startedAt: null, finishedAt: null },
-  }
+  const create = (creates as readonly [NewRun])[0]
+  const [kind, ms] = dueOf(create.due)
+  const run = newRun(create, { epoch: 0, inputSeq: 1, dueAt: kind === 1 ? now + (ms ?? 0) : ms, now })
   return { ok: true, firstSeq: 1, lastSeq: 1, now, created: [{ run, isNew: true }], hasMail: false }
 }
 
-/** What to tell subscribers about changes that were written; of steps nothing where nobody is here to hear it. */
+/** What to tell subscribers about changes that were written; nothing of steps where this process has no subscriber. */
 export function hintsOf(
   changes: readonly Change[],
   answers: readonly Committed[],
@@ -111,17 +108,12 @@ export function hintsOf(
   for (let i = 0; i < changes.length; i++) {
     const answer = answers[i] as Committed
     if (!answer.ok) continue
-    const { owner, threadId, runId, run, chunks, delivers = [] } = changes[i] as Change
-    const isClaimable = (runId !== null && run?.status !== undefined) || (answer as WokenAnswer).hasWoken === true
-    if (chunks !== undefined && runId !== null)
-      hints.push({ owner, threadId, runId, hasChunks: true, ...(isClaimable && { isClaimable }) })
-    else if (isClaimable) hints.push(runId === null ? { owner, threadId, isClaimable } : { owner, threadId, runId, isClaimable })
-    else if (isHeard) hints.push(runId === null ? { owner, threadId } : { owner, threadId, runId })
-    for (const { run, isNew } of answer.created) {
-      if (isNew) hints.push({ owner: run.owner, threadId: run.threadId, runId: run.id, isClaimable: true })
-    }
-    // Whether it waits, or is there at all, is not worth an answer: who hears of it looks.
-    for (const { owner, runId } of delivers) hints.push({ owner, runId, hasMail: true, isClaimable: true })
+    const change = changes[i] as Change
+    const hint = hintOfChange(change, (answer as WokenAnswer).hasWoken === true)
+    if (isHeard || hint.isClaimable === true || hint.hasChunks === true) hints.push(hint)
+    for (const { run, isNew } of answer.created) if (isNew) hints.push(hintOfNewRun(run))
+    // Whether the run waits, or exists at all, is not worth an answer: a subscriber looks for itself.
+    for (const message of change.delivers ?? []) hints.push(hintOfMail(message))
   }
   return hints
 }

@@ -1,23 +1,21 @@
-import type { Payload } from '../../model/payload.ts'
 import type { Change, NewRun, RunChange } from '../../store/change.ts'
 import type { NewMessage } from '../../store/store.ts'
 import { chunksJson } from './chunks.ts'
-import { BigintColumn } from './columns.ts'
-import type { EventColumns, PatchPlace } from './event-columns.ts'
+import type { EventEncoder, PatchPlace } from './event-columns.ts'
+import type { ExtraPayloads } from './extra-payloads.ts'
+import { countOrNull, dueOf, whole, wholeMs } from './integers.ts'
 import { operationJson } from './operations.ts'
-import { PayloadColumns } from './payload-columns.ts'
 import { newMessageChecksum, newSnapshotChecksum } from './rows.ts'
 import type { SortedChanges } from './sort-changes.ts'
-import { countOrNull, dueOf, whole, wholeMs } from './whole-numbers.ts'
 
-/** What is neither held nor a start, as JSON: rare, and of many shapes. */
+/** What is neither leased nor a start, as JSON: rare, and of many shapes. Null where there is none. */
 export function encodeOthers(
   changes: readonly Change[],
-  { held, starts, others }: SortedChanges,
-  into: { events: EventColumns; extras: Extras },
-): unknown[] {
-  if (others.length === 0) return [null]
-  let slot = held.length + starts.length
+  { leased, starts, others }: SortedChanges,
+  into: { events: EventEncoder; extras: ExtraPayloads },
+): string | null {
+  if (others.length === 0) return null
+  let slot = leased.length + starts.length
   const encoded = others.map(({ index, rank, createRanks }) => {
     const change = changes[index] as Change
     slot += 1
@@ -30,7 +28,7 @@ export function encodeOthers(
     })
     return creates.length === 0 ? json : { ...json, creates }
   })
-  return [JSON.stringify(encoded)]
+  return JSON.stringify(encoded)
 }
 
 function patchJson(patch: PatchPlace | null): object {
@@ -38,7 +36,7 @@ function patchJson(patch: PatchPlace | null): object {
 }
 
 /** The names of fn_apply for what a change says; what is absent is null there. */
-function changeJson(change: Change, extras: Extras): object {
+function changeJson(change: Change, extras: ExtraPayloads): object {
   const { owner, guard, run: to, label, stateVersion, snapshot, readMessages, mailSeen, delivers, operation } = change
   return {
     ...{
@@ -117,25 +115,8 @@ function createJson({ owner, threadId, id, workflow, version, queue, priority, f
   }
 }
 
-function messageJson(message: NewMessage, extras: Extras): object {
+function messageJson(message: NewMessage, extras: ExtraPayloads): object {
   const { owner, runId, kind, name, payload } = message
   const crc = newMessageChecksum(message)
   return { owner, run: runId, kind, name, crc, ...(payload === null ? {} : { payload: extras.add(payload, crc) }) }
-}
-
-/** Payloads of operations, snapshots and messages of changes that travel as JSON: counted from 1. */
-export class Extras {
-  readonly #checksums = new BigintColumn()
-  readonly #payloads = new PayloadColumns()
-  #count = 0
-
-  add(payload: Payload, checksum: number): number {
-    this.#checksums.push(checksum)
-    this.#payloads.push(payload)
-    return ++this.#count
-  }
-
-  encode(): unknown[] {
-    return [this.#checksums.encode(), ...this.#payloads.encode()]
-  }
 }

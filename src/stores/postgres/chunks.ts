@@ -1,18 +1,17 @@
 import { type ChunkRecord, chunksChecksum, newChunksChecksum, verifyChunks, verifyGapless } from '../../model/stream.ts'
 import type { Change } from '../../store/change.ts'
-import type { RunChunks, WholeThread } from '../../store/moving.ts'
 import type { ChunkQuery } from '../../store/store.ts'
-import type { Extras } from './change-json.ts'
-import type { Connections, Statement } from './connections.ts'
-import { atLeastZero, position } from './reads.ts'
+import type { RunChunks, WholeThread } from '../../store/thread-image.ts'
+import type { ExtraPayloads } from './extra-payloads.ts'
+import { atLeastZero, count32, position, whole } from './integers.ts'
 import { hexOf, type Row, textOf, toPayload } from './rows.ts'
-import type { HeldGroup } from './sort-changes.ts'
+import type { LeasedGroup } from './sort-changes.ts'
 import { sealSql } from './sql.ts'
-import { count32, whole } from './whole-numbers.ts'
+import type { StoreParts } from './store-parts.ts'
 
 /** Appends the chunks of a change, as `chunksJson` has them, under the lock of the run. */
 export const appendChunksFunction = `
-CREATE OR REPLACE FUNCTION holdfast.fn_append_chunks(p_run bigint, p_chunks jsonb, x_text text[], x_bytes bytea[]) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.fn_append_chunks(p_run bigint, p_chunks jsonb, extra_payload text[], extra_payload_bytes bytea[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   k record; v_next bigint;
@@ -23,13 +22,13 @@ BEGIN
     v_next := coalesce(v_next, 0);
     INSERT INTO holdfast.chunks (run, stream, first, size, checksum, tape, step, count, attempt, payload, payload_bytes)
       VALUES (p_run, k.stream, v_next, k.size, ${sealSql('k.crc', { seq: 'v_next' })}, k.tape, k.step, k.count, k.attempt,
-        x_text[k.payload], x_bytes[k.payload]);
+        extra_payload[k.payload], extra_payload_bytes[k.payload]);
   END LOOP;
 END $$;
 `
 
-/** For fn_append_chunks; payloads travel with those of operations. */
-export function chunksJson({ owner, runId, chunks = [] }: Change, extras: Extras): object[] {
+/** For fn_append_chunks. */
+export function chunksJson({ owner, runId, chunks = [] }: Change, extras: ExtraPayloads): object[] {
   return chunks.map((one) => {
     const { stream, size, tape, step, count, attempt, payload } = one
     const crc = newChunksChecksum({ owner, runId: runId ?? '' }, one)
@@ -40,13 +39,17 @@ export function chunksJson({ owner, runId, chunks = [] }: Change, extras: Extras
   })
 }
 
-/** Chunks of held changes, by slot; null where there are none. */
-export function encodeHeldChunks(changes: readonly Change[], groups: readonly HeldGroup[], extras: Extras): string | null {
-  const held = groups.flatMap(({ indexes }, at) => {
+/** Chunks of leased changes, by slot; null where there are none. */
+export function encodeLeasedChunks(
+  changes: readonly Change[],
+  groups: readonly LeasedGroup[],
+  extras: ExtraPayloads,
+): string | null {
+  const leased = groups.flatMap(({ indexes }, at) => {
     const chunks = indexes.flatMap((index) => chunksJson(changes[index] as Change, extras))
     return chunks.length === 0 ? [] : [{ slot: at + 1, chunks }]
   })
-  return held.length === 0 ? null : JSON.stringify(held)
+  return leased.length === 0 ? null : JSON.stringify(leased)
 }
 
 const columns = 'c.stream, c.first, c.size, c.tape, c.step, c.count, c.attempt, c.checksum, c.payload, c.payload_bytes'
@@ -64,7 +67,7 @@ const voidSql = `
     ORDER BY c.first LIMIT $5) c
   WHERE r.owner = $1 AND r.run_id = $2 ORDER BY c.first`
 
-export function prepareReadChunks(connections: Connections, prepare: (sql: string) => Statement) {
+export function prepareReadChunks({ connections, prepare }: StoreParts) {
   const [page, voids] = [prepare(pageSql), prepare(voidSql)]
 
   return async function readChunks(query: ChunkQuery): Promise<readonly ChunkRecord[]> {

@@ -1,88 +1,78 @@
 import { latestLeaseEnd } from '../../model/clock-set-back.ts'
 import { codeOf, HoldfastError } from '../../model/errors.ts'
+import type { NewEvent } from '../../model/event.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { Change, Committed } from '../../store/change.ts'
-import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
-import { claimSql, extendSql, readClaimedSql } from './claim-sql.ts'
-import type { Clock } from './clock.ts'
+import type { Claim, ClaimRequest } from '../../store/store.ts'
+import { claimSql, claimValues, readClaimedSql } from './claim-sql.ts'
 import { bigintArray, textArray } from './columns.ts'
-import type { Connections, Statement } from './connections.ts'
+import type { Statement } from './connections.ts'
 import { toHoldfastError } from './errors.ts'
-import type { Leases } from './leases.ts'
 import { type Row, runColumnCount, threadColumnCount, toRecord, toRun, toThread } from './rows.ts'
 import { setBackSql } from './set-back-sql.ts'
-import type { Writes } from './writes.ts'
+import type { StoreParts } from './store-parts.ts'
 
-export interface ClaimOptions {
-  readonly connections: Connections
-  readonly writes: Writes
-  readonly prepare: (sql: string) => Statement
-  readonly clock: Clock
-  readonly leases: Leases
-  readonly isDurable: boolean
-  readonly commit: (changes: readonly Change[]) => Promise<readonly Committed[]>
-}
+type Commit = (changes: readonly Change[]) => Promise<readonly Committed[]>
 
-/** Claims runs and extends leases: claim-sql.ts. */
-export function prepareClaim({ connections, writes, prepare, clock, leases, isDurable, commit }: ClaimOptions) {
-  const take = prepare(claimSql)
-  const readTaken = prepare(readClaimedSql)
-  const extend = prepare(extendSql)
-  const setBack = prepare(setBackSql)
+/** Claims runs: claim-sql.ts. */
+export class Claimer {
+  readonly #parts: StoreParts
+  readonly #commit: Commit
+  readonly #take: Statement
+  readonly #readTaken: Statement
+  readonly #setBack: Statement
 
-  async function claim(request: ClaimRequest): Promise<Claim[]> {
+  constructor(parts: StoreParts, commit: Commit) {
+    this.#parts = parts
+    this.#commit = commit
+    this.#take = parts.prepare(claimSql)
+    this.#readTaken = parts.prepare(readClaimedSql)
+    this.#setBack = parts.prepare(setBackSql)
+  }
+
+  async claim(request: ClaimRequest): Promise<Claim[]> {
+    const { connections, writes, clock, isFull } = this.#parts
     const workflows = executables(request)
     connections.refuseClosed()
     if (request.limit <= 0 || workflows.length === 0 || request.queues?.length === 0) return []
-    const limit = Math.min(Math.ceil(request.limit), 100_000)
-    if (clock.watch.isSetBack) await heedSetBack(request)
+    if (clock.watch.isSetBack) await this.#heedSetBack(request)
     const offset = clock.offset()
     const sentAt = performance.now()
-    const written = await writes.write(take, [
-      ...[offset, isDurable, request.workerId, Math.round(request.leaseMs), limit],
-      textArray(workflows.map(({ name }) => name)),
-      bigintArray(workflows.map(({ version }) => version)),
-      bigintArray(workflows.map(({ stateVersion }) => stateVersion ?? null)),
-      request.queues === undefined ? null : textArray(request.queues),
-      request.suspectLimit === undefined ? limit : Math.min(limit, Math.max(0, request.suspectLimit)),
-      textArray((request.queueLimits ?? []).map(({ queue }) => queue)),
-      bigintArray((request.queueLimits ?? []).map((one) => Math.min(limit, Math.max(0, Math.floor(one.limit))))),
-      bigintArray((request.lastOwners ?? []).map(({ priority }) => priority)),
-      textArray((request.lastOwners ?? []).map(({ owner }) => owner)),
-      clock.watch.expected(sentAt),
-    ])
-    const rows = 'rows' in written ? written.rows : await readAgain(written.recorded, offset, sentAt + request.leaseMs)
+    const expected = clock.watch.expected(sentAt)
+    const written = await writes.write(this.#take, valuesOf({ ...request, workflows }, { offset, isDurable: isFull, expected }))
+    const rows = 'rows' in written ? written.rows : await this.#readAgain(written.recorded, offset, sentAt + request.leaseMs)
     if (rows[0]?.[1] === null) {
       // Nothing was claimed: the clock was set back.
       clock.learn(Number(rows[0][0]), offset)
-      return claim(request)
+      return this.claim(request)
     }
-    const claims: Claim[] = []
-    for (const row of rows) {
-      const taken = toClaim(row)
-      leases.add(taken.leaseId, {
-        run: Number(row[1]),
-        thread: Number(row[2]),
-        owner: taken.run.owner,
-        runId: taken.run.id,
-        threadId: taken.run.threadId,
-      })
-      const input = readInput(row, taken)
-      if (input !== null) claims.push({ ...taken, input })
-      // Left claimed it comes again when its lease is over; the others are not lost with it.
-      else await setAside(taken).catch(() => {})
-    }
+    const claims = await this.#readClaims(rows)
     const now = claims[0]?.now
     if (now !== undefined) clock.learn(now, offset)
     return claims
   }
 
+  async #readClaims(rows: readonly Row[]): Promise<Claim[]> {
+    const claims: Claim[] = []
+    for (const row of rows) {
+      const taken = toClaim(row)
+      const { owner, id: runId, threadId } = taken.run
+      this.#parts.leases.add(taken.leaseId, { run: Number(row[1]), thread: Number(row[2]), owner, runId, threadId })
+      const input = readInput(row, taken)
+      if (input !== null) claims.push({ ...taken, input })
+      // Left claimed it comes again when its lease is over; the others are not lost with it.
+      else await this.#setAside(taken).catch(() => {})
+    }
+    return claims
+  }
+
   /** Moves runs that the clock holds up; what one call leaves is for the next claim. */
-  async function heedSetBack({ leaseMs }: ClaimRequest): Promise<void> {
+  async #heedSetBack({ leaseMs }: ClaimRequest): Promise<void> {
+    const { connections, clock } = this.#parts
     const offset = clock.offset()
     const values = [offset, Math.round(leaseMs), latestLeaseEnd({ now: 0, leaseMs: Math.round(leaseMs) })]
     try {
-      const [row] = await connections.send(setBack, values)
+      const [row] = await connections.send(this.#setBack, values)
       clock.learn(Number(row?.[0]), offset)
       if (row?.[1] === 't') clock.watch.heeded()
     } catch (error) {
@@ -91,16 +81,16 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
   }
 
   /**
-   * The answer was lost with its connection; what was claimed is known by number. Given up, it would be held by nobody: it is asked for
-   * until the leases are over.
+   * The answer was lost with its connection; what was claimed is known by number. Given up, it would be held without being executed: it is
+   * asked for until the leases are over.
    */
-  async function readAgain(recorded: string | null, offset: number, until: number): Promise<readonly Row[]> {
+  async #readAgain(recorded: string | null, offset: number, until: number): Promise<readonly Row[]> {
     if (recorded === null) return []
     const { runs, leases, holders, untils } = JSON.parse(recorded) as Recorded
     const values = [bigintArray(runs), textArray(leases), textArray(holders), bigintArray(untils), offset]
     for (let tries = 0; ; tries++) {
       try {
-        return await connections.read(readTaken, values)
+        return await this.#parts.connections.read(this.#readTaken, values)
       } catch (error) {
         if (!(error instanceof HoldfastError && error.retryable) || performance.now() >= until) throw error
         await pause(tries)
@@ -109,59 +99,44 @@ export function prepareClaim({ connections, writes, prepare, clock, leases, isDu
   }
 
   /** A run whose input is damaged cannot be executed, and must not come back again and again. */
-  async function setAside({ run, leaseId, now }: Omit<Claim, 'input'>): Promise<void> {
-    const paused = {
-      type: 'run_paused',
-      step: null,
-      count: 0,
-      attempt: 0,
-      at: now,
-      durationMs: null,
-      payload: null,
-      patch: null,
-    } as const
-    await commit([
+  async #setAside({ run, leaseId, now }: Omit<Claim, 'input'>): Promise<void> {
+    const event = { step: null, count: 0, attempt: 0, at: now, durationMs: null, payload: null, patch: null }
+    const paused: NewEvent = { type: 'run_paused', ...event }
+    await this.#commit([
       {
         ...{ owner: run.owner, threadId: run.threadId, runId: run.id, guard: { kind: 'lease', epoch: run.epoch, leaseId } },
         ...{ events: [paused], isCheckpoint: false, run: { status: 'paused', reason: 'poisoned', setsEnd: true } },
       },
     ])
   }
-
-  async function renew({ leaseMs, leases }: RenewRequest): Promise<Renewed[]> {
-    connections.refuseClosed()
-    if (leases.length === 0) return []
-    const values = [
-      ...[clock.offset(), Math.round(leaseMs)],
-      textArray(leases.map(({ owner }) => owner)),
-      textArray(leases.map(({ runId }) => runId)),
-      bigintArray(leases.map(({ epoch }) => epoch)),
-      textArray(leases.map(({ leaseId }) => leaseId)),
-      bigintArray(leases.map(({ writtenSeq }) => writtenSeq ?? 0)),
-    ]
-    try {
-      const held = new Map(
-        (await connections.sendApart(extend, values, { withinMs: Math.max(1_000, leaseMs * patienceShare) })).map(
-          ([n, hasMail]) => [Number(n), hasMail === 't'],
-        ),
-      )
-      return leases.map(({ owner, runId }, index) => ({
-        owner,
-        runId,
-        isHeld: held.has(index + 1),
-        hasMail: held.get(index + 1) === true,
-      }))
-    } catch (error) {
-      // Also when it may have been written: not to know is not to hold, and the next renewal will tell.
-      throw toHoldfastError(error, 'read')
-    }
-  }
-
-  return { claim, renew }
 }
 
-/** Of a lease, how long the answer to a heartbeat is waited for, a second at least: there is time for another before the lease is over. */
-const patienceShare = 0.4
+function valuesOf(
+  request: ClaimRequest,
+  { offset, isDurable, expected }: { offset: number; isDurable: boolean; expected: unknown },
+): unknown[] {
+  const { workflows, queues, suspectLimit, queueLimits = [], lastOwners = [] } = request
+  const limit = Math.min(Math.ceil(request.limit), 100_000)
+  return claimValues({
+    ...{
+      p_offset: offset,
+      p_sync: isDurable,
+      p_worker: request.workerId,
+      p_lease_ms: Math.round(request.leaseMs),
+      p_limit: limit,
+    },
+    p_workflows: textArray(workflows.map(({ name }) => name)),
+    p_versions: bigintArray(workflows.map(({ version }) => version)),
+    p_state_versions: bigintArray(workflows.map(({ stateVersion }) => stateVersion ?? null)),
+    p_queues: queues === undefined ? null : textArray(queues),
+    p_suspects: suspectLimit === undefined ? limit : Math.min(limit, Math.max(0, suspectLimit)),
+    p_limit_queues: textArray(queueLimits.map(({ queue }) => queue)),
+    p_limits: bigintArray(queueLimits.map((one) => Math.min(limit, Math.max(0, Math.floor(one.limit))))),
+    p_last_priorities: bigintArray(lastOwners.map(({ priority }) => priority)),
+    p_last_owners: textArray(lastOwners.map(({ owner }) => owner)),
+    p_expected: expected,
+  })
+}
 
 interface Recorded {
   readonly runs: number[]

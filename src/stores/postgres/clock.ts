@@ -5,12 +5,12 @@ const validMs = 1_000
 
 /**
  * The server's clock, kept going by this process's monotonic one between answers that say what time it is there.
- * An answer is on its way for a while, so the estimate is behind the server and never ahead of it.
+ * An answer takes a while to arrive, so the estimate is behind the server and never ahead of it.
  */
 export class Clock {
   readonly #offsetMs: () => number
   #lead = Number.NEGATIVE_INFINITY
-  #learntAt = Number.NEGATIVE_INFINITY
+  #learnedAt = Number.NEGATIVE_INFINITY
   /** Whether it was set back. */
   readonly watch = new ClockWatch()
 
@@ -28,14 +28,14 @@ export class Clock {
     const at = performance.now()
     this.watch.see({ now, at })
     const lead = now - offset - at
-    if (lead < this.#lead && at - this.#learntAt < validMs) return
+    if (lead < this.#lead && at - this.#learnedAt < validMs) return
     this.#lead = lead
-    this.#learntAt = at
+    this.#learnedAt = at
   }
 
   /** The store's time, or null when it has to be asked. */
   estimate(): number | null {
     const at = performance.now()
-    return at - this.#learntAt > validMs ? null : Math.floor(at + this.#lead) + this.offset()
+    return at - this.#learnedAt > validMs ? null : Math.floor(at + this.#lead) + this.offset()
   }
 }

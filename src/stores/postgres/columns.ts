@@ -7,49 +7,76 @@ const oids = { boolean: 16, bytea: 17, bigint: 20, integer: 23, text: 25, float8
 
 /** Dimensions, whether there may be nulls, the type, the length and where counting begins. */
 const headerSize = 20
+const noBuffer = Buffer.allocUnsafeSlow(0)
+const noView = new DataView(noBuffer.buffer)
 
-/** What all columns share. Each has a `push` of its own: one for all would be slow, being used with every kind of value. */
+/**
+ * What all columns share. Each has its own `push`: a shared one would see every kind of value, and be slow. A column that has had only
+ * nulls has no buffer: most columns of most batches.
+ */
 abstract class Column {
   readonly #oid: number
-  protected count = 0
-  protected hasValue = false
-  protected buffer: Buffer
-  protected view: DataView
-  protected at = headerSize
+  /** Bytes to begin with. */
+  readonly #size: number
+  #count = 0
+  protected buffer: Buffer = noBuffer
+  protected view: DataView = noView
+  protected at = 0
 
   constructor(oid: number, size: number) {
     this.#oid = oid
-    this.buffer = Buffer.allocUnsafeSlow(headerSize + size)
-    this.view = new DataView(this.buffer.buffer)
+    this.#size = size
   }
 
   /** Null where all values are: the server then sees nulls without an array. */
   encode(): Buffer | null {
-    return this.hasValue ? this.encodeAll() : null
+    return this.at === 0 ? null : this.encodeAll()
   }
 
   /** Also where all values are null, or there are none. */
   encodeAll(): Buffer {
-    this.view.setInt32(0, this.count === 0 ? 0 : 1)
+    if (this.at === 0) this.#allocate(0)
+    this.view.setInt32(0, this.#count === 0 ? 0 : 1)
     this.view.setInt32(4, 1)
     this.view.setInt32(8, this.#oid)
-    this.view.setInt32(12, this.count)
+    this.view.setInt32(12, this.#count)
     this.view.setInt32(16, 1)
-    return this.buffer.subarray(0, this.count === 0 ? 12 : this.at)
+    return this.buffer.subarray(0, this.#count === 0 ? 12 : this.at)
   }
 
   protected pushNull(): void {
-    this.count++
-    if (this.at + 4 > this.buffer.length) this.grow(4)
+    if (this.at === 0) {
+      this.#count++
+      return
+    }
+    this.reserve(4)
     this.view.setInt32(this.at, -1)
     this.at += 4
   }
 
-  protected grow(size: number): void {
-    const larger = Buffer.allocUnsafeSlow(Math.max(this.buffer.length * 2, this.at + size))
-    larger.set(this.buffer.subarray(0, this.at))
-    this.buffer = larger
-    this.view = new DataView(larger.buffer)
+  /** Makes room for a value of so many bytes, its length included. */
+  protected reserve(size: number): void {
+    if (this.at === 0) this.#allocate(size)
+    else if (this.at + size > this.buffer.length) this.#grow(size)
+    this.#count++
+  }
+
+  /** With the nulls that there were until now. */
+  #allocate(size: number): void {
+    const begin = headerSize + 4 * this.#count
+    this.#useBuffer(begin + Math.max(this.#size, size))
+    for (this.at = headerSize; this.at < begin; this.at += 4) this.view.setInt32(this.at, -1)
+  }
+
+  #grow(size: number): void {
+    const { buffer, at } = this
+    this.#useBuffer(Math.max(buffer.length * 2, at + size))
+    this.buffer.set(buffer.subarray(0, at))
+  }
+
+  #useBuffer(length: number): void {
+    this.buffer = Buffer.allocUnsafeSlow(length)
+    this.view = new DataView(this.buffer.buffer)
   }
 }
 
@@ -63,9 +90,7 @@ export class IntegerColumn extends Column {
       this.pushNull()
       return
     }
-    if (this.at + 8 > this.buffer.length) this.grow(8)
-    this.count++
-    this.hasValue = true
+    this.reserve(8)
     this.view.setInt32(this.at, 4)
     this.view.setInt32(this.at + 4, value)
     this.at += 8
@@ -83,9 +108,7 @@ export class BigintColumn extends Column {
       this.pushNull()
       return
     }
-    if (this.at + 12 > this.buffer.length) this.grow(12)
-    this.count++
-    this.hasValue = true
+    this.reserve(12)
     const high = Math.floor(value / 0x1_0000_0000)
     this.view.setInt32(this.at, 8)
     this.view.setInt32(this.at + 4, high)
@@ -104,9 +127,7 @@ export class FloatColumn extends Column {
       this.pushNull()
       return
     }
-    if (this.at + 12 > this.buffer.length) this.grow(12)
-    this.count++
-    this.hasValue = true
+    this.reserve(12)
     this.view.setInt32(this.at, 8)
     this.view.setFloat64(this.at + 4, value)
     this.at += 12
@@ -119,9 +140,7 @@ export class BooleanColumn extends Column {
   }
 
   push(value: boolean): void {
-    if (this.at + 5 > this.buffer.length) this.grow(5)
-    this.count++
-    this.hasValue = true
+    this.reserve(5)
     this.view.setInt32(this.at, 1)
     this.view.setUint8(this.at + 4, value ? 1 : 0)
     this.at += 5
@@ -129,8 +148,8 @@ export class BooleanColumn extends Column {
 }
 
 export class TextColumn extends Column {
-  constructor(count = 4, size = 24) {
-    super(oids.text, count * (4 + size))
+  constructor(count = 4) {
+    super(oids.text, count * 32)
   }
 
   push(value: string | null): void {
@@ -138,11 +157,8 @@ export class TextColumn extends Column {
       this.pushNull()
       return
     }
-    // Three bytes a UTF-16 unit is the most that UTF-8 takes; a long text is worth being measured.
-    const size = 4 + (value.length < 1_024 ? value.length * 3 : Buffer.byteLength(value))
-    if (this.at + size > this.buffer.length) this.grow(size)
-    this.count++
-    this.hasValue = true
+    // UTF-8 takes at most three bytes per UTF-16 unit; a long text is worth being measured.
+    this.reserve(4 + (value.length < 1_024 ? value.length * 3 : Buffer.byteLength(value)))
     const length = value.length < 24 ? this.#writeShort(value) : this.buffer.write(value, this.at + 4)
     this.view.setInt32(this.at, length)
     this.at += 4 + length
@@ -162,8 +178,8 @@ export class TextColumn extends Column {
 }
 
 export class BytesColumn extends Column {
-  constructor(size = 0) {
-    super(oids.bytea, size)
+  constructor() {
+    super(oids.bytea, 0)
   }
 
   push(value: Uint8Array | null): void {
@@ -171,13 +187,10 @@ export class BytesColumn extends Column {
       this.pushNull()
       return
     }
-    const size = 4 + value.byteLength
-    if (this.at + size > this.buffer.length) this.grow(size)
-    this.count++
-    this.hasValue = true
+    this.reserve(4 + value.byteLength)
     this.view.setInt32(this.at, value.byteLength)
     this.buffer.set(value, this.at + 4)
-    this.at += size
+    this.at += 4 + value.byteLength
   }
 }
 

@@ -1,15 +1,17 @@
 import type { Change } from '../../store/change.ts'
 import { type Answers, readAnswers } from './answers.ts'
-import { Extras, encodeOthers } from './change-json.ts'
-import { encodeHeldChunks } from './chunks.ts'
-import { EventColumns } from './event-columns.ts'
-import { encodeHeld } from './held-columns.ts'
+import { encodeOthers } from './change-json.ts'
+import { encodeLeasedChunks } from './chunks.ts'
+import { commitParameters, commitValues } from './commit-parameters.ts'
+import { EventEncoder } from './event-columns.ts'
+import { ExtraPayloads } from './extra-payloads.ts'
+import { encodeLeased } from './leased-columns.ts'
 import type { Leases } from './leases.ts'
+import { callSql } from './parameters.ts'
 import { sortChanges } from './sort-changes.ts'
 import { encodeStarts } from './start-columns.ts'
 
-/** The writer's two parameters come first, then those of a batch: commit-sql.ts. */
-export const commitSql = `SELECT holdfast.fn_commit(${Array.from({ length: 63 }, (_, index) => `$${index + 1}`).join(', ')})`
+export const commitSql = `SELECT ${callSql('fn_commit', commitParameters)}`
 
 export interface CommitOptions {
   /** Whole ms added to the server's time. */
@@ -27,14 +29,17 @@ export interface Batch {
 
 export function encodeBatch(changes: readonly Change[], { offset, isDurable, leases }: CommitOptions): Batch {
   const sorted = sortChanges(changes, leases)
-  const events = new EventColumns(countEvents(changes))
-  const extras = new Extras()
-  const held = encodeHeld(changes, sorted.held, events)
+  const events = new EventEncoder(countEvents(changes))
+  const extras = new ExtraPayloads()
+  const { leased, snapshots } = encodeLeased(changes, sorted.leased, events)
   const starts = encodeStarts(changes, sorted, events)
-  const chunks = encodeHeldChunks(changes, sorted.held, extras)
+  const chunks = encodeLeasedChunks(changes, sorted.leased, extras)
   const others = encodeOthers(changes, sorted, { events, extras })
   return {
-    values: [offset, isDurable, sorted.rankCount, ...held, ...starts, ...others, chunks, ...extras.encode(), ...events.encode()],
+    values: commitValues(
+      { p_offset: offset, p_sync: isDurable, p_ranks: sorted.rankCount, p_others: others, p_chunks: chunks },
+      { leased, snapshots, starts, extras: extras.encode(), events: events.encode() },
+    ),
     readAnswer: (text) => readAnswers(text, changes, { sorted, leases }),
   }
 }

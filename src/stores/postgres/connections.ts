@@ -42,8 +42,8 @@ export interface ConnectionsOptions {
 }
 
 /**
- * The connections of one store: a pool for everything, and one connection apart for heartbeats, which the load of the pool
- * never starves. A pool that the user passed is used and stays open; the one apart is ours in any case.
+ * The connections of one store: a pool for everything, and a separate connection for heartbeats, which the load of the pool
+ * never starves. A pool that the user passed is used and stays open; the separate connection is always ours.
  *
  * Nothing here depends on the settings of a session, since behind a pooler a session is not ours: functions bring their own
  * lock time-out, transactions set theirs.
@@ -99,7 +99,7 @@ export class Connections {
     } catch (error) {
       if (!refusesSettings((error as Error).cause)) throw toHoldfastError(error, 'open')
     }
-    // A pooler that takes no settings: statements go without a server's time limit, locks still have one.
+    // A pooler that takes no settings: statements have no time limit on the server, locks still have one.
     try {
       return await attempt(base)
     } catch (error) {
@@ -156,7 +156,7 @@ export class Connections {
     return this.#sendOn(client, statement, values)
   }
 
-  /** A heartbeat, on the connection apart. It is given up after `withinMs`, so that another can be sent before it is too late. */
+  /** A heartbeat, on its separate connection. It is given up after `withinMs`, so that another can be sent before it is too late. */
   async sendApart(
     statement: Statement,
     values: readonly unknown[],
@@ -206,7 +206,7 @@ export class Connections {
     }
   }
 
-  /** A connection of its own for notifications; null where there is no way to open one. */
+  /** A separate connection for notifications; null where there is no way to open one. */
   async openApart(): Promise<PgOwnClientLike | null> {
     const Client =
       this.#driver?.Client ?? ((this.#pool as { Client?: PgDriver['Client'] }).Client as PgDriver['Client'] | undefined)
@@ -214,7 +214,7 @@ export class Connections {
     const client = new Client({ ...withPassword(this.#config), application_name: 'holdfast listen' })
     client.on('error', ignore)
     await client.connect()
-    // Nobody waits for a notification.
+    // No caller waits for a notification.
     client.unref?.()
     return client
   }
@@ -224,7 +224,7 @@ export class Connections {
     this.#isClosed = true
     clearInterval(this.#watchdog)
     const ending = [this.#apart?.end(), this.#isOwn ? this.#pool.end() : undefined]
-    // With the server out of reach a connection that waits for an answer is not waited for.
+    // With the server out of reach, closing does not wait for a connection that waits for an answer.
     await Promise.race([Promise.allSettled(ending), sleep(5_000)])
   }
 
@@ -279,7 +279,7 @@ export class Connections {
     }
   }
 
-  /** The server is no longer the primary: whatever is connected to it goes, and the name is looked up again. */
+  /** The server is no longer the primary: all connections to it are ended, and its name is looked up again. */
   #renewPool(): void {
     if (!this.#isOwn || this.#driver === null || this.#isClosed) return
     const [pool, apart] = [this.#pool, this.#apart]
@@ -290,7 +290,7 @@ export class Connections {
   }
 }
 
-/** Names a statement after its text, so that two stores over one pool do not meet. */
+/** Names a statement after its text, so that two stores over one pool do not collide. */
 export function prepareStatement(text: string): Statement {
   return { text, name: `hf_${createHash('sha256').update(text).digest('hex').slice(0, 16)}` }
 }
@@ -301,7 +301,7 @@ const clientSettings = {
   idleTimeoutMillis: 30_000,
   keepAlive: true,
   keepAliveInitialDelayMillis: 10_000,
-  // A process may end that has nothing else to do: what is in use keeps it alive, and so does a worker.
+  // An idle connection does not keep the process alive; one in use does, and so does a worker.
   allowExitOnIdle: true,
 }
 
@@ -320,7 +320,7 @@ function withReadCommitted(url: string): object {
   return { connectionString: parsed.href, options: `${given} -c default_transaction_isolation=read\\ committed`.trim() }
 }
 
-/** Values stay text: what they are is known to whoever asked. */
+/** Values stay text: the caller knows what they are. */
 const rawTypes = { getTypeParser: () => (value: string) => value }
 
 function openPool(driver: PgDriver, config: object): PgPoolLike {

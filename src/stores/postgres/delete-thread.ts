@@ -1,6 +1,8 @@
+import type { Store } from '../../store/store.ts'
 import { durableSql, settleOpenSql } from './sql.ts'
+import type { StoreParts } from './store-parts.ts'
 
-/** Deletes a thread; what is left is its row, from which a new life would go on. */
+/** Deletes a thread; what is left is its row, from which a new incarnation would continue. */
 export const deleteThreadFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_delete_thread(p_writer bigint, p_batch bigint, p_sync boolean, p_owner text, p_thread text, p_at bigint) RETURNS text
 LANGUAGE plpgsql VOLATILE SET lock_timeout = '10s' AS $$
@@ -25,4 +27,13 @@ BEGIN
   RETURN 'true';
 END $$;
 `
-export const deleteThreadSql = 'SELECT holdfast.fn_delete_thread($1, $2, $3, $4, $5, $6)'
+const deleteThreadSql = 'SELECT holdfast.fn_delete_thread($1, $2, $3, $4, $5, $6)'
+
+export function prepareDeleteThread({ writes, watch, prepare, isFull }: StoreParts): Store['deleteThread'] {
+  const statement = prepare(deleteThreadSql)
+  return async ({ owner, threadId, at }) => {
+    const isDeleted = (await writes.call(statement, [isFull, owner, threadId, Math.round(at)])) === 'true'
+    if (isDeleted) watch.tell([{ owner, threadId }])
+    return isDeleted
+  }
+}

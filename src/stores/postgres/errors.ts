@@ -57,7 +57,7 @@ export function toHoldfastError(error: unknown, doing: Doing): unknown {
     return new HoldfastError('store_unavailable', message, options)
   }
   if (missingCodes.has(code) && /\bfn_[0-9a-f]{8}_|\bused_at\b/.test((error as Error).message)) {
-    const message = `The tables were upgraded by a later version of Holdfast, and this process can't use them any more${nothing}. Start it again with the later version. ${because}`
+    const message = `The tables were upgraded by a later version of Holdfast, and this process can no longer use them${nothing}. Start it with the later version. ${because}`
     return new HoldfastError('schema_too_new', message, options)
   }
   if (code === '54000') {
@@ -94,7 +94,7 @@ export function isConnectionLost(error: unknown): boolean {
   return error instanceof Error && code === '' && /connection|timeout|closed|terminated|socket/i.test(error.message)
 }
 
-/** Two writers stood in each other's way; the same statement goes through when it is sent again. */
+/** Two writers got in each other's way; the same statement succeeds when it is sent again. */
 export function isWorthRepeating(error: unknown): boolean {
   const code = serverCodeOf(error)
   return code === '40P01' || code === '40001' || code === leaseTaken
@@ -106,7 +106,7 @@ export const leaseTaken = 'HF004'
 /** Under this isolation level the functions can't work: sql.ts. */
 export const tooIsolated = 'HF005'
 
-/** A function or a column that is not there. */
+/** A function or a column that does not exist. */
 const missingCodes = new Set(['42883', '42703'])
 
 /** A pooler has handed us a session that does not know our prepared statement, or knows another of that name. */
@@ -151,5 +151,5 @@ const busyCodes = new Set(['40P01', '40001', '55P03', '57014', '25P03', '25P04',
 /** Read-only, no space, no memory. */
 const outageCodes = new Set(['25006', '53100', '53200', '53000', '25P03'])
 
-/** The session was ended by somebody else, or the server is not yet or no longer there for us. */
+/** The session was ended by another, or the server is starting or shutting down. */
 const shutdownCodes = new Set(['57P01', '57P02', '57P03', '57P05'])

@@ -1,39 +1,21 @@
 import { storedChecksum, wholeOf } from '../../model/checksum.ts'
 import type { NewEvent } from '../../model/event.ts'
 import type { Change, NewRun } from '../../store/change.ts'
-import { BigintColumn, FloatColumn, IntegerColumn, TextColumn } from './columns.ts'
-import { PayloadColumns } from './payload-columns.ts'
+import { ColumnList, type Encoders } from './column-list.ts'
+import { count32 } from './integers.ts'
 import { byteLengthOf } from './rows.ts'
-import { count32 } from './whole-numbers.ts'
 
-/** The events of a batch as parallel arrays. */
-export class EventColumns {
-  readonly #slots: IntegerColumn
-  readonly #ords: IntegerColumn
-  readonly #types: TextColumn
-  readonly #steps: TextColumn
-  readonly #counts: IntegerColumn
-  readonly #attempts: IntegerColumn
-  readonly #ats: FloatColumn
-  readonly #durations: FloatColumn
-  readonly #checkpointBytes: BigintColumn
-  readonly #checksums: BigintColumn
-  readonly #payloads: PayloadColumns
-  readonly #patches: PayloadColumns
+/** Events, each with the slot that says where it goes (commit-sql.ts) and its position there, from 1. */
+export const eventColumns = new ColumnList('event', {
+  ...({ slot: 'int', ord: 'int', type: 'text', step: 'text', count: 'int', attempt: 'int', at: 'float8' } as const),
+  ...({ duration_ms: 'float8', checkpoint_bytes: 'bigint', crc: 'bigint', payload: 'payload', patch: 'payload' } as const),
+})
+
+export class EventEncoder {
+  readonly #columns: Encoders<typeof eventColumns.columns>
 
   constructor(count: number) {
-    this.#slots = new IntegerColumn(count)
-    this.#ords = new IntegerColumn(count)
-    this.#types = new TextColumn(count, 16)
-    this.#steps = new TextColumn(count, 16)
-    this.#counts = new IntegerColumn(count)
-    this.#attempts = new IntegerColumn(count)
-    this.#ats = new FloatColumn(count)
-    this.#durations = new FloatColumn(count)
-    this.#checkpointBytes = new BigintColumn(count)
-    this.#checksums = new BigintColumn(count)
-    this.#payloads = new PayloadColumns(count)
-    this.#patches = new PayloadColumns(count)
+    this.#columns = eventColumns.createEncoders(count)
   }
 
   /** The events of a change, after `before` others of the same slot. Returns the last of them that has a patch. */
@@ -64,31 +46,27 @@ export class EventColumns {
     return queued.patch === null ? null : { ord: 1, checksum }
   }
 
-  encode(): unknown[] {
-    return [
-      ...[this.#slots, this.#ords, this.#types, this.#steps, this.#counts, this.#attempts, this.#ats, this.#durations].map(
-        (column) => column.encode(),
-      ),
-      ...[this.#checkpointBytes.encode(), this.#checksums.encode(), ...this.#payloads.encode(), ...this.#patches.encode()],
-    ]
+  encode(): readonly unknown[] {
+    return eventColumns.encode(this.#columns)
   }
 
   #push(event: NewEvent, { slot, ord, place, runId, checkpointBytes }: EventPlace): number {
     const { type, step, count, attempt, at, durationMs, payload, patch } = event
     const record = { runId, type, step, count, attempt, at, durationMs, payload, patch, isCheckpoint: checkpointBytes !== null }
-    this.#slots.push(slot)
-    this.#ords.push(ord)
-    this.#types.push(type)
-    this.#steps.push(step)
-    this.#counts.push(count32(count))
-    this.#attempts.push(count32(attempt))
-    this.#ats.push(at)
-    this.#durations.push(durationMs)
-    this.#checkpointBytes.push(checkpointBytes)
     const checksum = storedChecksum(place, record)
-    this.#checksums.push(checksum)
-    this.#payloads.push(payload)
-    this.#patches.push(patch)
+    const columns = this.#columns
+    columns.slot.push(slot)
+    columns.ord.push(ord)
+    columns.type.push(type)
+    columns.step.push(step)
+    columns.count.push(count32(count))
+    columns.attempt.push(count32(attempt))
+    columns.at.push(at)
+    columns.duration_ms.push(durationMs)
+    columns.checkpoint_bytes.push(checkpointBytes)
+    columns.crc.push(checksum)
+    columns.payload.push(payload)
+    columns.patch.push(patch)
     return wholeOf(checksum)
   }
 }

@@ -1,10 +1,12 @@
-import type { Delivery } from '../../store/store.ts'
-import { bytesOf, newMessageChecksum, textOf } from './rows.ts'
+import type { Message, RunKey, Store } from '../../store/store.ts'
+import { bytesOf, newMessageChecksum, selectMessageColumns, textOf, toMessage } from './rows.ts'
 import { durableSql, endedSql, nowSql, planSql } from './sql.ts'
+import type { StatementReader } from './statement-reader.ts'
+import type { StoreParts } from './store-parts.ts'
 
 /**
- * Takes a message in, under the locks of the run and its thread (P1). Its id is drawn under them, too, and they are held until it
- * is visible: so a run's messages become visible in the order of their ids, and "later than the latest I know" overlooks none.
+ * Accepts a message, under the locks of the run and its thread (P1). Its id is drawn under them, too, and they are held until it
+ * is visible: so a run's messages become visible in the order of their ids, and reading those later than the latest known one overlooks none.
  */
 const putMessageFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_put_message(
@@ -50,29 +52,36 @@ BEGIN
 END $$;
 `
 export const deliverFunctions = [putMessageFunction, deliverFunction]
-export const deliverSql = 'SELECT holdfast.fn_deliver($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)'
+const deliverSql = 'SELECT holdfast.fn_deliver($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)'
 
-/** Parameters of fn_deliver after those of the writer. */
-export function deliverValues(
-  message: Delivery,
-  { offset, isDurable }: { readonly offset: number; readonly isDurable: boolean },
-): unknown[] {
-  const { owner, runId, kind, name, payload } = message
-  const bytes = bytesOf(payload)
-  return [
-    offset,
-    isDurable,
-    owner,
-    runId,
-    kind,
-    name,
-    newMessageChecksum(message),
-    textOf(payload),
-    bytes === null ? null : Buffer.from(bytes),
-    message.dedupeId ?? null,
-  ]
+export function prepareDeliver({ writes, watch, clock, prepare, isFull }: StoreParts): Store['deliver'] {
+  const statement = prepare(deliverSql)
+  return async (message) => {
+    const { owner, runId, kind, name, payload } = message
+    const bytes = bytesOf(payload)
+    const values = [
+      ...[clock.offset(), isFull, owner, runId, kind, name, newMessageChecksum(message), textOf(payload)],
+      ...[bytes === null ? null : Buffer.from(bytes), message.dedupeId ?? null],
+    ]
+    const delivered = JSON.parse(await writes.call(statement, values)) as Delivered
+    if (delivered.refusal !== undefined) return { ok: false, refusal: delivered.refusal }
+    const { thread: threadId, claimable } = delivered
+    watch.tell([{ owner, threadId, runId, hasMail: true, ...(claimable ? { isClaimable: true } : {}) }])
+    return { ok: true }
+  }
 }
 
-export type Delivered =
+type Delivered =
   | { readonly refusal: 'run_not_found' | 'conflict' }
   | { readonly refusal?: undefined; readonly thread: string; readonly claimable: boolean }
+
+const inboxSql = `
+  SELECT ${selectMessageColumns} FROM holdfast.runs r JOIN holdfast.inbox m ON m.run = r.id
+  WHERE r.owner = $1 AND r.run_id = $2 ORDER BY m.id`
+
+export function prepareReadInbox(reader: StatementReader) {
+  return async ({ owner, runId }: RunKey): Promise<Message[]> => {
+    const rows = await reader.read(inboxSql, [owner, runId])
+    return rows.map((row) => toMessage(row, { owner, runId }))
+  }
+}

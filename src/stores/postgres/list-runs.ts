@@ -22,10 +22,10 @@ function hashOf(values: readonly string[], seed: number): string {
 }
 
 /**
- * A page of runs, newest first. One look into an index for each status, along the thread, or along the label.
+ * A page of runs, newest first. One index lookup for each status, along the thread, or along the label.
  *
- * The planner must see that the order of the index serves: so the limit is a number in the text, of few different ones, and what is
- * compared besides is one condition that no index has, instead of several that would let it expect hardly a row.
+ * The planner must see that the order of the index can be used: so the limit is a literal, one of a few, and all other comparisons are
+ * one condition that no index has, instead of several that would let it expect hardly a row.
  */
 export function runsQuery(
   query: RunQuery,
@@ -94,7 +94,7 @@ function rowsFor({ limit }: RunQuery): number {
   return pageSizes.find((size) => size > limit) ?? Math.ceil(limit) + 1
 }
 
-/** So many runs of a label are looked at before those are that pass the other filters: one of the two may be far fewer. */
+/** So many runs of a label are read before the runs that pass the other filters are: one of the two may be far fewer. */
 function labelledAtFirst(query: RunQuery): number {
   return Math.max(300, rowsFor(query))
 }

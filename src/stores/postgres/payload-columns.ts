@@ -7,8 +7,8 @@ export class PayloadColumns {
   readonly #texts: TextColumn
   readonly #bytes = new BytesColumn()
 
-  constructor(count = 1) {
-    this.#texts = new TextColumn(count, 64)
+  constructor(count: number) {
+    this.#texts = new TextColumn(count)
   }
 
   push(payload: Payload | null): void {

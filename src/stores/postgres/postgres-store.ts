@@ -1,25 +1,25 @@
-import { HoldfastError } from '../../model/errors.ts'
-import type { Change, Committed } from '../../store/change.ts'
+import type { Change } from '../../store/change.ts'
 import type { Store } from '../../store/store.ts'
-import { type Answers, hintsOf } from './answers.ts'
+import { hintsOf } from './answers.ts'
 import { checkServer } from './check-server.ts'
 import { prepareReadChunks } from './chunks.ts'
-import { prepareClaim } from './claim.ts'
+import { Claimer } from './claim.ts'
 import { Clock } from './clock.ts'
-import { commitSql, encodeBatch } from './commit.ts'
+import { Commits } from './commits.ts'
 import { Connections, invalidUrl, type PgPoolLike, prepareStatement } from './connections.ts'
-import { deleteThreadSql } from './delete-thread.ts'
-import { serverCodeOf, tooIsolated } from './errors.ts'
-import { type Delivered, deliverSql, deliverValues } from './inbox.ts'
+import { prepareDeleteThread } from './delete-thread.ts'
+import { prepareDeliver } from './inbox.ts'
 import { Leases } from './leases.ts'
-import { prepareImages, prepareRestore } from './moving.ts'
-import { prepareListQueues, setQueueSql, setQueueValues } from './queues.ts'
-import { position, prepareReads, tagSql } from './reads.ts'
+import { prepareListQueues, prepareSetQueue } from './queues.ts'
+import { prepareReads } from './reads.ts'
+import { prepareRenew } from './renew.ts'
 import { checkSchemaName, inSchema, migrateSchema, tableNames } from './schema.ts'
-import { readStepAnswer, stepSql, stepValues } from './step.ts'
-import { prepareTransact } from './transact.ts'
+import type { StoreParts } from './store-parts.ts'
+import { prepareImages, prepareRestore } from './thread-image.ts'
+import { prepareTag } from './threads.ts'
+import { Transactions } from './transact.ts'
 import { Watch } from './watch.ts'
-import { Writes, type Written } from './writes.ts'
+import { Writes } from './writes.ts'
 
 export type { PgPoolLike } from './connections.ts'
 
@@ -34,7 +34,7 @@ export interface PostgresStoreOptions {
   readonly durability: 'full' | 'relaxed'
   /** Milliseconds added to the server's clock, asked for at every use. Default 0. */
   readonly clockOffsetMs?: () => number
-  /** Connections that are kept and that there are at most, those for heartbeats and notifications aside. Default 5 and 20. */
+  /** Connections that are kept open and that there are at most, without those for heartbeats and notifications. Default 5 and 20. */
   readonly poolSize?: { readonly min?: number; readonly max?: number }
   /**
    * `answerMs`: how long to wait for an answer before a connection is given up, default 25,000. `unknownMs`: how long a write whose
@@ -62,163 +62,39 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     throw error
   }
 
-  const isFull = options.durability === 'full'
-  const clock = new Clock(options.clockOffsetMs ?? (() => 0))
-  const leases = new Leases()
   const prepare = (sql: string) => prepareStatement(inSchema(sql, schema.quoted))
-  const writes = new Writes(connections, { prepare, unknownMs: options.patience?.unknownMs ?? 60_000 })
-  const watch = new Watch(connections, schema.name)
-  const reads = prepareReads(connections, prepare)
-  const listQueues = prepareListQueues(connections, prepare, clock)
-  const images = prepareImages(connections, prepare)
-  const readChunks = prepareReadChunks(connections, prepare)
-  const restore = prepareRestore({ connections, writes, prepare, isDurable: isFull })
-  const statements = {
-    commit: prepare(commitSql),
-    step: prepare(stepSql),
-    deliver: prepare(deliverSql),
-    tag: prepare(tagSql),
-    deleteThread: prepare(deleteThreadSql),
-    setQueue: prepare(setQueueSql),
+  const parts: StoreParts = {
+    ...{ connections, prepare, isFull: options.durability === 'full' },
+    writes: new Writes(connections, { prepare, unknownMs: options.patience?.unknownMs ?? 60_000 }),
+    watch: new Watch(connections, schema.name),
+    clock: new Clock(options.clockOffsetMs ?? (() => 0)),
+    leases: new Leases(),
   }
-  const encode = (changes: readonly Change[], offset = clock.offset()) =>
-    encodeBatch(changes, { offset, leases, isDurable: isFull || changes.some((change) => change.mustSync === true) })
-  const { claim, renew } = prepareClaim({ connections, writes, prepare, clock, leases, isDurable: isFull, commit })
-  const transact = prepareTransact({
-    connections,
-    writes,
-    commit: statements.commit,
-    findHeld: prepare(findHeldSql),
-    tables: { schemaName: schema.name, tableNames },
-    encode,
-  })
-
-  async function commit(changes: readonly Change[]): Promise<readonly Committed[]> {
-    connections.refuseClosed()
-    if (changes.length === 0) return []
-    const offset = clock.offset()
-    const { answers, now } = (await commitStep(changes, offset)) ?? (await commitBatch(changes, offset))
-    clock.learn(now, offset)
-    watch.tell(hintsOf(changes, answers, watch))
-    return answers
-  }
-
-  async function commitBatch(changes: readonly Change[], offset: number): Promise<Answers> {
-    const batch = encode(changes, offset)
-    return batch.readAnswer(textOf(await writes.write(statements.commit, batch.values)))
-  }
-
-  /** Null if it is not a lone step. */
-  async function commitStep(changes: readonly Change[], offset: number): Promise<Answers | null> {
-    const values = stepValues(changes, { offset, leases, isDurable: isFull || changes[0]?.mustSync === true })
-    if (values === null) return null
-    return readStepAnswer(textOf(await writes.write(statements.step, values)), changes[0] as Change, leases)
-  }
-
   return {
-    kind: 'postgres',
-    durability: options.durability,
+    ...{ kind: 'postgres', durability: options.durability },
     // The server works on one batch while the next is being made here.
     canPipeline: true,
+    ...lifeOf(parts, schema),
+    ...writesOf(parts, schema),
+    ...prepareReads(parts),
+    ...prepareImages(parts),
+    listQueues: prepareListQueues(parts),
+    readChunks: prepareReadChunks(parts),
+    subscribe: (listener) => parts.watch.subscribe(listener),
+  }
+}
 
+function lifeOf({ connections, writes, watch }: StoreParts, schema: Schema): Pick<Store, 'migrate' | 'close'> {
+  return {
     async migrate() {
       connections.refuseClosed()
       await migrateSchema(connections, schema)
       await writes.forgetDead()
     },
 
-    async now() {
-      connections.refuseClosed()
-      const estimate = clock.estimate()
-      if (estimate !== null) return estimate
-      const offset = clock.offset()
-      const now = await reads.now(offset)
-      clock.learn(now, offset)
-      return now
-    },
-
-    commit,
-    claim,
-    renew,
-
-    async setQueue(change) {
-      await writes.write(statements.setQueue, [isFull, ...setQueueValues(change)])
-      watch.tell([{ owner: '', threadId: '', isClaimable: true }])
-    },
-    listQueues,
-
-    async deliver(message) {
-      const written = await writes.write(
-        statements.deliver,
-        deliverValues(message, { offset: clock.offset(), isDurable: isFull }),
-      )
-      const delivered = JSON.parse(textOf(written)) as Delivered
-      if (delivered.refusal !== undefined) return { ok: false, refusal: delivered.refusal }
-      const { owner, runId } = message
-      watch.tell([
-        { owner, threadId: delivered.thread, runId, hasMail: true, ...(delivered.claimable ? { isClaimable: true } : {}) },
-      ])
-      return { ok: true }
-    },
-
-    async tag({ owner, threadId, seq, label }) {
-      return { ok: textOf(await writes.write(statements.tag, [owner, threadId, position(seq), label])) === 'true' }
-    },
-
-    async deleteThread({ owner, threadId, at }) {
-      const isDeleted = textOf(await writes.write(statements.deleteThread, [isFull, owner, threadId, Math.round(at)])) === 'true'
-      if (isDeleted) watch.tell([{ owner, threadId }])
-      return isDeleted
-    },
-
-    readInbox: reads.readInbox,
-    readRun: reads.readRun,
-    listRuns: reads.listRuns,
-    readThread: reads.readThread,
-    listThreads: reads.listThreads,
-    readLog: reads.readLog,
-    readLogs: reads.readLogs,
-    readSnapshot: reads.readSnapshot,
-    listCheckpoints: reads.listCheckpoints,
-    readChunks,
-    readOperation: reads.readOperation,
-    listUnsure: reads.listUnsure,
-
-    scanThreads: images.scanThreads,
-    readThreadImage: images.readThreadImage,
-
-    async restoreThread(whole) {
-      if (!(await restore(whole))) return { ok: false, refusal: 'conflict' }
-      const { owner, threadId } = whole.thread
-      watch.tell([{ owner, threadId, isClaimable: true }])
-      return { ok: true }
-    },
-
-    async transact(guarded, body) {
-      const { change, answer } = await transact(guarded, body)
-      if (change !== undefined) watch.tell(hintsOf([change], [answer], watch))
-      return answer
-    },
-
-    async commitWithin(tx, changes) {
-      if (changes.length === 0) return []
-      const batch = encode(changes)
-      const values = [null, null, ...batch.values]
-      const { rows } = await tx.query({ text: statements.commit.text, values, rowMode: 'array' }).catch((error: unknown) => {
-        throw serverCodeOf(error) === tooIsolated ? isolatedTransaction(error) : error
-      })
-      const { answers } = batch.readAnswer((rows as string[][])[0]?.[0] as string)
-      // Notifications of a transaction go out when it commits; this process hears them like any other.
-      const announcement = watch.announcementOf(hintsOf(changes, answers, watch))
-      if (announcement !== null) await tx.query(announcement)
-      return answers
-    },
-
-    subscribe: (listener) => watch.subscribe(listener),
-
     async close() {
       if (connections.isClosed) return
-      // Idle connections keep no process alive; who waits for their end does.
+      // Idle connections keep no process alive; waiting for their end does.
       const alive = setInterval(() => {}, 1_000)
       try {
         await watch.close()
@@ -231,23 +107,33 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   }
 }
 
-/** Without a lock: the commit at the end of the transaction judges. */
-const findHeldSql = `
-  SELECT ($7::text = ANY (current_schemas(true)::text[]))::text AS on_path FROM holdfast.runs r JOIN holdfast.threads t ON t.id = r.thread
-  WHERE r.owner = $1 AND t.thread_id = $2 AND r.run_id = $3 AND r.epoch = $4 AND r.lease_id = $5 AND t.written_seq >= $6`
+function writesOf(parts: StoreParts, schema: Schema) {
+  const { watch } = parts
+  const commits = new Commits(parts)
+  const commit = (changes: readonly Change[]) => commits.commit(changes)
+  const claimer = new Claimer(parts, commit)
+  const transactions = new Transactions(parts, { commits, tables: { schemaName: schema.name, tableNames } })
+  return {
+    commit,
+    claim: (request) => claimer.claim(request),
+    renew: prepareRenew(parts),
+    deliver: prepareDeliver(parts),
+    tag: prepareTag(parts),
+    deleteThread: prepareDeleteThread(parts),
+    setQueue: prepareSetQueue(parts),
+    restoreThread: prepareRestore(parts),
 
-function isolatedTransaction(cause: unknown): HoldfastError {
-  return new HoldfastError(
-    'invalid_input',
-    `A run can't be started in a transaction of this isolation level; nothing was written. Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED, or start the run after it. (${(cause as Error).message})`,
-    { cause },
-  )
+    async transact(guarded, body) {
+      const { change, answer } = await transactions.transact(guarded, body)
+      if (change !== undefined) watch.tell(hintsOf([change], [answer], watch))
+      return answer
+    },
+
+    commitWithin: (tx, changes) => commits.commitWithin(tx, changes),
+  } satisfies Partial<PostgresStore>
 }
 
-/** What a function returned or, after a lost connection, recorded. */
-function textOf(written: Written): string {
-  return ('rows' in written ? written.rows[0]?.[0] : written.recorded) ?? ''
-}
+type Schema = ReturnType<typeof checkSchemaName>
 
 /** The URL without what is ours in it. */
 function readUrl({ url, pool, schema }: PostgresStoreOptions): { url?: string; schemaName: string } {

@@ -1,10 +1,9 @@
 import { countLimit, noCounts, type Queue, type QueueChange, type QueueCounts } from '../../model/queue.ts'
-import type { Clock } from './clock.ts'
-import type { Connections, Statement } from './connections.ts'
 import { type Row, toNumber } from './rows.ts'
 import { durableSql, nowSql } from './sql.ts'
+import type { StoreParts } from './store-parts.ts'
 
-/** Changes settings of a queue. A row with nothing but defaults is taken away. */
+/** Changes settings of a queue. A row with nothing but defaults is deleted. */
 export const setQueueFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_set_queue(p_writer bigint, p_batch bigint, p_sync boolean, p_name text, p_change jsonb) RETURNS text
 LANGUAGE plpgsql VOLATILE SET lock_timeout = '10s' AS $$
@@ -25,12 +24,16 @@ BEGIN
   RETURN 'true';
 END $$;
 `
-export const setQueueSql = 'SELECT holdfast.fn_set_queue($1, $2, $3, $4, $5)'
+const setQueueSql = 'SELECT holdfast.fn_set_queue($1, $2, $3, $4, $5)'
 
-/** Parameters of fn_set_queue after the durability. */
-export function setQueueValues({ name, concurrency, rateLimit, maxQueued, isPaused }: QueueChange): unknown[] {
-  const rate = rateLimit === undefined ? {} : { rate_count: rateLimit?.count ?? null, rate_per_ms: rateLimit?.perMs ?? null }
-  return [name, JSON.stringify({ concurrency, ...rate, max_queued: maxQueued, is_paused: isPaused })]
+export function prepareSetQueue({ writes, watch, prepare, isFull }: StoreParts) {
+  const statement = prepare(setQueueSql)
+  return async ({ name, concurrency, rateLimit, maxQueued, isPaused }: QueueChange): Promise<void> => {
+    const rate = rateLimit === undefined ? {} : { rate_count: rateLimit?.count ?? null, rate_per_ms: rateLimit?.perMs ?? null }
+    const change = JSON.stringify({ concurrency, ...rate, max_queued: maxQueued, is_paused: isPaused })
+    await writes.call(statement, [isFull, name, change])
+    watch.tell([{ owner: '', threadId: '', isClaimable: true }])
+  }
 }
 
 /** As the index of queues has it. */
@@ -66,7 +69,7 @@ const allSql = queuesSql(
   ),`,
 )
 
-export function prepareListQueues(connections: Connections, prepare: (sql: string) => Statement, clock: Clock) {
+export function prepareListQueues({ connections, prepare, clock }: StoreParts) {
   const [one, all] = [prepare(oneSql), prepare(allSql)]
   return async ({ name }: { readonly name?: string }): Promise<Queue[]> => {
     const rows = await (name === undefined

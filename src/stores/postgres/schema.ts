@@ -2,39 +2,22 @@ import { createHash } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
 import { applyFunction } from './apply-sql.ts'
 import { appendChunksFunction } from './chunks.ts'
-import { claimFunctions } from './claim-sql.ts'
+import { claimFunction } from './claim-sql.ts'
 import { commitFunction } from './commit-sql.ts'
 import type { Connections, PgClientLike } from './connections.ts'
 import { deleteThreadFunction } from './delete-thread.ts'
 import { toHoldfastError } from './errors.ts'
 import { deliverFunctions } from './inbox.ts'
 import { listHash } from './list-runs.ts'
+import { stepFunction } from './lone-step.ts'
 import { setQueueFunction } from './queues.ts'
-import { tagFunction } from './reads.ts'
+import { renewFunction } from './renew-sql.ts'
 import { setBackFunction } from './set-back-sql.ts'
-import { stepFunction } from './step.ts'
+import { tagFunction } from './threads.ts'
 import { settleFunctions } from './writes.ts'
 
-/**
- * The tables, as numbered migrations. A published migration is never changed; a new one is added below it.
- * In all SQL of this folder `holdfast.` stands for the schema that the store was opened with, `holdfast.fn_` for its functions.
- *
- * `wake_at` is the instant from which a run can be claimed: `due_at` of a pending or waiting run, the end of the lease of a
- * running one, NULL otherwise. `is_next` marks the first of a thread's unfinished runs; a claim looks at no other (S6). The two
- * are columns of their own because different writers move them. `ready` says which of two indexes shows a run: 0 the one in order of
- * time, for runs that are held or sleep; else the one in which owners take turns, 1 for runs that were claimed before and 2 for
- * those that never were. A claim moves there what has become due; whatever else happens to a run leaves `ready` alone.
- *
- * fillfactor leaves room for a second version of every row of a page: a plain step changes no column that an index knows, and a
- * batch often changes all rows of a page, so that its updates stay heap-only. Ids are compared bytewise (COLLATE "C"). A
- * payload is text or bytes, two columns of which one is null: text stays readable, a null costs one bit.
- *
- * Plans are made when the tables are small, where one index looks as good as another. So no index knows a condition that another is
- * meant for, in whatever place: Postgres 18 skips leading columns. Where both have a column, one of them has it as an expression
- * (owner || ''), and statements write it as the index they mean does.
- */
-const migrations: readonly string[] = [
-  `
+/** Parts of the first migration. */
+const threadAndRunTables = `
   CREATE TABLE holdfast.threads (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     head_seq bigint NOT NULL,
@@ -89,8 +72,10 @@ const migrations: readonly string[] = [
   CREATE INDEX runs_ready ON holdfast.runs (version, workflow, queue, priority, ready, (owner || ''), wake_at, id) WHERE is_next AND wake_at IS NOT NULL AND ready > 0;
   CREATE INDEX runs_in_queue ON holdfast.runs (queue, status, due_at) WHERE status IN ('pending', 'running', 'waiting', 'paused');
   CREATE INDEX runs_by_wait_key ON holdfast.runs (wait_key) WHERE wait_key IS NOT NULL;
+  `
 
-  CREATE TABLE holdfast.queues (            -- those with settings of their own
+const queueTables = `
+  CREATE TABLE holdfast.queues (            -- those that have settings
     name text COLLATE "C" PRIMARY KEY,
     concurrency bigint,
     rate_count bigint,
@@ -105,7 +90,9 @@ const migrations: readonly string[] = [
     count bigint NOT NULL,
     PRIMARY KEY (queue, at)
   );
+  `
 
+const logTables = `
   CREATE TABLE holdfast.log (
     thread bigint NOT NULL,
     seq bigint NOT NULL,
@@ -135,6 +122,16 @@ const migrations: readonly string[] = [
     PRIMARY KEY (thread, seq)
   );
 
+  CREATE TABLE holdfast.labels (
+    thread bigint NOT NULL,
+    seq bigint NOT NULL,
+    label text COLLATE "C" NOT NULL,
+    PRIMARY KEY (thread, label),
+    UNIQUE (thread, seq)
+  );
+  `
+
+const operationTable = `
   CREATE TABLE holdfast.operations (
     owner text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL,
@@ -157,7 +154,9 @@ const migrations: readonly string[] = [
   CREATE INDEX operations_by_thread ON holdfast.operations (owner, thread_id);
   CREATE INDEX operations_intended ON holdfast.operations (run) WHERE status = 'intended';
   CREATE INDEX operations_unsure ON holdfast.operations (owner, intended_at, key) WHERE status = 'unsure';
+  `
 
+const messageTables = `
   CREATE TABLE holdfast.inbox (
     id bigint GENERATED ALWAYS AS IDENTITY,
     run bigint NOT NULL,
@@ -185,15 +184,9 @@ const migrations: readonly string[] = [
     PRIMARY KEY (run, stream, first)
   );
   CREATE INDEX chunks_void ON holdfast.chunks (run, stream, first) WHERE payload IS NULL AND payload_bytes IS NULL;
+  `
 
-  CREATE TABLE holdfast.labels (
-    thread bigint NOT NULL,
-    seq bigint NOT NULL,
-    label text COLLATE "C" NOT NULL,
-    PRIMARY KEY (thread, label),
-    UNIQUE (thread, seq)
-  );
-
+const writerTable = `
   -- The last write of every writer, to tell after a lost connection whether it happened: writes.ts.
   CREATE TABLE holdfast.writers (
     id bigint PRIMARY KEY,
@@ -201,8 +194,29 @@ const migrations: readonly string[] = [
     at bigint NOT NULL,
     answer text
   ) WITH (fillfactor = 20);
-  `,
-  // Questions are operations of a kind of their own; until then they were told by their names. The index has what the end of a run settles.
+  `
+
+/**
+ * The tables, as numbered migrations. A published migration is never changed; a new one is added below it.
+ * In all SQL of this folder `holdfast.` stands for the schema that the store was opened with, `holdfast.fn_` for its functions.
+ *
+ * `wake_at` is the instant from which a run can be claimed: `due_at` of a pending or waiting run, the end of the lease of a
+ * running one, NULL otherwise. `is_next` marks the first of a thread's unfinished runs; a claim looks at no other (S6). They
+ * are separate columns because different writers move them. `ready` says which of two indexes shows a run: 0 the one in order of
+ * time, for runs that are held or sleep; else the one in which owners take turns, 1 for runs that were claimed before and 2 for
+ * those that never were. A claim moves there what has become due; whatever else happens to a run leaves `ready` alone.
+ *
+ * fillfactor leaves room for a second version of every row of a page: a plain step changes no column that an index knows, and a
+ * batch often changes all rows of a page, so that its updates stay heap-only. Ids are compared bytewise (COLLATE "C"). A
+ * payload is text or bytes, two columns of which one is null: text stays readable, a null costs one bit.
+ *
+ * Plans are made when the tables are small, where one index looks as good as another. So no index knows a condition that another is
+ * meant for, in whatever place: Postgres 18 skips leading columns. Where both have a column, one of them has it as an expression
+ * (owner || ''), and statements write it as the index they mean does.
+ */
+const migrations: readonly string[] = [
+  [threadAndRunTables, queueTables, logTables, operationTable, messageTables, writerTable].join('\n'),
+  // Questions are a separate kind of operation; until then they were told by their names. The index has what the end of a run settles.
   `
   ALTER TABLE holdfast.operations ADD COLUMN kind text COLLATE "C" NOT NULL DEFAULT 'effect';
   UPDATE holdfast.operations SET kind = 'question' WHERE name LIKE 'ask[%]' AND status IN ('intended', 'unsure');
@@ -218,7 +232,7 @@ const migrations: readonly string[] = [
   );
   `,
   // What a thread keeps of the writes under leases, for guards, and of its last patch, for caches. A function of an earlier version that
-  // is at work fails on the new name of writers.at, at its end: what it wrote is taken back.
+  // is at work fails on the new name of writers.at, at its end: what it wrote is rolled back.
   `
   ALTER TABLE holdfast.threads
     ADD COLUMN written_seq bigint NOT NULL DEFAULT 0,
@@ -248,9 +262,9 @@ export const tableNames: readonly string[] = [
 const schemaVersion = migrations.length
 
 /**
- * Functions are not migrated: each version of the library has its own. Those of versions with the same tables stand beside each
- * other, for upgrades without downtime; a migration of the tables takes away all others, so that a process of an earlier version which
- * is still open can't write any more.
+ * Functions are not migrated: each version of the library has its own. Those of versions with the same tables exist side by
+ * side, for upgrades without downtime; a migration of the tables drops all others, so that a process of an earlier version which
+ * is still open can no longer write.
  */
 const functionsSql = [
   settleFunctions,
@@ -258,7 +272,8 @@ const functionsSql = [
   applyFunction,
   commitFunction,
   stepFunction,
-  ...claimFunctions,
+  claimFunction,
+  renewFunction,
   setBackFunction,
   ...deliverFunctions,
   setQueueFunction,

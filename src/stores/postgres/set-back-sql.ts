@@ -9,7 +9,7 @@ const heldUp = `r.status = 'pending' AND r.due_at > v_now AND (r.started_at IS N
 const limit = 1_000
 
 /**
- * Moves runs that a clock which was set back would hold up, as model/clock-set-back.ts says. Whatever is locked is left for the next
+ * Moves runs that would be held up by a clock that was set back, as model/clock-set-back.ts says. Whatever is locked is left for the next
  * call, which `is_done` says is needed.
  */
 export const setBackFunction = `

@@ -4,7 +4,7 @@ import { isStart, namesHead } from '../../store/kinds-of-change.ts'
 import type { LeasePlace, Leases } from './leases.ts'
 
 /** Changes under one lease, one after the other. */
-export interface HeldGroup {
+export interface LeasedGroup {
   readonly place: LeasePlace
   readonly epoch: number
   readonly leaseId: string
@@ -17,7 +17,7 @@ export interface HeldGroup {
 /** How a batch is written: commit-sql.ts says what the three kinds are. */
 export interface SortedChanges {
   /** By thread. */
-  readonly held: readonly HeldGroup[]
+  readonly leased: readonly LeasedGroup[]
   /** By owner and thread, so that two processes that start the same runs meet in the same order. */
   readonly starts: readonly { readonly index: number; readonly rank: number }[]
   readonly others: readonly { readonly index: number; readonly rank: number; readonly createRanks: readonly number[] }[]
@@ -36,13 +36,13 @@ export function sortChanges(changes: readonly Change[], leases: Leases): SortedC
   return sortSteps(changes, tokens) ?? sortAll(changes, tokens)
 }
 
-/** A batch of nothing but held changes, the usual one: who meets whom is told by row numbers. Null if it is another. */
+/** A batch of nothing but leased changes, the usual one: row numbers tell which of them share a thread. Null if it is another. */
 function sortSteps(changes: readonly Change[], tokens: readonly Token[]): SortedChanges | null {
-  const groups = new Map<number, HeldGroup & { hasEnded: boolean }>()
+  const groups = new Map<number, LeasedGroup & { hasEnded: boolean }>()
   for (let index = 0; index < changes.length; index++) {
     const token = tokens[index] as Token
     const { guard, run } = changes[index] as Change
-    if (token.kind !== 'held' || guard.kind !== 'lease') return null
+    if (token.kind !== 'leased' || guard.kind !== 'lease') return null
     const { epoch, leaseId, writtenSeq } = guard
     const hasEnded = endsGroup(run)
     const group = groups.get(token.place.thread)
@@ -54,7 +54,7 @@ function sortSteps(changes: readonly Change[], tokens: readonly Token[]): Sorted
       group.hasEnded = hasEnded
     }
   }
-  return { held: sortByThread([...groups.values()]), starts: [], others: [], rankCount: 0 }
+  return { leased: sortByThread([...groups.values()]), starts: [], others: [], rankCount: 0 }
 }
 
 function sortAll(changes: readonly Change[], tokens: readonly Token[]): SortedChanges {
@@ -62,12 +62,12 @@ function sortAll(changes: readonly Change[], tokens: readonly Token[]): SortedCh
   // After a failover numbers may have been given out again: two leases, of which one is lost, then name one thread by number.
   const leaseOfThread = new Map<number, string>()
   const isFirst = (token: Token) => {
-    if (token.kind !== 'held') return true
+    if (token.kind !== 'leased') return true
     const key = leaseOfThread.get(token.place.thread) ?? token.key
     leaseOfThread.set(token.place.thread, key)
     return key === token.key
   }
-  const groups = new Map<string, HeldGroup>()
+  const groups = new Map<string, LeasedGroup>()
   const starts: { index: number; rank: number }[] = []
   const others: { index: number; rank: number; createRanks: number[] }[] = []
   let rankCount = 0
@@ -75,8 +75,8 @@ function sortAll(changes: readonly Change[], tokens: readonly Token[]): SortedCh
     const change = changes[index] as Change
     const token = tokens[index] as Token
     const isAlone = token.kind !== 'other' && namesOf(change).every((name) => users.get(name) === token.key) && isFirst(token)
-    if (isAlone && token.kind === 'held') {
-      addHeld(groups, { index, change, place: token.place })
+    if (isAlone && token.kind === 'leased') {
+      addLeased(groups, { index, change, place: token.place })
     } else if (isAlone) {
       starts.push({ index, rank: ++rankCount })
     } else {
@@ -85,14 +85,14 @@ function sortAll(changes: readonly Change[], tokens: readonly Token[]): SortedCh
     }
   }
   if (starts.length > 1) starts.sort((a, b) => compare(createOf(changes, a.index), createOf(changes, b.index)))
-  return { held: sortByThread([...groups.values()]), starts, others, rankCount }
+  return { leased: sortByThread([...groups.values()]), starts, others, rankCount }
 }
 
 /** Whether they are refused depends on the status of the operation. */
 const judged: ReadonlySet<OperationChange['kind']> = new Set(['intend', 'ask', 'resolve'])
 
 type Token =
-  | { readonly kind: 'held'; readonly key: string; readonly place: LeasePlace }
+  | { readonly kind: 'leased'; readonly key: string; readonly place: LeasePlace }
   | { readonly kind: 'start' | 'other'; readonly key: string }
 
 /**
@@ -106,8 +106,8 @@ function tokenOf(change: Change, { index, leases, hasJudge, hasStart }: Batchmat
   const endsTape = change.run?.hasNewInput === true || (status !== undefined && isTerminal(status))
   const isInItsTurn = (hasJudge && endsTape) || (hasStart && status === 'pending')
   if (guard.kind === 'lease' && !isInItsTurn) {
-    const place = leases.find(guard.leaseId)
-    if (place !== undefined && isOf(place, change) && isHeldKind(change)) return { kind: 'held', key: keyOf(guard), place }
+    const place = leases.placeOf(change)
+    if (place !== undefined && isLeasedKind(change)) return { kind: 'leased', key: keyOf(guard), place }
   }
   const isPlainStart = isStart(change) && change.creates[0].queued.patch === null
   return { kind: isPlainStart ? 'start' : 'other', key: `#${index}` }
@@ -127,7 +127,7 @@ interface Batchmates {
   readonly hasStart: boolean
 }
 
-/** For every name in the batch who uses it; null where several do. */
+/** For every name in the batch the key that uses it; null where several do. */
 function findUsers(changes: readonly Change[], tokens: readonly Token[]): Map<string, string | null> {
   const users = new Map<string, string | null>()
   const ended = new Set<string>()
@@ -159,8 +159,8 @@ function namesOf(change: Change): string[] {
   return names
 }
 
-function addHeld(
-  groups: Map<string, HeldGroup>,
+function addLeased(
+  groups: Map<string, LeasedGroup>,
   { index, change, place }: { index: number; change: Change; place: LeasePlace },
 ): void {
   if (change.guard.kind !== 'lease') return
@@ -171,15 +171,12 @@ function addHeld(
   else group.indexes.push(index)
 }
 
-function sortByThread(groups: HeldGroup[]): HeldGroup[] {
+function sortByThread(groups: LeasedGroup[]): LeasedGroup[] {
   return groups.sort((a, b) => a.place.thread - b.place.thread)
 }
 
-function isOf(place: LeasePlace, { owner, threadId, runId }: Change): boolean {
-  return place.runId === runId && place.threadId === threadId && place.owner === owner
-}
-
-function isHeldKind({ creates, operation, label, readMessages, delivers, run, guard }: Change): boolean {
+/** Nothing in it needs to be judged beside its lease. */
+export function isLeasedKind({ creates, operation, label, readMessages, delivers, run, guard }: Change): boolean {
   if (creates !== undefined || operation !== undefined || label !== undefined) return false
   if (readMessages !== undefined || delivers !== undefined) return false
   if (run?.waitKey !== undefined || guard.kind !== 'lease' || namesHead(guard)) return false

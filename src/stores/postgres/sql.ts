@@ -21,15 +21,20 @@ export const durableSql = `${readCommittedSql}
   END IF;`
 
 /**
- * Who waited for the lock of a thread may find its run claimed by another when it has it: everything is taken back, and the same
+ * A writer that waited for the lock of a thread may find its run claimed by another: everything is rolled back, and the same
  * statement, sent again, sees the claim from the start (HF004).
  */
 export function takenSql(isTaken: string): string {
   return `IF ${isTaken} THEN RAISE EXCEPTION 'a run was claimed by another worker in this moment' USING ERRCODE = 'HF004'; END IF;`
 }
 
+/** Leaves v_answer with the writer, as fn_record does (writes.ts), which is called only where the row is missing or has a later number. */
+export const recordSql = `
+  UPDATE holdfast.writers w SET batch = p_batch, used_at = v_now - p_offset, answer = v_answer WHERE w.id = p_writer AND w.batch < p_batch;
+  IF NOT FOUND THEN PERFORM holdfast.fn_record(p_writer, p_batch, v_answer); END IF;`
+
 /**
- * Plans are made once a session and never by the size of the arrays: planning would cost more than the work. What is made
+ * Plans are made once per session and never by the size of the arrays: planning would cost more than the work. What is made
  * while the tables are empty must do when they are full: look-ups by index, in the order of the arrays, which is also the order
  * of locks.
  */
@@ -57,16 +62,10 @@ export function dueSql({
   return `CASE WHEN ${status} = 'waiting' AND ${hasMail} THEN least(coalesce(${asked}, v_now), v_now) ELSE ${asked} END`
 }
 
-/** Whether a step changes its run's row `r`: its step, its claims, or the lease, which is extended when a third of it has gone by. */
-export function rowChanges({ flags, step, leaseMs }: Record<'flags' | 'step' | 'leaseMs', string>): string {
-  return `${flags} & 12 <> 0 OR ${flags} & 1 <> 0 AND r.claims_without_progress <> 0 OR ${flags} & 2 <> 0 AND r.current_step IS DISTINCT FROM ${step}
-    OR coalesce(r.wake_at - v_now NOT BETWEEN ${leaseMs} * 2 / 3 AND ${leaseMs}, false)`
-}
-
 export const endedSql = `('completed', 'failed', 'cancelled')`
 
 /**
- * A run or a tape is over: an effect that it left intended only a person can close; a question nobody has to. `left` says which
+ * A run or a tape is over: an effect that it left intended only a person can close; a question need not be closed. `left` says which
  * operations are meant, by the alias `x`, and `now` when it is.
  */
 export function settleOpenSql({ from = '', left, now }: { from?: string; left: string; now: string }): string {

@@ -1,65 +1,39 @@
 import type { Change, NewRun } from '../../store/change.ts'
-import { BigintColumn, BooleanColumn, IntegerColumn, TextColumn } from './columns.ts'
-import type { EventColumns } from './event-columns.ts'
+import { ColumnList } from './column-list.ts'
+import type { EventEncoder } from './event-columns.ts'
+import { dueOf, whole } from './integers.ts'
 import type { SortedChanges } from './sort-changes.ts'
-import { dueOf, whole } from './whole-numbers.ts'
 
-/** New runs on threads of their own as parallel arrays. */
+/** New runs on threads that no other change of the batch names. */
+export const startColumns = new ColumnList('start', {
+  ...({ index: 'int', rank: 'int', owner: 'text', thread: 'text', run: 'text', workflow: 'text', version: 'bigint' } as const),
+  ...({ queue: 'text', priority: 'bigint', fingerprint: 'text', due_kind: 'int', due: 'bigint', reject: 'boolean' } as const),
+})
+
 export function encodeStarts(
   changes: readonly Change[],
-  { held, starts }: SortedChanges,
-  events: EventColumns,
+  { leased, starts }: SortedChanges,
+  events: EventEncoder,
 ): readonly unknown[] {
-  if (starts.length === 0) return noStarts
-  const count = starts.length
-  const [indexes, ranks, owners, threads] = [
-    new IntegerColumn(count),
-    new IntegerColumn(count),
-    new TextColumn(count),
-    new TextColumn(count, 36),
-  ]
-  const [ids, workflows, versions, queues] = [
-    new TextColumn(count, 36),
-    new TextColumn(count),
-    new BigintColumn(count),
-    new TextColumn(count),
-  ]
-  const [priorities, fingerprints, dueKinds] = [new BigintColumn(count), new TextColumn(count, 44), new IntegerColumn(count)]
-  const [dues, rejects] = [new BigintColumn(count), new BooleanColumn(count)]
+  if (starts.length === 0) return startColumns.noRows
+  const columns = startColumns.createEncoders(starts.length)
   for (const [at, { index, rank }] of starts.entries()) {
     const create = (changes[index] as Change).creates?.[0] as NewRun
-    events.addQueued(held.length + at + 1, create)
+    events.addQueued(leased.length + at + 1, create)
     const [dueKind, due] = dueOf(create.due)
-    indexes.push(index)
-    ranks.push(rank)
-    owners.push(create.owner)
-    threads.push(create.threadId)
-    ids.push(create.id)
-    workflows.push(create.workflow)
-    versions.push(whole(create.version, 'workflow version'))
-    queues.push(create.queue)
-    priorities.push(whole(create.priority, 'priority'))
-    fingerprints.push(create.fingerprint)
-    dueKinds.push(dueKind)
-    dues.push(due)
-    rejects.push(create.ifBusy === 'reject')
+    columns.index.push(index)
+    columns.rank.push(rank)
+    columns.owner.push(create.owner)
+    columns.thread.push(create.threadId)
+    columns.run.push(create.id)
+    columns.workflow.push(create.workflow)
+    columns.version.push(whole(create.version, 'workflow version'))
+    columns.queue.push(create.queue)
+    columns.priority.push(whole(create.priority, 'priority'))
+    columns.fingerprint.push(create.fingerprint)
+    columns.due_kind.push(dueKind)
+    columns.due.push(due)
+    columns.reject.push(create.ifBusy === 'reject')
   }
-  const columns = [
-    indexes,
-    ranks,
-    owners,
-    threads,
-    ids,
-    workflows,
-    versions,
-    queues,
-    priorities,
-    fingerprints,
-    dueKinds,
-    dues,
-    rejects,
-  ]
-  return columns.map((column) => column.encode())
+  return startColumns.encode(columns)
 }
-
-const noStarts: readonly null[] = Array(13).fill(null)

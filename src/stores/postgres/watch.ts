@@ -3,7 +3,7 @@ import type { Hint } from '../../store/store.ts'
 import { type Connections, prepareStatement } from './connections.ts'
 import type { PgOwnClientLike } from './driver.ts'
 
-/** How long the first notification to oneself may take. Behind a pooler it never comes, and polling has to do. */
+/** How long the first notification to this process itself may take. Behind a pooler it never comes, and only polling is left. */
 const echoMs = 3_000
 /** What one notification may hold is 8,000 bytes; of a flood of names the rest is dropped, as any hint may be. */
 const maxBytes = 7_500
@@ -12,8 +12,8 @@ const maxNotifications = 4
 /**
  * Tells subscribers what changed: this process's writes at once and by name, those of others by LISTEN.
  *
- * Others are told what they may have to act on: a run that became claimable, mail, chunks of a stream, a deleted thread. Steps are not announced; whoever
- * watches them looks by himself. Announcements are gathered while one is on its way and sent on a connection of their own, after
+ * Others are told what they may have to act on: a run that became claimable, mail, chunks of a stream, a deleted thread. Steps are not announced;
+ * a subscriber in another process polls for them. Announcements are collected while one is in flight and sent on a separate connection, after
  * the commit and outside of it: NOTIFY takes a lock of the whole server, which inside a commit would be held over its flush.
  */
 export class Watch {
@@ -35,19 +35,19 @@ export class Watch {
   }
 
   subscribe(listener: (hint: Hint) => void): () => void {
-    // A wrapper of its own, so that one function subscribed twice is two subscriptions.
+    // Wrapped, so that one function subscribed twice is two subscriptions.
     const subscription = (hint: Hint) => listener(hint)
     this.#listeners.add(subscription)
     if (this.#state === 'off') void this.#listen()
     return () => this.#listeners.delete(subscription)
   }
 
-  /** Somebody in this process listens. */
+  /** This process has subscribers. */
   get isHeard(): boolean {
     return this.#listeners.size > 0
   }
 
-  /** After a write: tells who is here, and announces to others what they may have to act on. */
+  /** After a write: tells the subscribers in this process, and announces to others what they may have to act on. */
   tell(hints: readonly Hint[]): void {
     for (const hint of hints) {
       this.#tellHere(hint)
@@ -58,7 +58,7 @@ export class Watch {
     if (this.#outbox.size > 0 && !this.#isSending) void this.#send()
   }
 
-  /** What announces hints to everybody, this process included, as a statement for somebody else's transaction. */
+  /** What announces hints to all processes, this one included, as a statement for the user's transaction. */
   announcementOf(hints: readonly Hint[]): { text: string; values: unknown[] } | null {
     const forAll = hints.filter(isForOthers)
     if (forAll.length === 0) return null
@@ -86,7 +86,7 @@ export class Watch {
 
   async #send(): Promise<void> {
     this.#isSending = true
-    // What the same turn of the event loop brings goes along.
+    // With what else this turn of the event loop brings.
     await new Promise((resolve) => setImmediate(resolve))
     while (this.#outbox.size > 0 && this.#state !== 'closed') {
       const payloads = this.#pack([...this.#outbox.values()])
@@ -95,13 +95,13 @@ export class Watch {
         if (this.#listening === null) await this.#connections.send(this.#notify, [this.#channel, payloads])
         else await this.#listening.query({ text: this.#notify.text, values: [this.#channel, payloads] })
       } catch {
-        // Lost, as any hint may be: polling goes on underneath.
+        // Lost, as any hint may be: polling continues.
       }
     }
     this.#isSending = false
   }
 
-  /** Hints as texts that fit into notifications, each led by who sends it. */
+  /** Hints as texts that fit into notifications, each led by the id of its sender. */
   #pack(hints: readonly Hint[], sender = this.#self): string[] {
     const payloads: string[] = []
     let payload = sender
@@ -136,7 +136,7 @@ export class Watch {
       client.on('end', () => this.#listenAgain())
       this.#listening = client
       this.#failures = 0
-      // Something may have happened while nobody listened.
+      // Something may have happened while this process was not listening.
       this.#tellHere({ isClaimable: true })
     } catch {
       await client?.end().catch(() => {})
@@ -158,7 +158,7 @@ export class Watch {
       else this.#heed(payload)
     })
     await client.query(`LISTEN ${this.#channel}`)
-    // By another connection: behind a pooler one's own may come back with the answer, and no later one ever does.
+    // By another connection: behind a pooler the notification of this one may come back with its answer, and no later one ever does.
     await this.#connections.send(this.#notify, [this.#channel, [`${this.#self} ?`]])
     const timer = setTimeout(() => hear(false), echoMs)
     const hasEcho = await heard

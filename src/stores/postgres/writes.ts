@@ -16,8 +16,8 @@ import type { Row } from './rows.ts'
  *   U3  The row's lock decides between the two: a statement that has come to its end is waited for.
  *
  * So a caller sees one answer, and never a failure of something that happened. Only a server that stays away for a minute
- * leaves `outcome_unknown`, and so does a row that others have taken away meanwhile: a process that was stopped for most of a day
- * can't tell any more.
+ * leaves `outcome_unknown`, and so does a row that another process has deleted meanwhile: a process that was stopped for most of a day
+ * can no longer tell.
  */
 export class Writes {
   readonly #connections: Connections
@@ -71,6 +71,12 @@ export class Writes {
     }
   }
 
+  /** The same for a function that answers with a text. */
+  async call(statement: Statement, values: readonly unknown[]): Promise<string> {
+    const written = await this.write(statement, values)
+    return ('rows' in written ? written.rows[0]?.[0] : written.recorded) ?? ''
+  }
+
   /** For a transaction of several statements: takes a writer, which `settle` then knows. */
   async withWriter<Answer>(body: (writer: Writer) => Promise<Answer>): Promise<Answer> {
     const writer = this.#idle.pop() ?? this.#newWriter()
@@ -80,7 +86,7 @@ export class Writes {
       this.#idle.push(writer)
       return answer
     } catch (error) {
-      // The number may still be on its way; the next one will be higher.
+      // The number may still be in flight; the next one will be higher.
       if (!(error instanceof HoldfastError) || error.code !== 'outcome_unknown') this.#idle.push(writer)
       throw error
     }
@@ -101,12 +107,12 @@ export class Writes {
     throw unknownOutcome(cause)
   }
 
-  /** Takes away the rows of writers that have not written for a day: their processes did not come to close. */
+  /** Deletes the rows of writers that have not written for a day: their processes ended without closing the store. */
   async forgetDead(): Promise<void> {
     await this.#connections.send(this.#forgetDead, []).catch(() => {})
   }
 
-  /** Takes the rows of this store's writers away. */
+  /** Deletes the rows of this store's writers. */
   async close(): Promise<void> {
     if (this.#ids.length > 0) await this.#connections.send(this.#forget, [this.#ids]).catch(() => {})
   }
@@ -127,11 +133,11 @@ export type Written = { readonly rows: readonly Row[] } | { readonly recorded: s
 export interface Writer {
   readonly id: string
   batch: number
-  /** When its last write was sent, by the wall clock: that goes on while the process is stopped. */
+  /** When its last write was sent, by the wall clock, which continues while the process is stopped. */
   sentAt: number
 }
 
-/** After this long without a write the row of a writer is taken away. */
+/** After this long without a write the row of a writer is deleted. */
 const forgottenAfterMs = 86_400_000
 
 function begin(writer: Writer): void {
@@ -139,7 +145,7 @@ function begin(writer: Writer): void {
   writer.sentAt = Date.now()
 }
 
-/** fn_record is the last statement of every function that writes; fn_settle is called by whoever did not get its answer. */
+/** fn_record is the last statement of every function that writes; fn_settle is called when its answer did not arrive. */
 export const settleFunctions = `
 CREATE OR REPLACE FUNCTION holdfast.fn_record(p_writer bigint, p_batch bigint, p_answer text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

@@ -7,20 +7,21 @@ import {
   verifyChunks,
   verifyGapless,
 } from '../../model/stream.ts'
-import type { RunChunks } from '../../store/moving.ts'
 import type { ChunkQuery, RunKey } from '../../store/store.ts'
-import type { Connection, Reply } from './connection.ts'
+import type { RunChunks } from '../../store/thread-image.ts'
+import type { Connection } from './connection.ts'
 import { pairOf } from './keys.ts'
+import type { Reply } from './link.ts'
 import type { Packer } from './pack.ts'
-import { lengthOf, readPayload } from './rows.ts'
+import { lengthOf, readPayload } from './payload-bytes.ts'
 import { readChunksScript } from './scripts/chunks.ts'
 
 /**
  * A record is `<offset> <sealed checksum> <header>\n<payload>`, the header being a list in JSON: size, tape, step, count, attempt and the
- * length of the payload. The seal holds the offset, which the script gives out.
+ * length of the payload. The checksum is sealed with the offset, which the script assigns.
  */
 
-/** In the form that `append_chunks` in scripts/chunks.ts reads: stream, size, checksum, whether it is a mark, header and payload. */
+/** In the form that `append_chunks` in scripts/parts/streams.ts reads: stream, size, checksum, whether it voids others, header and payload. */
 export function packChunks(packer: Packer, chunks: readonly NewChunks[], key: RunKey): void {
   packer.array(chunks.length)
   for (const one of chunks) {
@@ -74,7 +75,7 @@ function parseHeader(text: string, { runId, stream }: { readonly runId: string; 
     const header = JSON.parse(text) as unknown
     if (Array.isArray(header) && header.length === 6) return header as unknown as Header
   } catch {
-    // Not JSON any more: damaged like the rest.
+    // No longer JSON: damaged like the rest.
   }
   throw new HoldfastError(
     'corrupt_record',

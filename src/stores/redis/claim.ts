@@ -4,22 +4,26 @@ import { codeOf } from '../../model/errors.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { Change } from '../../store/change.ts'
 import type { Claim, ClaimRequest, Renewed, RenewRequest } from '../../store/store.ts'
-import type { Connection, Reply } from './connection.ts'
+import type { Connection } from './connection.ts'
 import { pairOf } from './keys.ts'
+import type { Reply } from './link.ts'
+import { toRecord } from './log-entry.ts'
 import { Packer } from './pack.ts'
-import { type Row, readRow, runFields, toRecord, toRun, toThread } from './rows.ts'
-import { claimScript, heedSetBackScript, renewScript } from './scripts/claim.ts'
+import { type Row, readRow, runFields, toRun, toThread } from './rows.ts'
+import { claimScript } from './scripts/claim.ts'
+import { renewScript } from './scripts/renew.ts'
+import { adjustToSetBackScript } from './scripts/set-back.ts'
 
 export interface Claimed {
   readonly claims: Claim[]
-  /** Changes that set runs aside whose input is damaged: they cannot be executed, and must not be claimed again and again. */
+  /** Changes that pause runs whose input is damaged: they cannot be executed, and must not be claimed again and again. */
   readonly setAside: Change[]
 }
 
 export async function claim(connection: Connection, request: ClaimRequest, clock: ClaimClock): Promise<Claimed> {
   const { offsetMs, watch } = clock
   const { workerId, leaseMs, limit } = request
-  if (watch.isSetBack) await heedSetBack(connection, request, clock)
+  if (watch.isSetBack) await adjustToSetBack(connection, request, clock)
   const word = randomBytes(9).toString('hex')
   const expected = String(watch.expected(performance.now()) ?? 0)
   const args = [workerId, String(Math.round(leaseMs)), String(limit), `${word}.`, packRequest(request), expected]
@@ -41,12 +45,16 @@ interface ClaimClock {
   readonly watch: ClockWatch
 }
 
-/** Moves what a clock that was set back would hold up, a part at a time. */
-async function heedSetBack(connection: Connection, { leaseMs }: ClaimRequest, { offsetMs, watch }: ClaimClock): Promise<void> {
+/** Moves runs that a clock set back would delay, in several short calls. */
+async function adjustToSetBack(
+  connection: Connection,
+  { leaseMs }: ClaimRequest,
+  { offsetMs, watch }: ClaimClock,
+): Promise<void> {
   const longestMs = latestLeaseEnd({ now: 0, leaseMs })
   const args = [offsetMs, leaseMs, longestMs].map((ms) => String(Math.round(ms)))
   for (let isMore = true; isMore; ) {
-    const [now, left] = (await connection.repeat(heedSetBackScript, ...args)) as readonly number[]
+    const [now, left] = (await connection.repeat(adjustToSetBackScript, ...args)) as readonly number[]
     watch.see({ now: Number(now), at: performance.now() })
     isMore = left === 1
   }
@@ -68,7 +76,7 @@ export async function renew(connection: Connection, { leaseMs, leases }: RenewRe
   return leases.map(({ owner, runId }, i) => ({ owner, runId, isHeld: answers[i] !== 0, hasMail: answers[i] === 2 }))
 }
 
-/** Of a lease, how long the answer to a heartbeat is waited for, a second at least: there is time for another before the lease is over. */
+/** How long to wait for the answer to a heartbeat, as a share of the lease and at least a second: there is time for another one before the lease ends. */
 const patienceShare = 0.4
 
 function packRequest({ workflows, queues, suspectLimit, queueLimits = [], lastOwners = [] }: ClaimRequest): Buffer {

@@ -1,13 +1,11 @@
 import { randomBytes } from 'node:crypto'
 import type { HoldfastError } from '../../model/errors.ts'
 import { closedError, goneError, troubleOf, unknownError, unreachableError } from './errors.ts'
-import { lifeKey } from './keys.ts'
+import { namespaceKey } from './keys.ts'
 import type { Link, LinkSource, Reply } from './link.ts'
 import type { Script } from './scripts/script.ts'
 import { openSlotScript, recallScript } from './scripts/slots.ts'
 import { checkSettings, type Durability } from './settings.ts'
-
-export type { Reply } from './link.ts'
 
 export interface ConnectionOptions {
   readonly namespace: string
@@ -26,13 +24,13 @@ export interface Patience {
 }
 
 /**
- * The way to one namespace: carries scripts out, and keeps writes from being lost or doubled when connections break.
+ * The way to one namespace: runs scripts, and keeps writes from being lost or done twice when connections break.
  *
- *   K1  A write goes out under a number of its own, and its answer is kept by the server under that number. Sent again, it is
- *       answered and not done again. So a connection that breaks is no failure: the write is sent again over the next one.
- *   K2  Numbers of a slot rise, and a slot has one write under way. A copy that was stuck in a dead connection and arrives late
- *       is refused, whatever was decided meanwhile.
- *   K3  `store_unavailable` and `storage_full` mean that no copy of the write was carried out. Once a copy was sent and not
+ *   K1  Every write has a number, and the server keeps its answer under that number. A write that is sent again gets that answer and
+ *       is not done again. So a broken connection is no failure: the write is sent again over the next one.
+ *   K2  The numbers in a slot increase, and a slot has at most one write under way. A copy that was stuck in a dead connection and
+ *       arrives late is refused, whatever was decided meanwhile.
+ *   K3  `store_unavailable` and `storage_full` mean that no copy of the write was done. Once a copy was sent and not
  *       answered, only its answer or `outcome_unknown` can follow.
  *   K4  Every script checks that the namespace is the one that was opened.
  *   K5  A slot is opened before its first write, and the server forgets one that was not used for ten minutes, by its own clock. A write
@@ -50,7 +48,7 @@ export class Connection {
   #link: Link | null = null
   #connecting: Promise<Link> | null = null
   #durability: Durability | null = null
-  #life = ''
+  #namespaceId = ''
   #underWay = 0
   #isClosed = false
   #whenIdle: (() => void) | null = null
@@ -59,7 +57,7 @@ export class Connection {
   private constructor(source: LinkSource, { namespace, durability, patience }: ConnectionOptions) {
     this.namespace = namespace
     this.#source = source
-    this.#key = lifeKey(namespace)
+    this.#key = namespaceKey(namespace)
     this.#asked = durability
     this.#patience = patience
   }
@@ -81,34 +79,34 @@ export class Connection {
     return this.#sender
   }
 
-  /** The life of the namespace, from the first migrate on. */
-  get life(): string {
-    return this.#life
+  /** The value of the namespace's `life`, known from the first migrate on. */
+  get namespaceId(): string {
+    return this.#namespaceId
   }
 
-  set life(life: string) {
-    if (this.#life !== '' && this.#life !== life) throw goneError(this.namespace, life)
-    this.#life = life
+  set namespaceId(id: string) {
+    if (this.#namespaceId !== '' && this.#namespaceId !== id) throw goneError(this.namespace, id)
+    this.#namespaceId = id
   }
 
-  /** Carries out a script that changes nothing, or the same when it is sent twice. */
+  /** Runs a script that changes nothing, or that may be sent twice. */
   async repeat(script: Script, ...args: readonly (string | Buffer)[]): Promise<Reply> {
-    return this.#count(() => this.#carryOut({ script, args: [this.#life, ...args], isRepeatable: true }))
+    return this.#count(() => this.#carryOut({ script, args: [this.#namespaceId, ...args], isRepeatable: true }))
   }
 
-  /** The same for what is of no use later: it is given up after `withinMs`, and with it a connection that does not answer. */
+  /** The same for a script that is of no use later: after `withinMs` it is abandoned, and so is a connection that does not answer. */
   async repeatWithin(withinMs: number, script: Script, ...args: readonly (string | Buffer)[]): Promise<Reply> {
-    return this.#count(() => this.#carryOut({ script, args: [this.#life, ...args], isRepeatable: true, withinMs }))
+    return this.#count(() => this.#carryOut({ script, args: [this.#namespaceId, ...args], isRepeatable: true, withinMs }))
   }
 
-  /** Carries out a script that must be done once (K1). `canRecall`: what the server keeps is the answer itself. */
+  /** Runs a script that must be done once (K1). `canRecall`: what the server keeps is the answer itself. */
   async once(script: Script, offsetMs: number, args: readonly (string | Buffer)[], { canRecall = true } = {}): Promise<Reply> {
     return this.#count(async () => {
       for (;;) {
         const slot = this.#freeSlots.pop() ?? (await this.#openSlot())
         slot.number += 1
         const number = String(slot.number).padStart(16, '0')
-        const all = [this.#life, String(offsetMs), slot.name, number, ...args]
+        const all = [this.#namespaceId, String(offsetMs), slot.name, number, ...args]
         const call = { script, args: all, isRepeatable: false, ...(canRecall && { recall: [slot.name, number] as const }) }
         try {
           const answer = await this.#carryOut(call)
@@ -126,16 +124,16 @@ export class Connection {
 
   async #openSlot(): Promise<Slot> {
     const name = `${this.#sender}:${this.#slotCount++}`
-    await this.#carryOut({ script: openSlotScript, args: [this.#life, name], isRepeatable: true })
+    await this.#carryOut({ script: openSlotScript, args: [this.#namespaceId, name], isRepeatable: true })
     return { name, number: 0 }
   }
 
-  /** Begins the life of the namespace, before any life is known. */
-  async begin(script: Script, life: string): Promise<string> {
-    return String(await this.#count(() => this.#carryOut({ script, args: [life], isRepeatable: true })))
+  /** Opens the namespace, before its id is known. Returns the id it has. */
+  async begin(script: Script, id: string): Promise<string> {
+    return String(await this.#count(() => this.#carryOut({ script, args: [id], isRepeatable: true })))
   }
 
-  /** Tells subscribers, if that is possible right now. Answers how many heard it. */
+  /** Notifies subscribers, if that is possible right now. Returns how many there are. */
   async publish(channel: string, message: string): Promise<number> {
     if (this.#isClosed || this.#link?.isReady !== true) return 0
     return (await this.#link.send(['PUBLISH', channel, message])) as number
@@ -145,7 +143,7 @@ export class Connection {
     return this.#source.listen(...args)
   }
 
-  /** Waits for what is under way, then ends what was opened here. */
+  /** Waits for calls under way, then closes what was opened here. */
   async close(): Promise<void> {
     if (!this.#isClosed) {
       this.#isClosed = true
@@ -179,7 +177,7 @@ export class Connection {
   async #carryOut(call: Call): Promise<Reply> {
     const startedAt = performance.now()
     let isLoaded = true
-    /** Why a copy of a write stayed without an answer: from then on it may have been carried out (K3). */
+    /** Why a copy of a write got no answer: from then on it may have been done (K3). */
     let lostBy: unknown
     for (let failures = 0; ; ) {
       const isInDoubt = lostBy !== undefined
@@ -228,10 +226,10 @@ export class Connection {
     return withinTime(link.send([...head, '1', this.#key, ...args]), Math.ceil(answerMs))
   }
 
-  /** What a write was answered whose answer was lost, when it cannot be sent again because the server takes no writes now. */
+  /** The lost answer of a write that cannot be sent again because the server refuses writes now. */
   async #recall(link: Link, [slot, number]: readonly [string, string]): Promise<Reply | undefined> {
     try {
-      const call = { script: recallScript, args: [this.#life, '0', slot, number], isRepeatable: true }
+      const call = { script: recallScript, args: [this.#namespaceId, '0', slot, number], isRepeatable: true }
       const reply = (await this.#exchange(link, call, { isLoaded: false, startedAt: 0 })) as readonly Reply[]
       return reply[0]
     } catch {
@@ -254,7 +252,7 @@ export class Connection {
     }
   }
 
-  /** One attempt for all who wait. The settings are looked at each time: another server may have taken the place of the first. */
+  /** One attempt for all waiting calls. The settings are checked each time: another server may have replaced the first. */
   #connect(): Promise<Link> {
     this.#connecting ??= (async () => {
       const link = await this.#source.connect()
@@ -300,7 +298,7 @@ interface Call {
   readonly args: readonly (string | Buffer)[]
   readonly isRepeatable: boolean
   readonly recall?: readonly [slot: string, number: string]
-  /** After this it is of no use. */
+  /** After this the answer is of no use. */
   readonly withinMs?: number
 }
 
@@ -311,7 +309,7 @@ interface Exchange {
   readonly startedAt: number
 }
 
-/** The server does not know the slot of a write any more, and has not carried it out (K5). */
+/** The server no longer knows the slot of a write, and has not done the write (K5). */
 class SlotForgotten extends Error {}
 
 function isGone(error: HoldfastError): boolean {

@@ -55,7 +55,7 @@ export function troubleOf(cause: unknown, namespace: string): Trouble {
       return { kind: 'final', error: new HoldfastError('store_unavailable', text, options) }
     }
     case 'OOM': {
-      const text = `Redis has reached its maxmemory; nothing was written, all before it was kept and can be read. Raise maxmemory or delete threads. ${because}`
+      const text = `Redis has reached its maxmemory; nothing was written; everything before is kept and can be read. Raise maxmemory or delete threads. ${because}`
       return { kind: 'final', error: new HoldfastError('storage_full', text, options) }
     }
     case 'MISCONF':
@@ -86,7 +86,7 @@ export function closedError(): HoldfastError {
 export function unreachableError(cause: unknown): HoldfastError {
   return new HoldfastError(
     'store_unavailable',
-    `Redis cannot be reached; nothing was written. Check that it runs and that the address is right. (${shortened(messageOf(cause))})`,
+    `Redis cannot be reached; nothing was written. Check that it is running and that the address is correct. (${shortened(messageOf(cause))})`,
     { cause, retryable: true },
   )
 }
@@ -108,7 +108,7 @@ export function partlyWrittenError(cause: unknown): HoldfastError {
   )
 }
 
-/** The namespace is not there any more, or it is not the one that was opened. `found` is its life, or "none". */
+/** The namespace no longer exists, or it is not the one that was opened. `found` is its id, or "none". */
 export function goneError(namespace: string, found: string, cause?: unknown): HoldfastError {
   if (Number.parseInt(found, 10) > schemaVersion) return tooNewError(namespace, found)
   const what = found === 'none' ? 'is gone' : 'was replaced by another'
@@ -119,7 +119,7 @@ export function goneError(namespace: string, found: string, cause?: unknown): Ho
   )
 }
 
-/** A later version of Holdfast has migrated the namespace. `found` is its life. */
+/** A later version of Holdfast has migrated the namespace. `found` is its id. */
 export function tooNewError(namespace: string, found: string): HoldfastError {
   const version = Number.parseInt(found, 10)
   return new HoldfastError(
@@ -132,14 +132,14 @@ export function tooNewError(namespace: string, found: string): HoldfastError {
 function diskError(message: string, options: ConstructorParameters<typeof HoldfastError>[2]): HoldfastError {
   const because = `(${shortened(message)})`
   if (/no space|disk quota|ENOSPC/i.test(message)) {
-    const text = `The disk of the Redis server is full; nothing was written, all before it was kept and can be read. ${because}`
+    const text = `The disk of the Redis server is full; nothing was written; everything before is kept and can be read. ${because}`
     return new HoldfastError('storage_full', text, options)
   }
   const text = `Redis cannot write to its disk and takes no writes; nothing was written. Look into its log. ${because}`
   return new HoldfastError('store_unavailable', text, options)
 }
 
-/** An answer of the server that says no, in the words of either client library, from whatever copy of it. */
+/** Whether the server answered with an error, by the class names of both client libraries: a program may have several copies of them. */
 function isReply(error: unknown): boolean {
   if (!(error instanceof Error)) return false
   if (error.name === 'ReplyError') return true

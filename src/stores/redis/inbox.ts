@@ -1,7 +1,7 @@
 import type { Delivery, Message, RunKey } from '../../store/store.ts'
 import type { Connection } from './connection.ts'
 import { pairOf, splitPair } from './keys.ts'
-import { messageChecksum, packMessage, toMessage } from './rows.ts'
+import { messageChecksum, packMessage, toMessage } from './message-entry.ts'
 import { deliverScript, readInboxScript } from './scripts/inbox.ts'
 
 /** Delivered with the thread of the run, and whether the run was waiting. */

@@ -8,15 +8,15 @@ export interface Link {
   /** Whether a command would be sent at once. */
   readonly isReady: boolean
   send(command: readonly (string | Buffer)[]): Promise<Reply>
-  /** Gives a connection up that does not answer. A user's client looks after itself; it is looked at anew. */
+  /** Abandons a connection that does not answer. A user's client reconnects by itself; its server is checked again. */
   drop(): void
 }
 
 /** Where links come from: a server of which we know the address, or a client that the user opened. */
 export interface LinkSource {
-  /** A link that is ready. Rejects when there is none for now. */
+  /** A link that is ready. Rejects if there is none at the moment. */
   connect(): Promise<Link>
-  /** Listens on a connection of its own, as soon and as long as there is one. Returns the function that ends it. */
+  /** Listens on a separate connection, as soon and as long as there is one. Returns the function that ends it. */
   listen(channel: string, listener: Listener): () => void
 }
 
@@ -100,7 +100,7 @@ export async function linksTo(url: string): Promise<LinkSource> {
 /** Links over a client that the user opened. `key` tells a cluster which node is meant. */
 export function linksOver(client: RedisClientLike, key: string): LinkSource {
   const { isReady, send, connection } = ways(client, key)
-  // A client that was made a moment ago may still be connecting. Later it is asked again, by whoever has time.
+  // A client that was made a moment ago may still be connecting. Later calls try again themselves.
   let patientUntil = performance.now() + connectTimeoutMs
   return {
     async connect() {
@@ -167,7 +167,7 @@ interface ListeningClient {
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
   destroy?(): unknown
   disconnect?(): unknown
-  /** Lets the process end although it listens. Nobody waits for a message. */
+  /** Lets the process end while it listens: no caller waits for a message. */
   unref?(): unknown
   readonly isOpen?: boolean
 }

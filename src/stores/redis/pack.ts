@@ -12,7 +12,7 @@ export class Packer {
     this.#buffer = Buffer.allocUnsafe(expectedBytes)
   }
 
-  /** What was written so far. The packer is not used any more afterwards. */
+  /** What was written. The packer must not be used afterwards. */
   end(): Buffer {
     return this.#buffer.subarray(0, this.#length)
   }

@@ -1,5 +1,6 @@
 import { defaultSettings, type Queue, type QueueChange, type QueueSettings } from '../../model/queue.ts'
-import type { Connection, Reply } from './connection.ts'
+import type { Connection } from './connection.ts'
+import type { Reply } from './link.ts'
 import { listQueuesScript, setQueueScript } from './scripts/queues.ts'
 
 export async function setQueue(connection: Connection, change: QueueChange, publication: string): Promise<void> {

@@ -2,36 +2,27 @@ import { randomBytes } from 'node:crypto'
 import { ClockWatch } from '../../model/clock-set-back.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Hint, Store } from '../../store/store.ts'
+import { listCheckpoints } from './checkpoints.ts'
 import { readChunks } from './chunks.ts'
 import { claim, renew } from './claim.ts'
-import { addHints, commit, expectedHintsOf } from './commit.ts'
+import { commit } from './commit.ts'
 import { Connection, type Patience } from './connection.ts'
 import { deleteThread } from './delete-thread.ts'
 import { goneError, tooNewError } from './errors.ts'
-import { GatheredReads } from './gathered-reads.ts'
+import { addHints, expectedHintsOf } from './hints.ts'
 import { deliver, readInbox } from './inbox.ts'
-import { checkNamespace, lifeKey, schemaVersion } from './keys.ts'
+import { checkNamespace, namespaceKey, schemaVersion } from './keys.ts'
 import { linksOver, linksTo, type RedisClientLike } from './link.ts'
-import { readThreadImage, restoreThread } from './moving.ts'
+import { listRuns } from './list-runs.ts'
 import { listQueues, setQueue } from './queues.ts'
-import {
-  isForOne,
-  listCheckpoints,
-  listRuns,
-  listThreads,
-  listUnsure,
-  readLog,
-  readLogs,
-  readOperation,
-  readRecord,
-  readRun,
-  readSnapshot,
-  readThread,
-  scanThreads,
-  tag,
-} from './reads.ts'
-import { nowScript, readRecordsScript, readRunsScript } from './scripts/reads.ts'
-import { beginLifeScript, hasOldRunsScript, listOldRunsScript } from './scripts/schema.ts'
+import { ReadBatcher } from './read-batcher.ts'
+import { isForOne, readLog, readLogs, readRecord } from './read-log.ts'
+import { listUnsure, readOperation, readRun, readSnapshot } from './reads.ts'
+import { readRecordsScript } from './scripts/read-log.ts'
+import { nowScript, readRunsScript } from './scripts/read-rows.ts'
+import { hasOldRunsScript, listOldRunsScript, openNamespaceScript } from './scripts/schema.ts'
+import { readThreadImage, restoreThread } from './thread-image.ts'
+import { listThreads, readThread, scanThreads, tag } from './threads.ts'
 import { Watch } from './watch.ts'
 
 export { isRedisClient, type RedisClientLike } from './link.ts'
@@ -59,14 +50,12 @@ const defaultPatience: Patience = { readyMs: 2_000, answerMs: 10_000, outcomeMs:
 /** Opens a store over one namespace of a Redis server (7.0 or later, no modules) or Valkey, shared by any number of processes. */
 export async function openRedisStore(options: RedisStoreOptions): Promise<Store> {
   const { url, namespace } = readAddress(options)
-  const source = options.client === undefined ? await linksTo(url) : linksOver(options.client, lifeKey(namespace))
+  const source = options.client === undefined ? await linksTo(url) : linksOver(options.client, namespaceKey(namespace))
   const patience = { ...defaultPatience, ...options.patience }
   const connection = await Connection.open(source, { namespace, durability: options.durability, patience })
   const offsetMs = () => Math.round(options.clockOffsetMs?.() ?? 0)
   const watch = new Watch(connection)
   const clockWatch = new ClockWatch()
-  const runRows = new GatheredReads(connection, readRunsScript)
-  const entries = new GatheredReads(connection, readRecordsScript)
 
   return {
     kind: 'redis',
@@ -77,9 +66,9 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
     canPipeline: true,
 
     async migrate() {
-      const life = await connection.begin(beginLifeScript, `${schemaVersion}:${randomBytes(12).toString('base64url')}`)
-      refuseLaterSchema(life, namespace)
-      connection.life = life
+      const namespaceId = await connection.begin(openNamespaceScript, `${schemaVersion}:${randomBytes(12).toString('base64url')}`)
+      refuseLaterSchema(namespaceId, namespace)
+      connection.namespaceId = namespaceId
       while ((await connection.repeat(hasOldRunsScript)) === 1) await connection.repeat(listOldRunsScript)
     },
 
@@ -105,16 +94,36 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
       return claims
     },
 
-    async setQueue(change) {
-      const hints: Hint[] = [{ isClaimable: true }]
-      await setQueue(connection, change, watch.publicationOf(hints))
-      watch.tell(hints)
-    },
     listQueues: (query) => listQueues(connection, query, offsetMs()),
 
     async renew(request) {
       connection.refuseClosed()
       return request.leases.length === 0 ? [] : renew(connection, request, offsetMs())
+    },
+
+    ...hintedWritesOf(connection, watch, offsetMs),
+    tag: (request) => tag(connection, request),
+    ...readsOf(connection),
+    subscribe: (listener) => watch.subscribe(listener),
+
+    async close() {
+      watch.close()
+      await connection.close()
+    },
+  }
+}
+
+/** Writes from outside of a run, each followed by a hint for subscribers. */
+function hintedWritesOf(
+  connection: Connection,
+  watch: Watch,
+  offsetMs: () => number,
+): Pick<Store, 'setQueue' | 'deliver' | 'deleteThread' | 'restoreThread'> {
+  return {
+    async setQueue(change) {
+      const hints: Hint[] = [{ isClaimable: true }]
+      await setQueue(connection, change, watch.publicationOf(hints))
+      watch.tell(hints)
     },
 
     async deliver(message) {
@@ -141,8 +150,13 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
       if (answer.ok) watch.tell(hints)
       return answer
     },
+  }
+}
 
-    tag: (request) => tag(connection, request),
+function readsOf(connection: Connection): Reads {
+  const runRows = new ReadBatcher(connection, readRunsScript)
+  const entries = new ReadBatcher(connection, readRecordsScript)
+  return {
     readInbox: (key) => readInbox(connection, key),
     readRun: (key) => readRun(runRows, key),
     listRuns: (query) => listRuns(connection, query),
@@ -157,15 +171,26 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
     readChunks: (query) => readChunks(connection, query),
     readOperation: (key) => readOperation(connection, key),
     listUnsure: (query) => listUnsure(connection, query),
-
-    subscribe: (listener) => watch.subscribe(listener),
-
-    async close() {
-      watch.close()
-      await connection.close()
-    },
   }
 }
+
+type Reads = Pick<
+  Store,
+  | 'readInbox'
+  | 'readRun'
+  | 'listRuns'
+  | 'readThread'
+  | 'listThreads'
+  | 'scanThreads'
+  | 'readThreadImage'
+  | 'readLogs'
+  | 'readLog'
+  | 'readSnapshot'
+  | 'listCheckpoints'
+  | 'readChunks'
+  | 'readOperation'
+  | 'listUnsure'
+>
 
 function readAddress({ url, client, namespace }: RedisStoreOptions): { url: string; namespace: string } {
   if (url === undefined) {
@@ -188,8 +213,8 @@ function readAddress({ url, client, namespace }: RedisStoreOptions): { url: stri
   return { url: address.href, namespace: checkNamespace(named) }
 }
 
-function refuseLaterSchema(life: string, namespace: string): void {
-  const found = Number.parseInt(life, 10)
-  if (Number.isNaN(found)) throw goneError(namespace, life)
-  if (found > schemaVersion) throw tooNewError(namespace, life)
+function refuseLaterSchema(namespaceId: string, namespace: string): void {
+  const found = Number.parseInt(namespaceId, 10)
+  if (Number.isNaN(found)) throw goneError(namespace, namespaceId)
+  if (found > schemaVersion) throw tooNewError(namespace, namespaceId)
 }

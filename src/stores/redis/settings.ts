@@ -26,8 +26,8 @@ interface Settings {
  *   relaxed  the append-only file is written, and flushed about once a second: survives the server's process
  *   none     no append-only file: what came after the last snapshot dies with the server's process
  *
- * Who asks for `full` gets it or is refused. Who asks for `relaxed` gets what is there, and the store says what that is; it must not
- * become less while the store is open. Eviction is never accepted: it removes data without a word.
+ * A caller that asks for `full` gets it or is refused. One that asks for `relaxed` gets what the server offers, and the store says what that
+ * is; it must not become less while the store is open. Eviction is never accepted: it removes data silently.
  */
 export async function checkSettings(link: Link, atLeast: Durability): Promise<Durability> {
   const settings = await readSettings(link)
@@ -69,7 +69,7 @@ async function rewriteFile(link: Link): Promise<boolean> {
     return true
   } catch (error) {
     if (isRefusal(error)) return false
-    // It is being rewritten already, or can't be for now, without memory to fork: then the next connection asks again.
+    // It is being rewritten already, or there is no memory to fork at the moment: then the next connection tries again.
     if (error instanceof Error && /^ERR .*(append only file|AOF)/.test(error.message)) return true
     throw error
   }

@@ -2,16 +2,16 @@ import type { Hint } from '../../store/store.ts'
 import type { Connection } from './connection.ts'
 import { channelOf } from './keys.ts'
 
-/** How often mere progress is told to other processes, and how often while nobody listens. */
+/** How often other processes are notified of mere progress, and how often while none listens. */
 const progressMs = 25
 const quietMs = 1_000
-/** More hints than this are told as one without a name. */
+/** More hints than this are sent as one without a name. */
 const maxNames = 100
 
 /**
- * Tells subscribers what changed. This process's writes are told at once, without the server. Other processes hear through a channel:
- * of what may be waited for (claimable, ended, mail) in the same call that writes it, of mere progress soon after, and only a few
- * names at a time. All of it may be lost; polling underneath makes up for it.
+ * Notifies subscribers of changes. Those of this process are notified of its own writes at once, without the server. Other processes are
+ * notified through a channel: of what may be waited for (claimable, ended, messages) in the call that writes it, of mere progress soon after,
+ * with few names. Any of this may be lost; polling underneath makes up for it.
  */
 export class Watch {
   readonly #connection: Connection
@@ -29,7 +29,7 @@ export class Watch {
   }
 
   subscribe(listener: (hint: Hint) => void): () => void {
-    // A wrapper of its own, so that one function subscribed twice is two subscriptions.
+    // A wrapper, so that one function subscribed twice is two subscriptions.
     const subscription = (hint: Hint) => listener(hint)
     if (this.#isClosed) return () => {}
     this.#listeners.add(subscription)
@@ -43,7 +43,7 @@ export class Watch {
     }
   }
 
-  /** What goes to other processes in the call that writes: empty when nobody can be waiting for it. */
+  /** What is published in the call that writes: empty if no process can be waiting for it. */
   publicationOf(hints: readonly Hint[]): string {
     const urgent = hints.filter(({ isClaimable, hasMail }) => isClaimable === true || hasMail === true)
     if (urgent.length === 0) return ''
@@ -51,7 +51,7 @@ export class Watch {
     return `${this.#connection.sender} ${JSON.stringify(told)}`
   }
 
-  /** After a write: tells this process now, and others of progress in a moment. */
+  /** After a write: notifies this process now, and others of progress in a moment. */
   tell(hints: readonly Hint[]): void {
     this.#tell(hints)
     for (const hint of hints) {
@@ -93,7 +93,7 @@ export class Watch {
     try {
       this.#tell(JSON.parse(message.slice(space + 1)) as Hint[])
     } catch {
-      // Not one of ours.
+      // Not a message of ours.
     }
   }
 

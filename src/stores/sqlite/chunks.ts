@@ -17,7 +17,7 @@ export function prepareChunks(db: Database) {
 
   function write(run: RunNumber, record: ChunkRecord): void {
     const { stream, offset, size, tape, step, count, attempt, payload } = record
-    const checksum = chunksChecksum({ owner: run.owner, runId: run.run_id }, record)
+    const checksum = chunksChecksum({ owner: run.owner, runId: run.runId }, record)
     insert.run(run.id, stream, offset, size, tape, step, count, attempt, payload, checksum)
   }
 
@@ -32,7 +32,7 @@ export function prepareChunks(db: Database) {
 export interface RunNumber {
   readonly id: number
   readonly owner: string
-  readonly run_id: string
+  readonly runId: string
 }
 
 export function prepareReadChunks(db: Database) {

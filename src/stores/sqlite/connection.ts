@@ -14,10 +14,11 @@ import {
 } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { HoldfastError } from '../../model/errors.ts'
-import { adoptHandle, type Database, type Driver, loadDriver, refuseOldEngine, type Statement } from './driver.ts'
+import type { Database, Driver, Statement } from './database.ts'
+import { adoptHandle, loadDriver, refuseOldEngine } from './driver.ts'
 import { closedError, type Doing, fileGoneError, isBusy, toHoldfastError } from './errors.ts'
 
-export type { Database, Statement } from './driver.ts'
+export type { Database, Statement } from './database.ts'
 
 export interface ConnectionOptions {
   readonly file?: string
@@ -33,7 +34,7 @@ export interface ConnectionOptions {
  *
  *   1  Every connection has WAL and synchronous=FULL, or the store does not open; `relaxed` lowers only the writer, and
  *      not for a write that must be flushed.
- *   2  Writes of this process stand in line; each is one `BEGIN IMMEDIATE … COMMIT` without an await inside, `hold` excepted.
+ *   2  Writes of this process wait for each other; each is one `BEGIN IMMEDIATE … COMMIT` without an await inside, `hold` excepted.
  *   3  Another process's lock is waited for with timers, never inside the engine: the event loop goes on.
  *   4  Nothing is written once the path is seen to name another file, or none; the same holds for the write-ahead log.
  *   5  An existing database file is never opened but by SQLite: closing any descriptor of it would drop all locks of this process on it,
@@ -55,7 +56,7 @@ export class Connection {
     readonly dataVersion: Statement
   }
   readonly #readSql: { readonly begin: Statement; readonly commit: Statement }
-  #line: Promise<void> = Promise.resolve()
+  #lastWrite: Promise<void> = Promise.resolve()
   #waiting = 0
   /** While a `hold` is open: the promise of its end. */
   #held: Promise<void> | null = null
@@ -102,7 +103,7 @@ export class Connection {
     }
   }
 
-  /** A write transaction that stays open while `act` awaits. Others of this process stand in line meanwhile. */
+  /** A write transaction that stays open while `act` awaits. Other writes of this process wait meanwhile. */
   async hold<Answer>(act: (commit: () => void) => Promise<Answer>): Promise<Answer> {
     const leave = await this.#enter()
     let release = () => {}
@@ -170,7 +171,7 @@ export class Connection {
   async close(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
-    while (this.#waiting > 0) await this.#line
+    while (this.#waiting > 0) await this.#lastWrite
     if (!this.#isOwn) return
     if (this.reader !== this.writer) this.reader.close()
     this.writer.close()
@@ -178,9 +179,9 @@ export class Connection {
 
   async #enter(): Promise<() => void> {
     this.refuseClosed()
-    const before = this.#line
+    const before = this.#lastWrite
     let leave = () => {}
-    this.#line = new Promise((done) => {
+    this.#lastWrite = new Promise((done) => {
       leave = done
     })
     if (this.#waiting++ > 0) await before

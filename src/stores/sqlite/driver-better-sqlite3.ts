@@ -1,6 +1,6 @@
 import { createRequire } from 'node:module'
 import type { Database as BetterSqlite3 } from 'better-sqlite3'
-import type { Database, Driver } from './driver.ts'
+import type { Database, Driver } from './database.ts'
 
 /** better-sqlite3, which is installed only by those who need it. Else the reason why it can't be loaded. */
 export async function loadBetterSqlite3(): Promise<{ readonly driver: Driver } | { readonly reason: unknown }> {

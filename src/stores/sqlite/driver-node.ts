@@ -1,5 +1,5 @@
 import { pathToFileURL } from 'node:url'
-import type { Database, Driver, Statement } from './driver.ts'
+import type { Database, Driver, Statement } from './database.ts'
 
 /**
  * Node's own SQLite. Unlike better-sqlite3 it takes a missing value for NULL, ignores what follows the first statement of a text, makes

@@ -1,37 +1,55 @@
+import { dueBy } from '../../model/due.ts'
 import { isTerminal } from '../../model/run.ts'
+import { hintOfMail } from '../../store/hints.ts'
 import type { Delivery, Hint, Message, RunKey } from '../../store/store.ts'
 import { type Database, prepare } from './connection.ts'
-import type { Line } from './line.ts'
-import { dueBy } from './operations.ts'
-import { type MessageRow, messageChecksum, type RunRow, toMessage } from './rows.ts'
+import { type MessageRow, messageChecksum, toMessage } from './rows.ts'
+import type { ThreadQueue, UnfinishedRun } from './thread-queue.ts'
 
 /** Takes a message in, inside an open write transaction. Ids rise in the order in which messages become visible. */
-export function prepareDeliver(db: Database, line: Line) {
+export function prepareDeliver(db: Database, queue: ThreadQueue) {
   const find = prepare(
     db,
-    'SELECT r.*, t.thread_id FROM holdfast_runs r JOIN holdfast_threads t ON t.id = r.thread WHERE r.owner = ? AND r.run_id = ?',
+    `SELECT r.id AS run, r.thread, r.status, r.due_at AS dueAt, r.lease_until AS leaseUntil, t.thread_id AS threadId
+     FROM holdfast_runs r JOIN holdfast_threads t ON t.id = r.thread WHERE r.owner = ? AND r.run_id = ?`,
   )
   const insert = prepareInsertMessage(db)
   const isDelivered = prepare(db, 'SELECT 1 FROM holdfast_delivered WHERE run = ? AND id = ?')
   const noteDelivered = prepareNoteDelivered(db)
   const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET unread_message = ? WHERE id = ?')
-  const makeDue = prepare(db, 'UPDATE holdfast_runs SET due_at = ?, claim_at = ? WHERE id = ?')
 
   return function deliver(message: Delivery, now: number, hints: Hint[]) {
     const { owner, runId, kind, name, payload, dedupeId } = message
-    const run = find.get(owner, runId) as (RunRow & { readonly thread_id: string }) | undefined
-    if (run === undefined) return { ok: false, refusal: 'run_not_found' } as const
-    if (dedupeId !== undefined && isDelivered.get(run.id, dedupeId) !== undefined) return { ok: true } as const
-    if (isTerminal(run.status)) return { ok: false, refusal: 'conflict' } as const
-    if (dedupeId !== undefined) noteDelivered(run.id, dedupeId)
-    setLastMessage.run(insert(run.id, { owner, runId, kind, name, payload, at: now }), run.id)
-    const isClaimable = run.status === 'waiting'
-    if (isClaimable) {
-      const due_at = dueBy(run.due_at, now)
-      makeDue.run(due_at, line.claimAtOf({ ...run, due_at }), run.id)
-    }
-    hints.push({ owner, threadId: run.thread_id, runId, hasMail: true, ...(isClaimable ? { isClaimable } : {}) })
+    const found = find.get(owner, runId) as (UnfinishedRun & { readonly threadId: string }) | undefined
+    if (found === undefined) return { ok: false, refusal: 'run_not_found' } as const
+    const { run, status, dueAt } = found
+    if (dedupeId !== undefined && isDelivered.get(run, dedupeId) !== undefined) return { ok: true } as const
+    if (isTerminal(status)) return { ok: false, refusal: 'conflict' } as const
+    if (dedupeId !== undefined) noteDelivered(run, dedupeId)
+    setLastMessage.run(insert(run, { owner, runId, kind, name, payload, at: now }), run)
+    if (status === 'waiting') queue.makeDue(found, dueBy(dueAt, now))
+    hints.push(hintOfMail(message, found))
     return { ok: true } as const
+  }
+}
+
+/** Takes messages that were dealt with out of the inbox. */
+export function prepareUnread(db: Database) {
+  const remove = prepare(db, 'DELETE FROM holdfast_inbox WHERE id = ? AND run = ?')
+  const last = prepare(db, 'SELECT coalesce(max(id), 0) FROM holdfast_inbox WHERE run = ?').pluck()
+  const setLastMessage = prepare(db, 'UPDATE holdfast_runs SET unread_message = ? WHERE id = ?')
+  const lastOf = (run: number) => last.get(run) as number
+
+  return {
+    /** The latest message of a run, 0 for none. */
+    lastOf,
+    /** Returns the latest message that is left, 0 for none. */
+    remove({ run, unreadMessage }: { readonly run: number; readonly unreadMessage: number }, read: readonly number[]): number {
+      for (const id of read) remove.run(id, run)
+      const lastMessage = lastOf(run)
+      if (lastMessage !== unreadMessage) setLastMessage.run(lastMessage, run)
+      return lastMessage
+    },
   }
 }
 

@@ -30,14 +30,7 @@ export function prepareListRuns(db: Database) {
   const listed = prepareStretches(db, 'holdfast_runs_listed', 'owner = ?')
   const failed = prepareStretches(db, 'holdfast_runs_failed', "status IN ('failed', 'cancelled') AND owner = ? AND status = ?")
   const open = prepareOpen(db)
-  const statements = new Map<string, Statement>()
-
-  /** A statement for each set of filters that is used; names and values from callers are only ever bound. */
-  function statementFor(sql: string): Statement {
-    const found = statements.get(sql) ?? prepare(db, sql)
-    statements.set(sql, found)
-    return found
-  }
+  const listOf = prepareListOf(db)
 
   function stretchesFor(query: RunQuery, after: number): Stretch[] {
     const { owner, statuses } = query
@@ -65,8 +58,34 @@ export function prepareListRuns(db: Database) {
     return rows
   }
 
+  return function listRuns(query: RunQuery): { items: Run[]; cursor?: string } {
+    const limit = Math.max(0, query.limit)
+    const bounds = boundsOf(query)
+    if (limit === 0) return { items: [] }
+    const from = query.threadId !== undefined ? 'thread' : query.label !== undefined ? 'label' : null
+    // One more than is shown: it says whether there is a next page.
+    const rows = from === null ? listAll(query, bounds, limit + 1) : listOf(from, query, bounds, limit + 1)
+    const shown = rows.slice(0, limit)
+    const last = shown.at(-1)
+    const items = shown.map(toRun)
+    if (last === undefined || rows.length === shown.length) return { items }
+    return { items, cursor: runCursor({ createdAt: last.created_at, number: last.id }) }
+  }
+}
+
+/** Lists the runs of a thread or of a label. */
+function prepareListOf(db: Database) {
+  const statements = new Map<string, Statement>()
+
+  /** A statement for each set of filters that is used; names and values from callers are only ever bound. */
+  function statementFor(sql: string): Statement {
+    const found = statements.get(sql) ?? prepare(db, sql)
+    statements.set(sql, found)
+    return found
+  }
+
   /** Of the runs of a thread, or of a label, those that pass the other filters. */
-  function listOf(from: 'thread' | 'label', query: RunQuery, bounds: Bounds, limit: number): NamedRunRow[] {
+  return function listOf(from: 'thread' | 'label', query: RunQuery, bounds: Bounds, limit: number): NamedRunRow[] {
     const { owner, threadId, workflow, queue, statuses, label, withoutPrefix } = query
     const [created, number] = from === 'label' ? ['b.created_at', 'b.run'] : ['r.created_at', 'r.id']
     const filters: [string, ...unknown[]][] = [
@@ -89,20 +108,6 @@ export function prepareListRuns(db: Database) {
       `${runs} WHERE ${on.map(([sql]) => sql).join(' AND ')} ORDER BY ${created} DESC, ${number} DESC LIMIT ?`,
     )
     return statement.all(...on.flatMap(([, ...values]) => values), limit) as NamedRunRow[]
-  }
-
-  return function listRuns(query: RunQuery): { items: Run[]; cursor?: string } {
-    const limit = Math.max(0, query.limit)
-    const bounds = boundsOf(query)
-    if (limit === 0) return { items: [] }
-    const from = query.threadId !== undefined ? 'thread' : query.label !== undefined ? 'label' : null
-    // One more than is shown: it says whether there is a next page.
-    const rows = from === null ? listAll(query, bounds, limit + 1) : listOf(from, query, bounds, limit + 1)
-    const shown = rows.slice(0, limit)
-    const last = shown.at(-1)
-    const items = shown.map(toRun)
-    if (last === undefined || rows.length === shown.length) return { items }
-    return { items, cursor: runCursor({ createdAt: last.created_at, number: last.id }) }
   }
 }
 

@@ -1,3 +1,4 @@
+import type { QueueRoom } from '../../model/claim-order.ts'
 import {
   changeSettings,
   countLimit,
@@ -8,7 +9,6 @@ import {
   type QueueCounts,
   type QueueSettings,
 } from '../../model/queue.ts'
-import type { QueueRoom } from '../../model/turns.ts'
 import type { ClaimRequest, Hint } from '../../store/store.ts'
 import { type Database, prepare } from './connection.ts'
 
@@ -149,6 +149,8 @@ export function prepareQueueSpace(db: Database) {
     startTransaction: () => endless.clear(),
   }
 }
+
+export type QueueSpace = ReturnType<typeof prepareQueueSpace>
 
 function prepareCount(db: Database, status: 'pending' | 'running') {
   const count = prepare(

@@ -1,8 +1,9 @@
-import { HoldfastError } from '../../model/errors.ts'
 import type { LogRecord } from '../../model/event.ts'
 import type { Operation } from '../../model/operation.ts'
 import type { Run } from '../../model/run.ts'
+import { isAskedFor, isBare, shownRecord } from '../../store/log-query.ts'
 import { stretchOf } from '../../store/log-stretch.ts'
+import { pageOf, readCursor } from '../../store/page.ts'
 import type {
   CheckpointQuery,
   CheckpointRow,
@@ -17,11 +18,10 @@ import type {
 } from '../../store/store.ts'
 import { readUnsureCursor, unsurePage } from '../../store/unsure-page.ts'
 import { type Database, prepare } from './connection.ts'
-import { prepareSaveLabel } from './labels.ts'
 import { prepareListRuns } from './list-runs.ts'
 import { prepareStretches } from './log.ts'
 import {
-  type BareLogRow,
+  isInLog,
   type LogRow,
   type NamedRunRow,
   type OperationRow,
@@ -71,8 +71,8 @@ export function prepareReads(db: Database) {
       return row === undefined ? null : toThread(row)
     },
     listThreads({ owner, limit, cursor }: ThreadQuery): { items: Thread[]; cursor?: string } {
-      const rows = threadsAfter.all(owner, readCursor(cursor) ?? 0, Math.max(0, limit) + 1) as ThreadRow[]
-      return page(rows, limit, toThread)
+      const rows = threadsAfter.all(owner, readCursor(cursor), Math.max(0, limit) + 1) as ThreadRow[]
+      return pageOf(rows, limit, { numberOf: ({ id }) => id, toItem: toThread })
     },
     readLog(query: LogQuery): LogRecord[] {
       const thread = threadOf(query)
@@ -99,24 +99,6 @@ export function prepareReads(db: Database) {
       const rows = unsureAfter.all(owner, intendedAt, key, Math.max(0, limit) + 1) as OperationRow[]
       return unsurePage(rows.map(toOperation), limit)
     },
-  }
-}
-
-/** Labels a checkpoint, inside an open write transaction. */
-export function prepareTag(db: Database) {
-  const findThread = prepare(db, 'SELECT * FROM holdfast_threads WHERE owner = ? AND thread_id = ? AND deleted_at IS NULL')
-  const saveLabel = prepareSaveLabel(db)
-  const { readBare } = prepareStretches(db)
-
-  return function tag({ owner, threadId, seq, label }: ThreadKey & { readonly seq: number; readonly label: string }): {
-    ok: boolean
-  } {
-    const thread = findThread.get(owner, threadId) as ThreadRow | undefined
-    if (thread === undefined || !isInLog(thread, seq)) return { ok: false }
-    const record = readBare(thread, { firstSeq: seq, lastSeq: seq })[0]
-    if (record === undefined || record.checkpoint_bytes === null) return { ok: false }
-    saveLabel(thread.id, { seq, label, run: record.run })
-    return { ok: true }
   }
 }
 
@@ -155,21 +137,21 @@ function prepareReadLog(db: Database) {
   }
 
   function readPiece(thread: ThreadRow, stretch: { firstSeq: number; lastSeq: number }, { query, nameOf }: Piece): LogRecord[] {
-    if (query.bare === true || query.payloadsOf !== undefined) {
+    if (isBare(query)) {
       // Verified before it is asked for: a damaged one may only look like that of another run.
       const rows = stretches.readBare(thread, stretch).map((row) => ({ row, record: toBareRecord(row, thread, nameOf(row.run)) }))
       return rows
-        .filter(({ row, record }) => isAskedFor(row, record.runId, query))
+        .filter(({ row, record }) => isAskedFor(record, row.has_patch === 1, query))
         .map(({ row, record }) => {
           if (query.payloadsOf?.includes(row.type) !== true) return record
-          return { ...toRecord(wholeRow.get(row.id) as LogRow, thread, record.runId), patch: null }
+          return shownRecord(toRecord(wholeRow.get(row.id) as LogRow, thread, record.runId), query)
         })
     }
     const rows = query.patchesOnly === true ? stretches.readPatches(thread, stretch) : stretches.readFull(thread, stretch)
-    const records = rows.map((row) => ({ row, record: toRecord(row, thread, nameOf(row.run)) }))
-    return records
-      .filter(({ row, record }) => isAskedFor(row, record.runId, query))
-      .map(({ record }) => showRecord(record, query))
+    return rows
+      .map((row) => toRecord(row, thread, nameOf(row.run)))
+      .filter((record) => isAskedFor(record, record.patch !== null, query))
+      .map((record) => shownRecord(record, query))
   }
 
   return { read, readBare: stretches.readBare, namer }
@@ -208,10 +190,6 @@ function prepareCheckpoints(db: Database, log: ReturnType<typeof prepareReadLog>
   }
 }
 
-function isInLog(thread: ThreadRow, seq: number): boolean {
-  return thread.deleted_at === null && Number.isInteger(seq) && seq > thread.base_seq && seq <= thread.head_seq
-}
-
 /** Cuts what is asked of a log into pieces, oldest first. */
 function* pieces(
   thread: ThreadRow,
@@ -227,37 +205,4 @@ function* pieces(
 function pieceSize({ runId, types, patchesOnly }: LogQuery, limit: number): number {
   const hasFilter = runId !== undefined || types !== undefined || patchesOnly === true
   return hasFilter ? 1_024 : Math.min(limit === 0 ? 1 : limit, 1_024)
-}
-
-function isAskedFor(
-  row: LogRow | BareLogRow,
-  rowRunId: string | null,
-  { runId, withEdits, types, patchesOnly }: LogQuery,
-): boolean {
-  const hasPatch = 'has_patch' in row ? row.has_patch === 1 : row.patch !== null
-  if (runId !== undefined && rowRunId !== runId && !(withEdits === true && hasPatch)) return false
-  if (types !== undefined && !types.includes(row.type)) return false
-  return patchesOnly !== true || hasPatch
-}
-
-function showRecord(record: LogRecord, { runId, patchesOnly }: LogQuery): LogRecord {
-  const isForeign = runId !== undefined && record.runId !== runId
-  const isPatchAlone = (isForeign || patchesOnly === true) && record.type !== 'state_migrated'
-  return isPatchAlone ? { ...record, payload: null } : record
-}
-
-/** One row more than the limit was read: it says whether there is a next page. */
-export function page<Row extends { readonly id: number }, Item>(rows: readonly Row[], limit: number, toItem: (row: Row) => Item) {
-  const shown = rows.slice(0, Math.max(0, limit))
-  const last = shown.at(-1)
-  return { items: shown.map(toItem), ...(last !== undefined && rows.length > shown.length ? { cursor: `n${last.id}` } : {}) }
-}
-
-export function readCursor(cursor: string | undefined): number | undefined {
-  if (cursor === undefined) return undefined
-  if (/^n[0-9]{1,15}$/.test(cursor)) return Number(cursor.slice(1))
-  throw new HoldfastError(
-    'invalid_input',
-    `${JSON.stringify(cursor)} is not a cursor of this store. Pass the one that came with the last page.`,
-  )
 }

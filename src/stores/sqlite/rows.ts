@@ -1,5 +1,5 @@
 import { verifyRun, verifyThread } from '../../model/check-rows.ts'
-import { payloadChecksum, verifyChecksum, verifyRecord } from '../../model/checksum.ts'
+import { type Place, payloadChecksum, verifyChecksum, verifyRecord } from '../../model/checksum.ts'
 import type { EventType, LogRecord } from '../../model/event.ts'
 import { type Operation, type OperationKind, type OperationStatus, readKind } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
@@ -111,9 +111,7 @@ export interface MessageRow {
   readonly checksum: number
 }
 
-export type Mutable<Row> = { -readonly [Field in keyof Row]: Row[Field] }
-
-export const runColumns = [
+const runColumns = [
   ...['id', 'owner', 'run_id', 'thread', 'workflow', 'version', 'status', 'reason', 'queue', 'priority', 'fingerprint', 'epoch'],
   ...[
     'lease_id',
@@ -137,14 +135,10 @@ export const selectRun = `
 export type NamedRunRow = RunRow & { readonly thread_id: string; readonly holder: string | null }
 
 export function toRun(row: NamedRunRow): Run {
-  return verifyRun(runOf(row, row.thread_id, row.holder))
-}
-
-export function runOf(row: RunRow, threadId: string, holder: string | null): Run {
-  return {
+  return verifyRun({
     owner: row.owner,
     id: row.run_id,
-    threadId,
+    threadId: row.thread_id,
     workflow: row.workflow,
     version: row.version,
     status: row.status,
@@ -155,7 +149,7 @@ export function runOf(row: RunRow, threadId: string, holder: string | null): Run
     epoch: row.epoch,
     leaseId: row.lease_id,
     leaseUntil: row.lease_until,
-    leaseHolder: workerOf(holder),
+    leaseHolder: workerOf(row.holder),
     dueAt: row.due_at,
     claimsWithoutProgress: row.claims_without_progress,
     currentStep: row.current_step,
@@ -165,7 +159,7 @@ export function runOf(row: RunRow, threadId: string, holder: string | null): Run
     createdAt: row.created_at,
     startedAt: row.started_at,
     finishedAt: row.finished_at,
-  }
+  })
 }
 
 export function toThread(row: ThreadRow): Thread {
@@ -184,7 +178,12 @@ export function toThread(row: ThreadRow): Thread {
   })
 }
 
-export function placeOf(thread: Pick<ThreadRow, 'owner' | 'thread_id'>) {
+/** Whether a position is in the log of this life. */
+export function isInLog(thread: ThreadRow, seq: number): boolean {
+  return thread.deleted_at === null && Number.isInteger(seq) && seq > thread.base_seq && seq <= thread.head_seq
+}
+
+function placeOf(thread: Pick<ThreadRow, 'owner' | 'thread_id'>): Place {
   return { owner: thread.owner, threadId: thread.thread_id }
 }
 
@@ -230,13 +229,12 @@ export function toBareRecord(row: BareLogRow, thread: Pick<ThreadRow, 'owner' | 
 
 export function toSnapshot(row: SnapshotRow, thread: ThreadRow): Snapshot {
   const snapshot = { seq: row.seq, state: toPayload(row.state), stateVersion: row.state_version }
-  verifyChecksum(row.checksum, snapshotChecksum(thread, snapshot), `The snapshot of ${thread.thread_id}@${row.seq}`)
+  verifyChecksum(row.checksum, snapshotChecksum(placeOf(thread), snapshot), `The snapshot of ${thread.thread_id}@${row.seq}`)
   return snapshot
 }
 
-export function snapshotChecksum(thread: Pick<ThreadRow, 'owner' | 'thread_id'>, snapshot: Snapshot): number {
-  const { seq, stateVersion, state } = snapshot
-  return payloadChecksum(['snapshot', thread.owner, thread.thread_id, seq, stateVersion], state)
+export function snapshotChecksum({ owner, threadId }: Place, { seq, stateVersion, state }: Snapshot): number {
+  return payloadChecksum(['snapshot', owner, threadId, seq, stateVersion], state)
 }
 
 export function toOperation(row: OperationRow): Operation {

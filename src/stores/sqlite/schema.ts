@@ -1,6 +1,173 @@
 import { HoldfastError } from '../../model/errors.ts'
 import type { Database } from './connection.ts'
 
+const threadsAndRuns = `
+CREATE TABLE holdfast_threads (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  owner TEXT NOT NULL,
+  thread_id TEXT NOT NULL,
+  head_seq INTEGER NOT NULL,
+  head_id INTEGER,                 -- holdfast_log.id of the record at head_seq
+  state_version INTEGER NOT NULL,
+  incarnation INTEGER NOT NULL,
+  base_seq INTEGER NOT NULL,
+  epoch_floor INTEGER NOT NULL,    -- highest epoch of a deleted run
+  created_at INTEGER NOT NULL,
+  deleted_at INTEGER,
+  UNIQUE (owner, thread_id)
+);
+CREATE INDEX holdfast_threads_by_owner ON holdfast_threads (owner) WHERE deleted_at IS NULL;
+
+CREATE TABLE holdfast_log (
+  id INTEGER PRIMARY KEY,
+  thread INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  prev INTEGER,                    -- id of the record at seq - 1
+  run INTEGER,                     -- holdfast_runs.id
+  type TEXT NOT NULL,
+  step TEXT,
+  count INTEGER,                   -- NULL for 0, as is attempt
+  attempt INTEGER,
+  at INTEGER NOT NULL,
+  duration_ms INTEGER,
+  payload,                         -- TEXT or BLOB, as it was given
+  patch,
+  checkpoint_bytes INTEGER,        -- at a checkpoint: bytes that its commit added
+  checksum INTEGER NOT NULL
+);
+CREATE INDEX holdfast_log_marks ON holdfast_log (thread, seq) WHERE (seq & 31) = 0;
+
+CREATE TABLE holdfast_runs (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  owner TEXT NOT NULL,
+  run_id TEXT NOT NULL,
+  thread INTEGER NOT NULL,
+  workflow TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  status TEXT NOT NULL,
+  reason TEXT,
+  queue TEXT NOT NULL,
+  priority INTEGER NOT NULL,
+  fingerprint TEXT NOT NULL,
+  epoch INTEGER NOT NULL,
+  lease_id TEXT,
+  lease_until INTEGER,
+  lease_holder INTEGER,            -- holdfast_holders.id
+  due_at INTEGER,
+  claim_at INTEGER,
+  ready INTEGER NOT NULL,
+  wait_key TEXT,
+  claims_without_progress INTEGER NOT NULL,
+  current_step TEXT,
+  input_seq INTEGER NOT NULL,
+  input_id INTEGER NOT NULL,       -- holdfast_log.id of the record at input_seq
+  tape_seq INTEGER,
+  end_seq INTEGER,
+  created_at INTEGER NOT NULL,
+  started_at INTEGER,
+  finished_at INTEGER,
+  last_message INTEGER NOT NULL,   -- holdfast_inbox.id of the latest unread message, 0 for none
+  is_held INTEGER NOT NULL GENERATED ALWAYS AS (status = 'running') VIRTUAL,
+  UNIQUE (owner, run_id)
+);
+CREATE INDEX holdfast_runs_by_owner ON holdfast_runs (owner);
+CREATE INDEX holdfast_runs_by_thread ON holdfast_runs (thread);
+CREATE INDEX holdfast_runs_in_line ON holdfast_runs (thread) WHERE finished_at IS NULL;
+CREATE INDEX holdfast_runs_to_claim ON holdfast_runs (workflow, version, queue, priority, is_held, claim_at) WHERE claim_at IS NOT NULL AND ready = 0;
+CREATE INDEX holdfast_runs_ready ON holdfast_runs (workflow, version, queue, priority, ready, owner, claim_at) WHERE claim_at IS NOT NULL AND ready > 0;
+CREATE INDEX holdfast_runs_in_queue ON holdfast_runs (queue, status, due_at) WHERE finished_at IS NULL;
+CREATE INDEX holdfast_runs_by_holder ON holdfast_runs (lease_holder) WHERE lease_holder IS NOT NULL;
+CREATE INDEX holdfast_runs_by_wait_key ON holdfast_runs (wait_key) WHERE wait_key IS NOT NULL;
+
+CREATE TABLE holdfast_holders (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  holder TEXT NOT NULL UNIQUE      -- JSON: the worker, and what tells whether its process lives
+);
+`
+
+const whatBelongsToThem = `
+CREATE TABLE holdfast_queues (     -- those with settings of their own
+  name TEXT PRIMARY KEY,
+  concurrency INTEGER,
+  rate_count INTEGER,
+  rate_per_ms INTEGER,
+  max_queued INTEGER,
+  is_paused INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE holdfast_queue_starts ( -- first claims of runs, of queues with a rate limit
+  queue TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  PRIMARY KEY (queue, at)
+) WITHOUT ROWID;
+
+CREATE TABLE holdfast_snapshots (
+  id INTEGER PRIMARY KEY,
+  thread INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  state NOT NULL,
+  state_version INTEGER NOT NULL,
+  checksum INTEGER NOT NULL,
+  UNIQUE (thread, seq)
+);
+
+CREATE TABLE holdfast_operations (
+  id INTEGER PRIMARY KEY,
+  owner TEXT NOT NULL,
+  key TEXT NOT NULL,
+  name TEXT NOT NULL,
+  run_id TEXT NOT NULL,            -- ids, not row numbers: an operation outlives its run
+  thread_id TEXT NOT NULL,
+  status TEXT NOT NULL,
+  result,
+  evidence,
+  resolved_by TEXT,
+  intended_at INTEGER NOT NULL,
+  closed_at INTEGER,
+  checksum INTEGER NOT NULL,
+  UNIQUE (owner, key)
+);
+CREATE INDEX holdfast_operations_by_thread ON holdfast_operations (owner, thread_id);
+CREATE INDEX holdfast_operations_intended ON holdfast_operations (owner, run_id) WHERE status = 'intended';
+CREATE INDEX holdfast_operations_unsure ON holdfast_operations (owner, intended_at, key) WHERE status = 'unsure';
+
+CREATE TABLE holdfast_inbox (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  run INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  name TEXT,
+  payload,
+  at INTEGER NOT NULL,
+  checksum INTEGER NOT NULL
+);
+CREATE INDEX holdfast_inbox_by_run ON holdfast_inbox (run);
+
+CREATE TABLE holdfast_chunks (
+  id INTEGER PRIMARY KEY,
+  run INTEGER NOT NULL,
+  stream TEXT NOT NULL,
+  first INTEGER NOT NULL,          -- offset of the first chunk
+  size INTEGER NOT NULL,
+  tape INTEGER NOT NULL,
+  step TEXT,
+  count INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  payload,                         -- NULL: what this writer wrote before is void
+  checksum INTEGER NOT NULL,
+  UNIQUE (run, stream, first)
+);
+CREATE INDEX holdfast_chunks_void ON holdfast_chunks (run, stream, first) WHERE payload IS NULL;
+
+CREATE TABLE holdfast_labels (
+  thread INTEGER NOT NULL,
+  label TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  PRIMARY KEY (thread, label),
+  UNIQUE (thread, seq)
+) WITHOUT ROWID;
+`
+
 /**
  * The tables, as numbered migrations. A published migration is never changed; a new one is added below it.
  *
@@ -16,170 +183,7 @@ import type { Database } from './connection.ts'
  * a process remembers of a deleted thread finds nothing.
  */
 const migrations: readonly string[] = [
-  `
-  CREATE TABLE holdfast_threads (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    owner TEXT NOT NULL,
-    thread_id TEXT NOT NULL,
-    head_seq INTEGER NOT NULL,
-    head_id INTEGER,                 -- holdfast_log.id of the record at head_seq
-    state_version INTEGER NOT NULL,
-    incarnation INTEGER NOT NULL,
-    base_seq INTEGER NOT NULL,
-    epoch_floor INTEGER NOT NULL,    -- highest epoch of a deleted run
-    created_at INTEGER NOT NULL,
-    deleted_at INTEGER,
-    UNIQUE (owner, thread_id)
-  );
-  CREATE INDEX holdfast_threads_by_owner ON holdfast_threads (owner) WHERE deleted_at IS NULL;
-
-  CREATE TABLE holdfast_log (
-    id INTEGER PRIMARY KEY,
-    thread INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    prev INTEGER,                    -- id of the record at seq - 1
-    run INTEGER,                     -- holdfast_runs.id
-    type TEXT NOT NULL,
-    step TEXT,
-    count INTEGER,                   -- NULL for 0, as is attempt
-    attempt INTEGER,
-    at INTEGER NOT NULL,
-    duration_ms INTEGER,
-    payload,                         -- TEXT or BLOB, as it was given
-    patch,
-    checkpoint_bytes INTEGER,        -- at a checkpoint: bytes that its commit added
-    checksum INTEGER NOT NULL
-  );
-  CREATE INDEX holdfast_log_marks ON holdfast_log (thread, seq) WHERE (seq & 31) = 0;
-
-  CREATE TABLE holdfast_runs (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    owner TEXT NOT NULL,
-    run_id TEXT NOT NULL,
-    thread INTEGER NOT NULL,
-    workflow TEXT NOT NULL,
-    version INTEGER NOT NULL,
-    status TEXT NOT NULL,
-    reason TEXT,
-    queue TEXT NOT NULL,
-    priority INTEGER NOT NULL,
-    fingerprint TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    lease_id TEXT,
-    lease_until INTEGER,
-    lease_holder INTEGER,            -- holdfast_holders.id
-    due_at INTEGER,
-    claim_at INTEGER,
-    ready INTEGER NOT NULL,
-    wait_key TEXT,
-    claims_without_progress INTEGER NOT NULL,
-    current_step TEXT,
-    input_seq INTEGER NOT NULL,
-    input_id INTEGER NOT NULL,       -- holdfast_log.id of the record at input_seq
-    tape_seq INTEGER,
-    end_seq INTEGER,
-    created_at INTEGER NOT NULL,
-    started_at INTEGER,
-    finished_at INTEGER,
-    last_message INTEGER NOT NULL,   -- holdfast_inbox.id of the latest unread message, 0 for none
-    is_held INTEGER NOT NULL GENERATED ALWAYS AS (status = 'running') VIRTUAL,
-    UNIQUE (owner, run_id)
-  );
-  CREATE INDEX holdfast_runs_by_owner ON holdfast_runs (owner);
-  CREATE INDEX holdfast_runs_by_thread ON holdfast_runs (thread);
-  CREATE INDEX holdfast_runs_in_line ON holdfast_runs (thread) WHERE finished_at IS NULL;
-  CREATE INDEX holdfast_runs_to_claim ON holdfast_runs (workflow, version, queue, priority, is_held, claim_at) WHERE claim_at IS NOT NULL AND ready = 0;
-  CREATE INDEX holdfast_runs_ready ON holdfast_runs (workflow, version, queue, priority, ready, owner, claim_at) WHERE claim_at IS NOT NULL AND ready > 0;
-  CREATE INDEX holdfast_runs_in_queue ON holdfast_runs (queue, status, due_at) WHERE finished_at IS NULL;
-  CREATE INDEX holdfast_runs_by_holder ON holdfast_runs (lease_holder) WHERE lease_holder IS NOT NULL;
-  CREATE INDEX holdfast_runs_by_wait_key ON holdfast_runs (wait_key) WHERE wait_key IS NOT NULL;
-
-  CREATE TABLE holdfast_holders (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    holder TEXT NOT NULL UNIQUE      -- JSON: the worker, and what tells whether its process lives
-  );
-
-  CREATE TABLE holdfast_queues (     -- those with settings of their own
-    name TEXT PRIMARY KEY,
-    concurrency INTEGER,
-    rate_count INTEGER,
-    rate_per_ms INTEGER,
-    max_queued INTEGER,
-    is_paused INTEGER NOT NULL
-  ) WITHOUT ROWID;
-
-  CREATE TABLE holdfast_queue_starts ( -- first claims of runs, of queues with a rate limit
-    queue TEXT NOT NULL,
-    at INTEGER NOT NULL,
-    count INTEGER NOT NULL,
-    PRIMARY KEY (queue, at)
-  ) WITHOUT ROWID;
-
-  CREATE TABLE holdfast_snapshots (
-    id INTEGER PRIMARY KEY,
-    thread INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    state NOT NULL,
-    state_version INTEGER NOT NULL,
-    checksum INTEGER NOT NULL,
-    UNIQUE (thread, seq)
-  );
-
-  CREATE TABLE holdfast_operations (
-    id INTEGER PRIMARY KEY,
-    owner TEXT NOT NULL,
-    key TEXT NOT NULL,
-    name TEXT NOT NULL,
-    run_id TEXT NOT NULL,            -- ids, not row numbers: an operation outlives its run
-    thread_id TEXT NOT NULL,
-    status TEXT NOT NULL,
-    result,
-    evidence,
-    resolved_by TEXT,
-    intended_at INTEGER NOT NULL,
-    closed_at INTEGER,
-    checksum INTEGER NOT NULL,
-    UNIQUE (owner, key)
-  );
-  CREATE INDEX holdfast_operations_by_thread ON holdfast_operations (owner, thread_id);
-  CREATE INDEX holdfast_operations_intended ON holdfast_operations (owner, run_id) WHERE status = 'intended';
-  CREATE INDEX holdfast_operations_unsure ON holdfast_operations (owner, intended_at, key) WHERE status = 'unsure';
-
-  CREATE TABLE holdfast_inbox (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    run INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    name TEXT,
-    payload,
-    at INTEGER NOT NULL,
-    checksum INTEGER NOT NULL
-  );
-  CREATE INDEX holdfast_inbox_by_run ON holdfast_inbox (run);
-
-  CREATE TABLE holdfast_chunks (
-    id INTEGER PRIMARY KEY,
-    run INTEGER NOT NULL,
-    stream TEXT NOT NULL,
-    first INTEGER NOT NULL,          -- offset of the first chunk
-    size INTEGER NOT NULL,
-    tape INTEGER NOT NULL,
-    step TEXT,
-    count INTEGER NOT NULL,
-    attempt INTEGER NOT NULL,
-    payload,                         -- NULL: what this writer wrote before is void
-    checksum INTEGER NOT NULL,
-    UNIQUE (run, stream, first)
-  );
-  CREATE INDEX holdfast_chunks_void ON holdfast_chunks (run, stream, first) WHERE payload IS NULL;
-
-  CREATE TABLE holdfast_labels (
-    thread INTEGER NOT NULL,
-    label TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    PRIMARY KEY (thread, label),
-    UNIQUE (thread, seq)
-  ) WITHOUT ROWID;
-  `,
+  threadsAndRuns + whatBelongsToThem,
   // Questions are operations of a kind of their own. Until then they were told by their names; those are left as they are, since the
   // checksum of the row covers them. The index has what the end of a run settles.
   `

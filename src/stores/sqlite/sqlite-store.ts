@@ -1,18 +1,9 @@
 import { ClockWatch } from '../../model/clock-set-back.ts'
-import type { Hint, Store } from '../../store/store.ts'
-import { prepareReadChunks } from './chunks.ts'
-import { prepareCandidates, prepareClaim, prepareDeadHolders } from './claim.ts'
-import { prepareCommit } from './commit.ts'
+import type { ClaimRequest, Hint, Store } from '../../store/store.ts'
 import { Connection } from './connection.ts'
-import { prepareDeleteThread } from './delete-thread.ts'
-import type { Driver } from './driver.ts'
-import { prepareReadInbox } from './inbox.ts'
-import { prepareImages, prepareRestore } from './moving.ts'
-import { prepareListQueues, prepareSetQueue } from './queues.ts'
-import { prepareReads, prepareTag } from './reads.ts'
+import type { Driver } from './database.ts'
 import { migrateSchema, readSchemaVersion, refuseLaterSchema, schemaVersion } from './schema.ts'
-import { prepareHeedSetBack, prepareIsHeldUp } from './set-back.ts'
-import { prepareTransact } from './transact.ts'
+import { type Acts, openTransactions, type Transactions } from './transactions.ts'
 import { Watch } from './watch.ts'
 
 export interface SqliteStoreOptions {
@@ -42,65 +33,14 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     return now
   }
   const watch = new Watch(connection)
-
-  // Statements can be prepared only once the tables are there; preparing reads the file, so it may have to wait for a lock.
-  let prepared: Acts | null = null
-  let preparing: Promise<Acts> | null = null
-  async function ready(): Promise<Acts> {
-    connection.refuseClosed()
-    if (prepared !== null) return prepared
-    // Whoever comes meanwhile waits for the same: preparing takes milliseconds, and a crowd at the start is common.
-    preparing ??= connection
-      .read(() => prepareActs(connection, now))
-      .finally(() => {
-        preparing = null
-      })
-    prepared = await preparing
-    return prepared
-  }
-
-  async function read<Answer>(act: (acts: Acts) => Answer): Promise<Answer> {
-    const acts = prepared ?? (await ready())
-    return connection.read(() => act(acts))
-  }
-
-  /** A read of one statement: it sees one state of the tables without a transaction around it. */
-  async function readOne<Answer>(act: (acts: Acts) => Answer): Promise<Answer> {
-    const acts = prepared ?? (await ready())
-    return connection.read(() => act(acts), { isOneStatement: true })
-  }
-
-  /** One write transaction, then the news of it. */
-  async function write<Answer>(act: (acts: Acts, hints: Hint[]) => Answer, options?: { mustSync: boolean }): Promise<Answer> {
-    const acts = prepared ?? (await ready())
-    const hints: Hint[] = []
-    const answer = await connection.write(() => {
-      acts.commit.startTransaction()
-      const answer = act(acts, hints)
-      acts.commit.endTransaction()
-      return answer
-    }, options)
-    watch.tell(hints)
-    return answer
-  }
-
-  async function heedSetBack(leaseMs: number): Promise<void> {
-    const at = now()
-    if (!clock.isSetBack) return
-    if (await readOne(({ isHeldUp }) => isHeldUp(at, leaseMs))) await write(({ heedSetBack }) => heedSetBack(at, leaseMs))
-    clock.heeded()
-  }
+  const transactions = openTransactions(connection, { now, tell: (hints) => watch.tell(hints) })
+  const { ready, read, write } = transactions
 
   return {
     kind: 'sqlite',
     durability: connection.durability,
 
-    async migrate() {
-      const found = await connection.read(() => readSchemaVersion(connection.reader))
-      refuseLaterSchema(found, connection.file)
-      if (found < schemaVersion) await connection.write(() => migrateSchema(connection.writer, connection.file))
-    },
-
+    migrate: () => migrate(connection),
     async now() {
       connection.refuseClosed()
       return now()
@@ -110,52 +50,32 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
       connection.refuseClosed()
       if (changes.length === 0) return []
       const mustSync = changes.some((change) => change.mustSync === true)
-      return write(({ commit }, hints) => commit.applyAll(changes, now(), hints), { mustSync })
+      return write(({ commits }, hints) => commits.applyAll(changes, now(), hints), { mustSync })
     },
 
     async claim(request) {
       connection.refuseClosed()
       if (request.limit <= 0) return []
-      await heedSetBack(request.leaseMs)
-      const { isWorthIt, deadHolderIds } = await read(({ candidates, findDead }) => {
-        const deadHolderIds = findDead()
-        const search = { now: now(), limit: 1, deadHolderIds }
-        const isWorthIt =
-          candidates.find(request, search).found.length > 0 || candidates.wokenLanes(request, search.now).length > 0
-        return { isWorthIt, deadHolderIds }
-      })
+      await heedSetBack(transactions, clock, { at: now(), leaseMs: request.leaseMs })
+      const { isWorthIt, deadHolderIds } = await read((acts) => lookForClaims(acts, request, now()))
       if (!isWorthIt) return []
-      return write(({ claim }) => claim.claim(request, { now: now(), limit: request.limit, deadHolderIds }))
+      return write(({ claims }) => claims.claim(request, { now: now(), limit: request.limit, deadHolderIds }))
     },
 
-    setQueue: (change) => write(({ setQueue }, hints) => setQueue(change, hints)),
     listQueues: (query) => read(({ listQueues }) => listQueues(query, now())),
+    setQueue: (change) => write(({ setQueue }, hints) => setQueue(change, hints)),
 
     async renew(request) {
       connection.refuseClosed()
-      return request.leases.length === 0 ? [] : write(({ claim }) => claim.renew(request, now()))
+      return request.leases.length === 0 ? [] : write(({ claims }) => claims.renew(request, now()))
     },
 
-    deliver: (message) => write(({ deliver }, hints) => deliver(message, now(), hints)),
+    deliver: (message) => write(({ commits }, hints) => commits.deliver(message, now(), hints)),
     tag: (request) => write(({ tag }) => tag(request)),
     deleteThread: (request) => write(({ deleteThread }, hints) => deleteThread(request, hints)),
 
-    readInbox: (key) => read(({ readInbox }) => readInbox(key)),
-    readRun: (key) => readOne(({ reads }) => reads.readRun(key)),
-    listRuns: (query) => read(({ reads }) => reads.listRuns(query)),
-    readThread: (key) => readOne(({ reads }) => reads.readThread(key)),
-    listThreads: (query) => read(({ reads }) => reads.listThreads(query)),
-    readLog: (query) => read(({ reads }) => reads.readLog(query)),
-    readLogs: (queries) => read(({ reads }) => reads.readLogs(queries)),
-    readSnapshot: (query) => read(({ reads }) => reads.readSnapshot(query)),
-    listCheckpoints: (query) => read(({ reads }) => reads.listCheckpoints(query)),
-    readChunks: (query) => read(({ chunks }) => chunks.readChunks(query)),
-    readOperation: (key) => readOne(({ reads }) => reads.readOperation(key)),
-    listUnsure: (query) => readOne(({ reads }) => reads.listUnsure(query)),
-
-    scanThreads: (query) => read(({ images }) => images.scanThreads(query)),
-    readThreadImage: (key) => read(({ images }) => images.readThreadImage(key)),
     restoreThread: (whole) => write(({ restoreThread }, hints) => restoreThread(whole, hints)),
+    ...readsOf(transactions),
 
     async transact(guarded, body) {
       const { transact } = await ready()
@@ -174,28 +94,49 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
   }
 }
 
-type Acts = ReturnType<typeof prepareActs>
+async function migrate(connection: Connection): Promise<void> {
+  const found = await connection.read(() => readSchemaVersion(connection.reader))
+  refuseLaterSchema(found, connection.file)
+  if (found < schemaVersion) await connection.write(() => migrateSchema(connection.writer, connection.file))
+}
 
-function prepareActs(connection: Connection, now: () => number) {
-  const { writer, reader } = connection
-  const commit = prepareCommit(writer)
+async function heedSetBack(
+  { readOne, write }: Transactions,
+  clock: ClockWatch,
+  { at, leaseMs }: { readonly at: number; readonly leaseMs: number },
+): Promise<void> {
+  if (!clock.isSetBack) return
+  if (await readOne(({ isHeldUp }) => isHeldUp(at, leaseMs))) await write(({ heedSetBack }) => heedSetBack(at, leaseMs))
+  clock.heeded()
+}
+
+/** Whether the write lock is worth taking for a claim. */
+function lookForClaims({ candidates, findDead }: Acts, request: ClaimRequest, now: number) {
+  const deadHolderIds = findDead()
+  const { found } = candidates.find(request, { now, limit: 1, deadHolderIds })
+  return { isWorthIt: found.length > 0 || candidates.wokenLanes(request, now).length > 0, deadHolderIds }
+}
+
+function readsOf({ read, readOne }: Transactions): Pick<Store, ReadAct> {
   return {
-    commit,
-    claim: prepareClaim(writer, commit),
-    candidates: prepareCandidates(reader),
-    findDead: prepareDeadHolders(reader),
-    isHeldUp: prepareIsHeldUp(reader),
-    heedSetBack: prepareHeedSetBack(writer),
-    deliver: commit.deliver,
-    setQueue: prepareSetQueue(writer),
-    listQueues: prepareListQueues(reader),
-    readInbox: prepareReadInbox(reader),
-    tag: prepareTag(writer),
-    deleteThread: prepareDeleteThread(writer, commit.operations),
-    reads: prepareReads(reader),
-    chunks: prepareReadChunks(reader),
-    images: prepareImages(reader),
-    restoreThread: prepareRestore(writer, commit),
-    transact: prepareTransact(connection, commit, now),
+    readInbox: (key) => read(({ readInbox }) => readInbox(key)),
+    readRun: (key) => readOne(({ reads }) => reads.readRun(key)),
+    listRuns: (query) => read(({ reads }) => reads.listRuns(query)),
+    readThread: (key) => readOne(({ reads }) => reads.readThread(key)),
+    listThreads: (query) => read(({ reads }) => reads.listThreads(query)),
+    readLog: (query) => read(({ reads }) => reads.readLog(query)),
+    readLogs: (queries) => read(({ reads }) => reads.readLogs(queries)),
+    readSnapshot: (query) => read(({ reads }) => reads.readSnapshot(query)),
+    listCheckpoints: (query) => read(({ reads }) => reads.listCheckpoints(query)),
+    readChunks: (query) => read(({ chunks }) => chunks.readChunks(query)),
+    readOperation: (key) => readOne(({ reads }) => reads.readOperation(key)),
+    listUnsure: (query) => readOne(({ reads }) => reads.listUnsure(query)),
+
+    scanThreads: (query) => read(({ images }) => images.scanThreads(query)),
+    readThreadImage: (key) => read(({ images }) => images.readThreadImage(key)),
   }
 }
+
+type ReadAct =
+  | ('readInbox' | 'readRun' | 'listRuns' | 'readThread' | 'listThreads' | 'readLog' | 'readLogs' | 'readSnapshot')
+  | ('listCheckpoints' | 'readChunks' | 'readOperation' | 'listUnsure' | 'scanThreads' | 'readThreadImage')

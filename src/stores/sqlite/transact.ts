@@ -1,35 +1,29 @@
 import { HoldfastError } from '../../model/errors.ts'
 import type { Change, Committed } from '../../store/change.ts'
 import type { Hint, SqlTransaction, TransactRequest } from '../../store/store.ts'
-import type { Commit } from './commit.ts'
-import { type Connection, type Database, prepare } from './connection.ts'
+import { withTimeout } from '../../store/with-timeout.ts'
+import type { Commits } from './commit.ts'
+import type { Connection, Database } from './connection.ts'
 import { toHoldfastError } from './errors.ts'
 
 /** The user's SQL and the checkpoint in one transaction. It holds the file's only write lock, hence the time limit. */
-export function prepareTransact(connection: Connection, commit: Commit, now: () => number) {
-  const findHeld = prepare(
-    connection.writer,
-    `SELECT 1 FROM holdfast_runs r JOIN holdfast_threads t ON t.id = r.thread
-     WHERE r.owner = ? AND r.run_id = ? AND r.epoch = ? AND r.lease_id = ? AND t.thread_id = ? AND t.written_seq >= ?`,
-  )
-
+export function prepareTransact(connection: Connection, commits: Commits, now: () => number) {
   return function transact(
     guarded: TransactRequest,
     body: (tx: SqlTransaction) => Promise<Change>,
     hints: Hint[],
   ): Promise<Committed> {
     return connection.hold(async (finish) => {
-      const { owner, runId, threadId, epoch, leaseId, writtenSeq = 0, timeoutMs } = guarded
-      commit.startTransaction()
-      if (findHeld.get(owner, runId, epoch, leaseId, threadId, writtenSeq) === undefined)
-        return { ok: false, refusal: 'lease_lost' }
+      const { runId, timeoutMs } = guarded
+      commits.startTransaction()
+      if (!commits.isHeld(guarded)) return { ok: false, refusal: 'lease_lost' }
 
       const tx = new UserTransaction(connection.writer)
       try {
         const change = await withTimeout(() => body(tx), { timeoutMs, runId })
         tx.refuseEnded()
-        const answer = commit.apply(change, now(), hints)
-        commit.endTransaction()
+        const answer = commits.apply(change, now(), hints)
+        commits.endTransaction()
         if (answer.ok) finish()
         return answer
       } catch (error) {
@@ -99,23 +93,5 @@ function refuseForbidden(sql: string): void {
       'invalid_input',
       'Tables whose names begin with holdfast_ belong to Holdfast. Use tables of your own.',
     )
-  }
-}
-
-async function withTimeout<Answer>(
-  body: () => Promise<Answer>,
-  { timeoutMs, runId }: { timeoutMs: number; runId: string },
-): Promise<Answer> {
-  let timer: NodeJS.Timeout | undefined
-  const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      const message = `The transaction of run ${runId} took longer than ${timeoutMs} ms and was rolled back. Keep slow work outside of it.`
-      reject(new HoldfastError('timeout', message, { details: { runId, timeoutMs } }))
-    }, timeoutMs)
-  })
-  try {
-    return await Promise.race([body(), timeout])
-  } finally {
-    clearTimeout(timer)
   }
 }

@@ -28,6 +28,15 @@ async function lastMessageOf(scene: Scene, runId: string): Promise<number> {
 const later = { inMs: 99_000_000_000 }
 
 export function testInbox(test: StoreTest): void {
+  testDeliveredOnce(test)
+  testDelivery(test)
+  testReadMessages(test)
+  testDeliveringChanges(test)
+  testMessagesSeen(test)
+  testTimesOfMessages(test)
+}
+
+function testDeliveredOnce(test: StoreTest): void {
   test('of the messages to a run with one dedupe id the first is delivered, read since or not, also after the run has ended', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'r' })
     await scene.create({ id: 'other', owner: 'ann' })
@@ -69,7 +78,9 @@ export function testInbox(test: StoreTest): void {
     await Promise.all(Array.from({ length: 20 }, () => scene.deliver({ runId: 'r', dedupeId: 'a', payload: '1' })))
     expect(await inboxOf(scene, 'r')).toEqual(['text:1'])
   })
+}
 
+function testDelivery(test: StoreTest): void {
   test('messages are kept in order, each once', async (scene) => {
     await scene.create({ id: 'r' })
     const before = await scene.store.now()
@@ -146,7 +157,9 @@ export function testInbox(test: StoreTest): void {
     expect(await scene.run('r')).toEqual(claim.run)
     expect(await scene.claim()).toEqual([])
   })
+}
 
+function testReadMessages(test: StoreTest): void {
   test('S1: a change deletes the messages that it dealt with, and no others', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'r' })
     for (const payload of ['1', '2', '3']) await scene.deliver({ runId: 'r', payload })
@@ -240,7 +253,9 @@ export function testInbox(test: StoreTest): void {
     const claim = await scene.createAndClaim({ id: 'r' })
     expect(claim.hasMail).toBe(false)
   })
+}
 
+function testDeliveringChanges(test: StoreTest): void {
   test('S1: a change delivers messages to other runs, in order, at its own time', async (scene) => {
     await scene.create({ id: 'a', due: later })
     await scene.create({ id: 'b', due: later, owner: 'ann' })
@@ -392,6 +407,9 @@ export function testInbox(test: StoreTest): void {
   })
 
   /** Several shapes of change, because stores write the usual ones on paths of their own. */
+}
+
+function testMessagesSeen(test: StoreTest): void {
   const shapes: Record<string, Partial<Change>> = {
     'a step': { events: [stepCompleted('a')] },
     'a change without events': {},
@@ -458,7 +476,9 @@ export function testInbox(test: StoreTest): void {
       expect(await scene.claimedIds()).toEqual(['r'])
     })
   }
+}
 
+function testTimesOfMessages(test: StoreTest): void {
   test('S9: messages carry the time of the store', async (scene) => {
     await scene.create({ id: 'r' })
     scene.advance(7_200_000)

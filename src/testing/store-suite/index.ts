@@ -12,6 +12,7 @@ import { testOwners } from './owners.ts'
 import { testPayloads } from './payloads.ts'
 import { testQueues } from './queues.ts'
 import { testReading } from './reading.ts'
+import { testRules } from './rules.ts'
 import { type StoreTest, type SuitePart, sceneTest, type TestStoreOptions } from './scene.ts'
 import { testStreams } from './streams.ts'
 import { testThreads } from './threads.ts'
@@ -31,6 +32,7 @@ export function testStore(name: string, options: TestStoreOptions): void {
 }
 
 const parts: Record<SuitePart, (test: StoreTest) => void> = {
+  rules: testRules,
   creating: testCreating,
   claiming: testClaiming,
   queues: testQueues,

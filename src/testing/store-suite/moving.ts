@@ -1,8 +1,8 @@
 import { expect } from 'vitest'
 import { invariant } from '../../model/errors.ts'
-import type { WholeThread } from '../../store/moving.ts'
 import { readWholeThread } from '../../store/read-whole-thread.ts'
 import type { Thread } from '../../store/store.ts'
+import type { WholeThread } from '../../store/thread-image.ts'
 import { abort, change, chunks, edit, event, leased, ok, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
 
 /** A thread with a bit of everything: runs of several kinds, payloads of text and bytes, labels, snapshots, operations, mail. */

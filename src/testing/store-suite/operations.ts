@@ -25,6 +25,16 @@ async function claimTwo(scene: Scene): Promise<{ a: Claim; b: Claim }> {
 const unguarded = (operation: OperationChange, runId = 'a') => change({ threadId: runId, runId, operation })
 
 export function testOperations(test: StoreTest): void {
+  testOneOperation(test)
+  testUndoneOperations(test)
+  testUnsureOperations(test)
+  testWaitingForOperations(test)
+  testEndsOfRuns(test)
+  testQuestions(test)
+  testListsOfOperations(test)
+}
+
+function testOneOperation(test: StoreTest): void {
   test('an intent opens the operation for its run', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'r' })
     const answer = await scene.write(claim, { operation: intend('k', 'charge'), mustSync: true })
@@ -118,7 +128,9 @@ export function testOperations(test: StoreTest): void {
       expect(await scene.operation(close.name)).toEqual(closed)
     }
   })
+}
 
+function testUndoneOperations(test: StoreTest): void {
   test('an undone operation frees its key, and the next intent starts clean', async (scene) => {
     const { a, b } = await claimTwo(scene)
     await scene.write(a, { operation: intend('k', 'send') })
@@ -196,7 +208,9 @@ export function testOperations(test: StoreTest): void {
     await scene.write(holder, { operation: complete('k', '"good"') })
     expect(await scene.operation('k')).toMatchObject({ status: 'completed', result: '"good"' })
   })
+}
 
+function testUnsureOperations(test: StoreTest): void {
   test('a doubted operation stays open: its key is taken and its run may still close it', async (scene) => {
     const { a, b } = await claimTwo(scene)
     await scene.write(a, { operation: intend('k') })
@@ -270,7 +284,9 @@ export function testOperations(test: StoreTest): void {
     expect(await scene.operation('k')).toEqual(completed)
     expect(await scene.store.readOperation({ owner: '', key: 'unknown' })).toBeNull()
   })
+}
 
+function testWaitingForOperations(test: StoreTest): void {
   const closings: Record<string, (scene: Scene, holder: Claim) => Promise<unknown>> = {
     completing: (scene, holder) => scene.write(holder, { operation: complete('k') }),
     failing: (scene, holder) => scene.write(holder, { operation: fail('k') }),
@@ -326,7 +342,9 @@ export function testOperations(test: StoreTest): void {
     ok(await scene.commit(unguarded(resolve('k', true, '1'))))
     expect(await scene.claimedIds()).toEqual(['a'])
   })
+}
 
+function testEndsOfRuns(test: StoreTest): void {
   test('operations outlive their thread', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'a' })
     await scene.write(claim, { operation: intend('done') })
@@ -360,7 +378,9 @@ export function testOperations(test: StoreTest): void {
       expect(await scene.operation('of another')).toMatchObject({ status: 'intended' })
     })
   }
+}
 
+function testQuestions(test: StoreTest): void {
   test('a question is open from the write that asks it: it is listed, and a person answers it at once', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'a' })
     const asked = await scene.write(claim, { events: [event('question_asked')], operation: ask('q', 'scope/approve') })
@@ -449,7 +469,9 @@ export function testOperations(test: StoreTest): void {
     ])
     expect(answers.map(refusalOf)).toEqual(['none', 'none', 'none', 'already_answered'])
   })
+}
 
+function testListsOfOperations(test: StoreTest): void {
   test('evidence can be noted even when the thread is gone', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'a' })
     await scene.write(claim, { operation: intend('k') })

@@ -22,58 +22,60 @@ async function history(scene: Scene): Promise<void> {
   await scene.write(b, { events: [event('step_completed', { step: 'x', payload: '"p8"', patch: '"d8"' })] })
 }
 
+/** Queries of that history, and the records they show: position, payload, patch. */
+const logQueries: readonly [string, Partial<LogQuery>, string[]][] = [
+  ['without conditions is all of it', {}, ['1 in -', '2 - -', '3 p3 d3', '4 p4 d4', '5 p5 -', '6 p6 d6', '7 in -', '8 p8 d8']],
+  ['after a position leaves that position out', { afterSeq: 6 }, ['7 in -', '8 p8 d8']],
+  ['up to a position includes it', { toSeq: 2 }, ['1 in -', '2 - -']],
+  ['between positions', { afterSeq: 2, toSeq: 4 }, ['3 p3 d3', '4 p4 d4']],
+  ['before its beginning is empty', { toSeq: 0 }, []],
+  ['after its end is empty', { afterSeq: 8 }, []],
+  ['with a limit is its beginning', { limit: 2 }, ['1 in -', '2 - -']],
+  ['with limit 0 is empty', { limit: 0 }, []],
+  ['of a run', { runId: 'b' }, ['7 in -', '8 p8 d8']],
+  ['of a run that is not there is empty', { runId: 'c' }, []],
+  [
+    'of a run with edits shows the patches of others without their payloads',
+    { runId: 'b', withEdits: true },
+    [...['3 - d3', '4 p4 d4', '6 - d6', '7 in -', '8 p8 d8']],
+  ],
+  ['of types', { types: ['run_queued', 'state_updated'] }, ['1 in -', '6 p6 d6', '7 in -']],
+  ['of no types is empty', { types: [] }, []],
+  ['of types of a run', { types: ['run_queued'], runId: 'a' }, ['1 in -']],
+  ['of patches has payloads only where the state was migrated', { patchesOnly: true }, ['3 - d3', '4 p4 d4', '6 - d6', '8 - d8']],
+  ['of patches after a position with a limit', { patchesOnly: true, afterSeq: 3, limit: 2 }, ['4 p4 d4', '6 - d6']],
+  ['bare has neither payloads nor patches', { bare: true, afterSeq: 5 }, ['6 - -', '7 - -', '8 - -']],
+  ['bare of patches still knows which records have one', { bare: true, patchesOnly: true }, ['3 - -', '4 - -', '6 - -', '8 - -']],
+  ['bare of a run with edits', { bare: true, runId: 'b', withEdits: true, afterSeq: 3 }, ['4 - -', '6 - -', '7 - -', '8 - -']],
+  [
+    'bare with the payloads of types has those and no patches',
+    { payloadsOf: ['step_completed', 'run_queued'], bare: true },
+    ['1 in -', '2 - -', '3 p3 -', '4 - -', '5 - -', '6 - -', '7 in -', '8 p8 -'],
+  ],
+  [
+    'with the payloads of types of a run',
+    { payloadsOf: ['step_completed', 'state_migrated'], runId: 'a', afterSeq: 2 },
+    ['3 p3 -', '4 p4 -', '5 - -'],
+  ],
+  [
+    'with the payloads of types of a run with edits',
+    { payloadsOf: ['run_queued', 'state_updated'], runId: 'b', withEdits: true, afterSeq: 3 },
+    ['4 - -', '6 p6 -', '7 in -', '8 - -'],
+  ],
+  ['with the payloads of no type', { payloadsOf: [], afterSeq: 6 }, ['7 - -', '8 - -']],
+  ['with a limit counts what matches, not what was passed over', { types: ['run_queued'], limit: 2 }, ['1 in -', '7 in -']],
+]
+
 export function testReading(test: StoreTest): void {
-  const queries: [string, Partial<LogQuery>, string[]][] = [
-    ['without conditions is all of it', {}, ['1 in -', '2 - -', '3 p3 d3', '4 p4 d4', '5 p5 -', '6 p6 d6', '7 in -', '8 p8 d8']],
-    ['after a position leaves that position out', { afterSeq: 6 }, ['7 in -', '8 p8 d8']],
-    ['up to a position includes it', { toSeq: 2 }, ['1 in -', '2 - -']],
-    ['between positions', { afterSeq: 2, toSeq: 4 }, ['3 p3 d3', '4 p4 d4']],
-    ['before its beginning is empty', { toSeq: 0 }, []],
-    ['after its end is empty', { afterSeq: 8 }, []],
-    ['with a limit is its beginning', { limit: 2 }, ['1 in -', '2 - -']],
-    ['with limit 0 is empty', { limit: 0 }, []],
-    ['of a run', { runId: 'b' }, ['7 in -', '8 p8 d8']],
-    ['of a run that is not there is empty', { runId: 'c' }, []],
-    [
-      'of a run with edits shows the patches of others without their payloads',
-      { runId: 'b', withEdits: true },
-      [...['3 - d3', '4 p4 d4', '6 - d6', '7 in -', '8 p8 d8']],
-    ],
-    ['of types', { types: ['run_queued', 'state_updated'] }, ['1 in -', '6 p6 d6', '7 in -']],
-    ['of no types is empty', { types: [] }, []],
-    ['of types of a run', { types: ['run_queued'], runId: 'a' }, ['1 in -']],
-    [
-      'of patches has payloads only where the state was migrated',
-      { patchesOnly: true },
-      ['3 - d3', '4 p4 d4', '6 - d6', '8 - d8'],
-    ],
-    ['of patches after a position with a limit', { patchesOnly: true, afterSeq: 3, limit: 2 }, ['4 p4 d4', '6 - d6']],
-    ['bare has neither payloads nor patches', { bare: true, afterSeq: 5 }, ['6 - -', '7 - -', '8 - -']],
-    [
-      'bare of patches still knows which records have one',
-      { bare: true, patchesOnly: true },
-      ['3 - -', '4 - -', '6 - -', '8 - -'],
-    ],
-    ['bare of a run with edits', { bare: true, runId: 'b', withEdits: true, afterSeq: 3 }, ['4 - -', '6 - -', '7 - -', '8 - -']],
-    [
-      'bare with the payloads of types has those and no patches',
-      { payloadsOf: ['step_completed', 'run_queued'], bare: true },
-      ['1 in -', '2 - -', '3 p3 -', '4 - -', '5 - -', '6 - -', '7 in -', '8 p8 -'],
-    ],
-    [
-      'with the payloads of types of a run',
-      { payloadsOf: ['step_completed', 'state_migrated'], runId: 'a', afterSeq: 2 },
-      ['3 p3 -', '4 p4 -', '5 - -'],
-    ],
-    [
-      'with the payloads of types of a run with edits',
-      { payloadsOf: ['run_queued', 'state_updated'], runId: 'b', withEdits: true, afterSeq: 3 },
-      ['4 - -', '6 p6 -', '7 in -', '8 - -'],
-    ],
-    ['with the payloads of no type', { payloadsOf: [], afterSeq: 6 }, ['7 - -', '8 - -']],
-    ['with a limit counts what matches, not what was passed over', { types: ['run_queued'], limit: 2 }, ['1 in -', '7 in -']],
-  ]
-  for (const [name, query, expected] of queries) {
+  testLogs(test)
+  testCheckpoints(test)
+  testLists(test)
+  testFilters(test)
+  testListOfThreads(test)
+}
+
+function testLogs(test: StoreTest): void {
+  for (const [name, query, expected] of logQueries) {
     test(`the log ${name}`, async (scene) => {
       await history(scene)
       const log = await scene.store.readLog({ owner: '', threadId: 't', ...query })
@@ -110,7 +112,7 @@ export function testReading(test: StoreTest): void {
     await history(scene)
     for (const id of ['x', 'y', 'z']) await scene.create({ id })
     const stretches: LogQuery[] = [
-      ...queries.map(([, query]) => ({ owner: '', threadId: 't', ...query })),
+      ...logQueries.map(([, query]) => ({ owner: '', threadId: 't', ...query })),
       { owner: '', threadId: 'nothing' },
       { owner: 'other', threadId: 't' },
       ...['z', 'x', 'y'].map((threadId) => ({ owner: '', threadId })),
@@ -169,7 +171,9 @@ export function testReading(test: StoreTest): void {
     expect(await scene.store.readRun({ owner: '', runId: 'nothing' })).toBeNull()
     expect(await scene.store.readOperation({ owner: '', key: 'nothing' })).toBeNull()
   })
+}
 
+function testCheckpoints(test: StoreTest): void {
   test('checkpoints are the positions where commits ended that left one, with what they added', async (scene) => {
     const claim = await scene.createAndClaim({ id: 'r', queued: event('run_queued', { payload: '12345' }) })
     await scene.write(claim, {
@@ -257,7 +261,9 @@ export function testReading(test: StoreTest): void {
       stateVersion: 4,
     })
   })
+}
 
+function testLists(test: StoreTest): void {
   test('runs are listed newest first, page by page, none twice and none missed', async (scene) => {
     const ids = Array.from({ length: 25 }, (_, index) => `r-${index}`)
     for (const id of ids) await scene.create({ id })
@@ -427,7 +433,9 @@ export function testReading(test: StoreTest): void {
     await scene.leave(claim as Claim, 'failed')
     expect(await found({ statuses: ['failed'], withoutPrefix: 'holdfast.' })).toEqual([claim?.run.id])
   })
+}
 
+function testFilters(test: StoreTest): void {
   test('runs of many workflows and queues are listed in order, whatever is asked for', async (scene) => {
     const names = ['', 'ann'].flatMap((owner) =>
       ['report', 'own.x', 'zeta'].flatMap((workflow) => ['q', 'q1', '\u{10ffff}'].map((queue) => ({ owner, workflow, queue }))),
@@ -553,7 +561,9 @@ export function testReading(test: StoreTest): void {
       expect(await codeThrownBy(() => scene.store.listThreads({ owner: '', limit: 10, cursor }))).toBe('invalid_input')
     })
   }
+}
 
+function testListOfThreads(test: StoreTest): void {
   test('threads are listed in order of creation, page by page', async (scene) => {
     const ids = Array.from({ length: 12 }, (_, index) => `t-${index}`)
     for (const id of ids) await scene.create({ id })

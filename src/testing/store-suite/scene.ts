@@ -18,7 +18,7 @@ export interface TestStoreOptions {
 
 export type SuitePart =
   | ('creating' | 'claiming' | 'queues' | 'leases' | 'commits' | 'operations' | 'inbox' | 'reading')
-  | ('history' | 'streams' | 'threads' | 'moving' | 'owners' | 'payloads' | 'concurrency')
+  | ('rules' | 'history' | 'streams' | 'threads' | 'moving' | 'owners' | 'payloads' | 'concurrency')
 
 export interface OpenedStore {
   readonly store: Store

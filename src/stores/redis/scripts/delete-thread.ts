@@ -1,11 +1,20 @@
-import { deleteStreams, streamKey } from './chunks.ts'
-import { listing, setLabel } from './listing.ts'
-import { clock, counts, defineScript, foreignOf, laneIndex, lines, once, places, publish, settleOpen } from './script.ts'
+import { claimableRuns } from './parts/claimable-runs.ts'
+import { closeOperations } from './parts/close-operations.ts'
+import { foreignOf } from './parts/foreign-positions.ts'
+import { isOver } from './parts/is-over.ts'
+import { labels } from './parts/labels.ts'
+import { laneIndex } from './parts/lane-index.ts'
+import { laneNames } from './parts/lane-names.ts'
+import { queueCounts } from './parts/queue-counts.ts'
+import { runLists } from './parts/run-lists.ts'
+import { deleteStreams, streamKey } from './parts/streams.ts'
+import { threadRuns } from './parts/thread-runs.ts'
+import { clock, defineScript, once, publish } from './script.ts'
 
 /**
- * Deletes a thread, whole: what is left is its row, from which a new life would go on.
- * ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 publication, 6 thread, 7 owner, 8 time of deletion. Answers 1, or 0 where there was none.
- * It also works when memory is full, since it is what makes room. One call of the server for each of the thread's runs.
+ * Deletes a thread completely. Its row stays as a tombstone, from which a new incarnation would continue.
+ * ARGV: 1 namespace id, 2 clock offset, 3 slot, 4 number, 5 publication, 6 thread, 7 owner, 8 time of deletion. Answers 1, or 0 if there is no such thread.
+ * It also works when memory is full, because it makes room. It takes several commands for each run of the thread.
  */
 export const deleteThreadScript = defineScript(
   'free',
@@ -14,13 +23,15 @@ ${clock}
 ${once}
 if kept then return kept end
 ${foreignOf}
-${places}
+${isOver}
+${laneNames}
 ${laneIndex}
-${lines}
-${counts}
-${settleOpen}
-${listing}
-${setLabel}
+${threadRuns}
+${claimableRuns}
+${queueCounts}
+${closeOperations}
+${runLists}
+${labels}
 ${streamKey}
 ${deleteStreams}
 local thread, owner = ARGV[6], ARGV[7]
@@ -28,18 +39,18 @@ local key = P .. 'thread:' .. thread
 local t = call('HMGET', key, 'number', 'version', 'deleted', 'floor', 'base', 'foreign')
 if not t[1] or (t[3] or '') ~= '' then return keep(0) end
 
-local head = head_of_line(thread)
-if head then hide_run(head, t[2] or '0') end
+local next_run = next_run_of(thread)
+if next_run then make_unclaimable(next_run, t[2] or '0') end
 local floor = tonumber(t[4] or 0)
 local labels = P .. 'labels:' .. thread
 for _, field in ipairs(call('HKEYS', labels)) do
   if string.sub(field, 1, 1) == 'L' then drop_label(labels, string.sub(field, 2)) end
 end
-for _, run in ipairs(runs_of(thread)) do
+for _, run in ipairs(runs_after(thread, '0', -1)) do
   local r = call('HMGET', P .. 'run:' .. run, 'epoch', 'wait', 'intends', 'status', 'lane', 'number', 'created')
   floor = math.max(floor, tonumber(r[1]))
   if (r[2] or '') ~= '' then call('SREM', P .. 'waiting:' .. r[2], run) end
-  if (r[3] or '') ~= '' then settle_open(run, ARGV[8]) end
+  if (r[3] or '') ~= '' then close_open_operations(run, ARGV[8]) end
   count_run(r[5], run, r[4], nil)
   list_run(owner, r[5], r[6], run, r[7], r[4], nil)
   forget_buckets(owner, r[5])

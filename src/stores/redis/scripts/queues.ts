@@ -1,17 +1,19 @@
-import { clock, defineScript, laneIndex, once, places, publish } from './script.ts'
+import { laneIndex } from './parts/lane-index.ts'
+import { laneNames } from './parts/lane-names.ts'
+import { clock, defineScript, once, publish } from './script.ts'
 
 const queueFields = ['concurrency', 'rate_count', 'rate_per_ms', 'max_queued', 'is_paused']
 
 /**
- * Changes settings of a queue. ARGV: 1 life, 2 clock offset, 3 slot, 4 number, 5 publication, 6 queue, then field, value, …; empty for no
- * limit, `1` or `0` for is_paused. A queue with nothing but defaults is taken away.
+ * Changes settings of a queue. ARGV: 1 namespace id, 2 clock offset, 3 slot, 4 number, 5 publication, 6 queue, then field, value, …; empty for no
+ * limit, `1` or `0` for is_paused. A queue that has only defaults left is removed.
  */
 export const setQueueScript = defineScript(
   'write',
   `
 ${once}
 if kept then return kept end
-${places}
+${laneNames}
 ${laneIndex}
 index_lanes()
 local name = ARGV[6]
@@ -35,8 +37,8 @@ return keep(1)
 )
 
 /**
- * Queues with settings or unfinished runs. ARGV: 1 life, 2 clock offset, 3 `1` for one only, 4 its name. Answers
- * { { name, settings or nothing, pending and due, pending, running, waiting, paused } … } in no order.
+ * Queues with settings or unfinished runs. ARGV: 1 namespace id, 2 clock offset, 3 `1` for one only, 4 its name. Answers
+ * { { name, settings or nothing, pending and due, pending, running, waiting, paused } … } in no particular order.
  */
 export const listQueuesScript = defineScript(
   'read',

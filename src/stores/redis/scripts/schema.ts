@@ -1,41 +1,47 @@
 import { createHash } from 'node:crypto'
-import { listing, setLabel } from './listing.ts'
-import { defineScript, laneIndex, lines, places, type Script } from './script.ts'
+import { claimableRuns } from './parts/claimable-runs.ts'
+import { isOver } from './parts/is-over.ts'
+import { labels } from './parts/labels.ts'
+import { laneIndex } from './parts/lane-index.ts'
+import { laneNames } from './parts/lane-names.ts'
+import { runLists } from './parts/run-lists.ts'
+import { threadRuns } from './parts/thread-runs.ts'
+import { defineScript, type Script } from './script.ts'
 
 const text = `#!lua
 local P = string.sub(KEYS[1], 1, -5)
 local call = redis.call
-local life = call('GET', KEYS[1])
-if not life then
+local namespace_id = call('GET', KEYS[1])
+if not namespace_id then
   if call('EXISTS', P .. 'number') == 1 then return redis.error_reply('HOLDFAST none') end
   call('SET', KEYS[1], ARGV[1])
   return ARGV[1]
 end
-if string.match(life, '^%d+') ~= '1' then return life end
--- Its lanes are indexed and its runs listed a part at a time, before anybody works with them: \`listOldRunsScript\`.
+if string.match(namespace_id, '^%d+') ~= '1' then return namespace_id end
+-- Lanes are indexed and runs listed in parts, before any process works with them: \`listOldRunsScript\`.
 call('SET', P .. 'unlisted', '0')
 call('SET', KEYS[1], ARGV[1])
 return ARGV[1]
 `
 
 /**
- * Begins the life of a namespace where there is none, and brings one of version 1 to the version of this library. ARGV: 1 its life if it begins
- * now. Answers the life it has. Of many processes that come at once, the first begins or migrates it. From then on
- * the scripts of a process that opened the earlier version are refused, since they compare the whole life; so are those of a process that
- * still has the namespace open after a backup of version 1 was restored and migrated. Data without a life is not taken over: something has
- * removed part of it.
+ * Creates a namespace, or begins to migrate one of version 1. ARGV: 1 the namespace id if it is created or migrated now. Answers the id that it
+ * has. Of many processes that open it at once, the first creates or migrates it. From then on all scripts of a process that opened the
+ * earlier version are refused, because they compare the id; so are those of a process that still has the namespace open after
+ * a backup of version 1 was restored and migrated. Data without an id is not taken over: something has removed part of it.
  */
-export const beginLifeScript: Script = { text, sha: createHash('sha1').update(text).digest('hex') }
+export const openNamespaceScript: Script = { text, sha: createHash('sha1').update(text).digest('hex') }
 
-/** How many threads, or owners and lanes, are brought to this version at once. */
+/** How many threads, or owners and lanes, one call migrates. */
 const partSize = 500
 
-/** Whether lanes and runs of version 1 are still to be indexed and listed. ARGV: 1 life. */
+/** Whether the migration from version 1 is unfinished. ARGV: 1 namespace id. */
 export const hasOldRunsScript = defineScript('read', `return call('EXISTS', P .. 'unlisted')`)
 
 /**
- * Puts lanes of version 1 where claims find them, then runs where lists do, some at a time: other programs may use the same server. `indexing` and
- * `unlisted` say how far it is. ARGV: 1 life. Answers 1 while there are more. May be called by several processes, and again after a failure.
+ * Migrates a part of a namespace of version 1: puts lanes where claims find them, then runs where lists do. In parts, because other programs may
+ * use the same server. `indexing` and `unlisted` say how far it is. ARGV: 1 namespace id. Answers 1 while there is more to do. Several
+ * processes may call it at once, and again after a failure.
  */
 export const listOldRunsScript = defineScript(
   'write',
@@ -43,12 +49,14 @@ export const listOldRunsScript = defineScript(
 local unlisted = call('GET', P .. 'unlisted')
 if not unlisted then return 0 end
 local now = 0
-${places}
+${isOver}
+${laneNames}
 ${laneIndex}
-${lines}
-${listing}
-${setLabel}
--- An owner is indexed as often as it is met, so a part may be done again.
+${threadRuns}
+${claimableRuns}
+${runLists}
+${labels}
+-- To index an owner twice does no harm, so a part may be done again.
 local indexed = call('HMGET', P .. 'indexing', 'lane', 'owner')
 local name, after, left = indexed[1] or call('SRANDMEMBER', P .. 'lanes'), indexed[2], ${partSize}
 while name and left > 0 do
@@ -75,7 +83,7 @@ while name and left > 0 do
 end
 if name then return 1 end
 local threads = call('ZRANGEBYSCORE', P .. 'threads', '(' .. unlisted, '+inf', 'WITHSCORES', 'LIMIT', 0, ${partSize})
--- What is damaged is not listed, and keeps nothing else from it: a namespace that is half migrated can be opened by no version.
+-- Damaged runs and labels are skipped: a namespace whose migration fails could be opened by no version.
 local function list_old(run)
   local r = call('HMGET', P .. 'run:' .. run, 'owner', 'lane', 'number', 'created', 'status')
   local owner = r[1] or ''
@@ -88,7 +96,7 @@ local function label_old(thread, owner, label, seq)
 end
 for i = 1, #threads, 2 do
   local thread = threads[i]
-  local runs = runs_of(thread)
+  local runs = runs_after(thread, '0', -1)
   for _, run in ipairs(runs) do pcall(list_old, run) end
   local owner = runs[1] and owner_of(runs[1])
   local labels = owner and call('HGETALL', P .. 'labels:' .. thread) or {}

@@ -1,0 +1,48 @@
+import type { StepHandle } from '../../define/context.ts'
+import { checkUsage, refuseUnknownUsage } from '../../model/usage.ts'
+import type { CallHost } from '../execution/call-host.ts'
+import type { Call } from './calls.ts'
+
+export type Recipe = (draft: never) => unknown
+
+/** What the body of a step is given. */
+// A class, because an object literal with getters takes longer to make than all the rest of a short step's bookkeeping.
+export class Handle implements StepHandle<never> {
+  readonly attempt: number
+  readonly update: StepHandle<never>['update']
+  readonly usage: StepHandle<never>['usage']
+  readonly log: StepHandle<never>['log']
+  readonly #host: CallHost
+  readonly #call: Call
+  readonly #signal: AbortSignal | undefined
+
+  constructor(host: CallHost, call: Call, attempt: number, recipes: Recipe[], signal: AbortSignal | undefined) {
+    this.attempt = attempt
+    // Functions of its own, so that they can be destructured: ({ update }) => update(…).
+    this.update = (recipe) => void recipes.push(recipe as Recipe)
+    this.usage = (usage) => {
+      refuseUnknownUsage('step.usage', usage)
+      host.budget.book(call, checkUsage(usage), attempt)
+    }
+    this.log = (message, data) => host.run.log.info(message, { runId: host.run.runId, step: call.path, attempt, ...data })
+    this.#host = host
+    this.#call = call
+    this.#signal = signal
+  }
+
+  get stream(): StepHandle<never>['stream'] {
+    return (name) => this.#host.output.streams.ofStep(this.#call, this.attempt, name)
+  }
+
+  get key(): string {
+    return this.#host.calls.keyOf(this.#call)
+  }
+
+  get signal(): AbortSignal {
+    return this.#signal ?? this.#host.activity.signal
+  }
+
+  get progress(): StepHandle<never>['progress'] {
+    return (fraction, note) => this.#host.output.progress.report(this.#call.path, fraction, note)
+  }
+}

@@ -1,0 +1,4 @@
+/** How a call answers whose run continues without this execution. */
+export function never<T>(): Promise<T> {
+  return new Promise(() => {})
+}

@@ -1,0 +1,62 @@
+import { toStorableError } from '../../model/stored-error.ts'
+import type { Playback } from '../replay/playback.ts'
+import type { Order } from '../replay/tape.ts'
+import { loadStateFor } from '../state/thread-state.ts'
+import type { Finish, UnwoundRun } from '../undo/unwinding.ts'
+import type { Ending } from './ending.ts'
+import type { StateUpdates } from './state-updates.ts'
+import type { Suspension } from './suspension.ts'
+
+/** The parts of a run that an order is carried out on. */
+export interface OrderedRun extends UnwoundRun {
+  readonly playback: Playback
+  readonly state: StateUpdates
+  readonly suspension: Suspension
+  readonly ending: Ending
+}
+
+/** How a run ends, or stops, once what an order says is undone. What has to be read for it is read here. */
+export async function orderEnding(run: OrderedRun, order: Order): Promise<Finish> {
+  if (order.kind === 'cancel') return cancelled(run, order)
+  return order.kind === 'fail' ? failed(run, order) : rolledBack(run, order)
+}
+
+function cancelled({ ending, journal }: OrderedRun, { by }: Extract<Order, { kind: 'cancel' }>): Finish {
+  return (_, headSeq) => {
+    const data = { ...(by !== undefined && { by }), ...ending.usageSoFar }
+    const run = { status: 'cancelled', reason: null, currentStep: null, setsEnd: true } as const
+    return ending.endWith(() => [journal.event('run_cancelled', null, { data })], run, { kind: 'cancelled' }, { headSeq })
+  }
+}
+
+function failed({ ending, journal }: OrderedRun, { error, failed, undo }: Extract<Order, { kind: 'fail' }>): Finish {
+  return (_, headSeq) => {
+    const isUndone = undo !== false
+    const data = { error: toStorableError(error), failed, ...(isUndone && { isUndone }), ...ending.usageSoFar }
+    return ending.finish('failed', journal.event('run_failed', null, { data }), headSeq)
+  }
+}
+
+async function rolledBack(ordered: OrderedRun, { to, by }: Extract<Order, { kind: 'rollback' }>): Promise<Finish> {
+  const { ending, journal, undos, state, inbox } = ordered
+  const before = await stateAt(ordered, to)
+  return (taken, headSeq) => {
+    const eventsOf = () => {
+      const data = { to, undone: undos.undone(to), ...(by !== undefined && { by }) }
+      state.migrate()
+      const patch = state.timeline.replace(before)
+      inbox.messages.forget('rollback')
+      return [journal.event('run_rolled_back', null, { data, patch })]
+    }
+    const run = { status: 'paused', reason: 'asked', due: 'never', setsEnd: true, currentStep: null } as const
+    return ending.endWith(eventsOf, { ...run, uncountClaim: true }, { kind: 'paused' }, { delivers: taken, headSeq })
+  }
+}
+
+async function stateAt({ run, state }: OrderedRun, seq: number): Promise<unknown> {
+  const { owner, threadId, store, codec, workflow } = run
+  const thread = await store.readThread({ owner, threadId })
+  if (thread === null) return state.timeline.whole(0).value
+  // A thread's version never goes down: what was there before it was reached is brought to it.
+  return loadStateFor(workflow.options.state, store, codec, thread, seq)
+}
