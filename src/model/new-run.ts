@@ -1,4 +1,5 @@
 import type { NewEvent } from './event.ts'
+import { pairKey } from './ids.ts'
 import type { Run } from './run.ts'
 
 /** A run on its way in. Its run_queued event carries the input as payload. */
@@ -55,4 +56,17 @@ export function newRun(create: NewRun, { epoch, inputSeq, dueAt, now }: NewRunPl
     startedAt: null,
     finishedAt: null,
   }
+}
+
+/** How many runs each queue is to take. Of several with one id only the first is created. */
+export function newRunsPerQueue(creates: readonly NewRun[], exists: (create: NewRun) => boolean): Map<string, number> {
+  const created = new Set<string>()
+  const added = new Map<string, number>()
+  for (const create of creates) {
+    const key = pairKey(create.owner, create.id)
+    if (created.has(key) || exists(create)) continue
+    created.add(key)
+    added.set(create.queue, (added.get(create.queue) ?? 0) + 1)
+  }
+  return added
 }

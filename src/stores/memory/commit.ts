@@ -3,7 +3,7 @@ import { dueAtOf } from '../../model/due.ts'
 import type { LogRecord, NewEvent } from '../../model/event.ts'
 import { judgeGuard, type Refusal } from '../../model/guard.ts'
 import { pairKey } from '../../model/ids.ts'
-import { type NewRun, newRun } from '../../model/new-run.ts'
+import { type NewRun, newRun, newRunsPerQueue } from '../../model/new-run.ts'
 import { isOpen } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
 import { isTerminal, type Run } from '../../model/run.ts'
@@ -73,14 +73,10 @@ function isBusy(tables: Tables, change: Change): boolean {
 
 /** Whether a queue has no room for the runs to be created. */
 function isFull(tables: Tables, change: Change): boolean {
-  const created = new Map<string, Set<string>>()
-  for (const { owner, id, queue } of change.creates ?? []) {
-    const key = pairKey(owner, id)
-    if (!tables.runs.has(key)) created.set(queue, (created.get(queue) ?? new Set()).add(key))
-  }
-  return [...created].some(([queue, keys]) => {
+  const added = newRunsPerQueue(change.creates ?? [], ({ owner, id }) => tables.runs.has(pairKey(owner, id)))
+  return [...added].some(([queue, count]) => {
     const maxQueued = tables.queues.get(queue)?.settings.maxQueued ?? null
-    return maxQueued !== null && countRuns(tables, queue, 'pending') + keys.size > maxQueued
+    return maxQueued !== null && countRuns(tables, queue, 'pending') + count > maxQueued
   })
 }
 

@@ -1,6 +1,6 @@
 import { dueAtOf } from '../../model/due.ts'
 import { pairKey } from '../../model/ids.ts'
-import { type NewRun, newRun } from '../../model/new-run.ts'
+import { type NewRun, newRun, newRunsPerQueue } from '../../model/new-run.ts'
 import { isTerminal, type Run } from '../../model/run.ts'
 import type { Change } from '../../store/change.ts'
 import { hintOfNewRun } from '../../store/hints.ts'
@@ -79,11 +79,10 @@ export class NewRuns {
 
   /** Whether a queue has no room for the runs to be created. */
   #isFull(creates: readonly NewRun[]): boolean {
-    return [...new Set(creates.map(({ queue }) => queue))].some((queue) => {
+    const added = newRunsPerQueue(creates, ({ owner, id }) => this.#runs.has(owner, id))
+    return [...added].some(([queue, count]) => {
       const space = this.#space.spaceIn(queue)
-      if (space === undefined) return false
-      const added = creates.filter((create) => create.queue === queue && !this.#runs.has(create.owner, create.id))
-      return new Set(added.map(({ owner, id }) => pairKey(owner, id))).size > Math.max(0, space)
+      return space !== undefined && count > Math.max(0, space)
     })
   }
 }

@@ -336,6 +336,17 @@ export function testQueues(test: StoreTest): void {
     ])
   })
 
+  test('an id that a change creates twice takes room only in the queue of the first', async (scene) => {
+    await scene.store.setQueue({ name: 'full', maxQueued: 0 })
+    const start = (...queues: string[]) =>
+      scene.commit(change({ threadId: 'x', creates: queues.map((queue) => newRun({ id: 'x', queue })) }))
+    expect(refusalOf(await start('full', 'default'))).toBe('queue_full')
+    expect(ok(await start('default', 'full')).created).toMatchObject([
+      { isNew: true, run: { queue: 'default' } },
+      { isNew: false, run: { queue: 'default' } },
+    ])
+  })
+
   test('a hundred parallel starts into a queue with room for ten: ten get in', async (scene) => {
     await scene.store.setQueue({ name: 'mails', maxQueued: 10 })
     const answers = await Promise.all(
