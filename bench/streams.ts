@@ -28,7 +28,7 @@ try {
   await measureStep()
   console.log(`
 not measured
-  A network, many streams at once, tokens that are objects, the time from write to reader (about 50 ms, by design).`)
+  A network, many streams at once, tokens that are objects, the time from write to reader (50 ms at most, by design).`)
   printLoad('end')
 } finally {
   await stop()

@@ -8,6 +8,7 @@ import { delimiter, join } from 'node:path'
 const programs = [
   { command: 'strace', debianPackage: 'strace', purpose: 'counting the fsyncs of a commit' },
   { command: 'redis-server', debianPackage: 'redis-server', purpose: 'the tests of the Redis store' },
+  { command: 'chromium', debianPackage: 'chromium', purpose: 'the test of the page of examples/agent' },
   { command: 'pgbouncer', debianPackage: 'pgbouncer', purpose: 'the tests of the Postgres store behind a pooler' },
 ]
 

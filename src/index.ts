@@ -3,6 +3,7 @@ export type { MigrationCheck } from './client/check-migration.ts'
 export type { Debug, DiffPlace } from './client/debug.ts'
 export type { Holdfast, RunFilter } from './client/holdfast.ts'
 export type { InboxItem, OpenQuestion, StoppedRun, UnsureEffect } from './client/inbox.ts'
+export type { ClientMemory } from './client/memory.ts'
 export type { DrainOptions, Queues } from './client/queues.ts'
 export type { StreamItem, StreamOptions } from './client/read-stream.ts'
 export { recoveryPlan } from './client/recovery-plan.ts'
@@ -15,7 +16,8 @@ export type { StartRequest } from './client/start-many.ts'
 export type { StartOptions } from './client/start-run.ts'
 export type { StuckRun } from './client/stuck-runs.ts'
 export type { ThreadBundle } from './client/thread-bundle.ts'
-export type { Checkpoint, ThreadHandle } from './client/thread-handle.ts'
+export type { Checkpoint, ForkedThread, ThreadHandle, ThreadInfo } from './client/thread-handle.ts'
+export type { ForkOptions } from './control/fork-thread.ts'
 export type { RunEvent } from './control/read-events.ts'
 export { type CopyOptions, type CopyProgress, type CopyReport, copyStore } from './copy-store.ts'
 export type { AuditOptions, Decision } from './debug/audit.ts'
@@ -24,7 +26,7 @@ export type { CheckpointDiff } from './debug/diff-checkpoints.ts'
 export type { RunCall, RunDiff, RunDiffRow, RunSide } from './debug/diff-runs.ts'
 export type { EffectFilter, EffectPage, LedgerEntry, LedgerEvent } from './debug/effects.ts'
 export type { AwaitedThing, Explanation, PossibleAction, Rerun } from './debug/explanation.ts'
-export type { ChangeQuery, EventQuery, History, HistoryCheckpoint, HistoryEvent } from './debug/history.ts'
+export type { ChangeQuery, EventQuery, History, HistoryCheckpoint, HistoryEvent, HistoryOrigin } from './debug/history.ts'
 export type { Replay, ReplayedKind, ReplayedStep } from './debug/replay.ts'
 export type { TimelineOptions, TimelineRow } from './debug/timeline.ts'
 export type {
@@ -44,6 +46,17 @@ export type {
   UndoInfo,
   WaitForOptions,
 } from './define/context.ts'
+export type {
+  Memory,
+  Profile,
+  ProfileChange,
+  ProfileHistoryOptions,
+  ProfileMergeOptions,
+  SessionMemory,
+  SessionSetOptions,
+  SessionValue,
+  SubjectMemory,
+} from './define/memory.ts'
 export {
   type AnyPlan,
   type Plan,
@@ -72,4 +85,6 @@ export type { NotifyFunction, NotifyOption, NotifyTarget, Webhook } from './noti
 export { verifyWebhook, type WebhookHeaders } from './notify/verify-webhook.ts'
 export { type OpenOptions, type OpenTarget, open, type PostgresPool, type RedisClient, type SqliteHandle } from './open.ts'
 export type { CallersTransaction, SqlTransaction, Store } from './store/store.ts'
+export type { Damage } from './verify/damage.ts'
+export type { VerifyOptions, VerifyProgress, VerifyReport } from './verify/verify-store.ts'
 export type { WorkerOptions } from './worker/worker.ts'

@@ -111,6 +111,15 @@ assert.deepEqual(
 const texts = await hf.thread('ticket-2').stateAt(after, { path: 'messages', depth: 2, limit: 100 })
 // #endregion
 assert.deepEqual(texts, [{ role: 'assistant', text: 'We refund 14880 euros.' }])
+
+// #region fork
+const whatIf = await hf.thread('ticket-2').fork(after, { replace: { exchange_rate: 0.0062 }, by: 'dana' })
+const tried = await whatIf.resume()
+while ((await tried.info()).completedSteps.length < 3) await new Promise((resolve) => setTimeout(resolve, 10))
+console.log(await whatIf.state()) // refund: { euros: 15 }; its refund waits, because the key belongs to ticket-2
+await tried.cancel()
+// #endregion
+assert.deepEqual((await whatIf.state<Ticket>()).refund, { euros: 15 })
 isWrong = false
 isCutOff = false
 
@@ -129,4 +138,13 @@ for (const { at, by, decision, to } of await hf.debug.audit('ticket-2')) console
 // #endregion
 const decisions = (await hf.debug.audit('ticket-2')).map(({ decision }) => decision)
 assert.deepEqual([decisions[0], decisions.at(-1)], ['paused', 'resumed'])
+
+const solved = (await hf.debug.timeline('ticket-1')).find(({ step }) => step === 'exchange_rate')?.checkpoint as string
+
+// #region rewind
+const closed = hf.thread('ticket-1')
+await closed.rewind(solved, { by: 'dana' }) // the run has ended; the state is as it was before the answer
+await closed.run(support, 'order-1') // starts from there
+// #endregion
+assert.equal((await closed.state<Ticket>()).messages.length, 1)
 await hf.close()

@@ -8,10 +8,12 @@ import { type OptionNames, refuseUnknownOptions } from '../model/known-options.t
 import { isMoment, momentAdvice } from '../model/moment.ts'
 import { type RunStatus, runStatuses } from '../model/run.ts'
 import type { StateDefinition } from '../model/state.ts'
+import { type VerifyOptions, type VerifyReport, verifyStore } from '../verify/verify-store.ts'
 import { type AnswerOptions, answerQuestion } from './answer-question.ts'
 import { checkMigration, type MigrationCheck } from './check-migration.ts'
 import { Debug } from './debug.ts'
 import { type InboxItem, readInbox } from './inbox.ts'
+import { type ClientMemory, clientMemory } from './memory.ts'
 import { Queues } from './queues.ts'
 import { type Resolution, resolveEffect } from './resolve-effect.ts'
 import { RunHandle } from './run-handle.ts'
@@ -157,6 +159,14 @@ export class Holdfast {
     },
   }
 
+  /**
+   * What outlives runs, from outside of them: session memory (`hf.memory.session.of(sessionId)`; a thread's own has the id of the thread) and
+   * what is kept about a subject.
+   */
+  get memory(): ClientMemory {
+    return clientMemory(this.#core, this.#owner)
+  }
+
   /** A thread: its state, history and runs. */
   thread(id: string): ThreadHandle {
     return new ThreadHandle(this.#core, this.#owner, id)
@@ -194,6 +204,15 @@ export class Holdfast {
   /** Tries a state definition's migrations on every thread of this owner, in memory, and returns where they fail. */
   async checkMigration(definition: StateDefinition<never> | StateDefinition<unknown>): Promise<MigrationCheck> {
     return checkMigration(this.#core, this.#owner, definition as StateDefinition<unknown>)
+  }
+
+  /**
+   * Reads the whole store, of all owners, and says what is damaged and what is still safe to use: checksums, gaps, references, leases,
+   * operations, snapshots. Changes and executes nothing; workers may be busy meanwhile.
+   */
+  async verify(options: VerifyOptions = {}): Promise<VerifyReport> {
+    refuseUnknownOptions('hf.verify', options, { onProgress: true, signal: true })
+    return verifyStore(this.#core, options)
   }
 
   /** A client for another owner, with separate runs, threads, operations and schedules. */

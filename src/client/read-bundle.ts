@@ -4,6 +4,7 @@ import { type EventType, eventTypes, type LogRecord } from '../model/event.ts'
 import { checkId } from '../model/ids.ts'
 import { type Operation, type OperationStatus, readKind } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
+import type { KeyedRecord } from '../model/record.ts'
 import { isTerminal, type Run, type RunStatus, runStatuses } from '../model/run.ts'
 import type { Snapshot, Thread } from '../store/store.ts'
 import type { RunChunks, RunImage, WholeThread } from '../store/thread-image.ts'
@@ -30,7 +31,18 @@ export function readContent(content: unknown, owner: string): WholeThread {
     if (state === null) throw snapshot.refused('state', 'a payload')
     return { seq: snapshot.integer('seq'), state, stateVersion: snapshot.integer('stateVersion') }
   })
-  const whole = { thread, epochFloor: fields.integer('epochFloor'), runs, operations, log, checkpoints, snapshots, chunks }
+  const records = fields.value('records') === undefined ? [] : fields.list('records').map((one) => readKeyedRecord(one, thread))
+  const whole = {
+    thread,
+    epochFloor: fields.integer('epochFloor'),
+    runs,
+    operations,
+    records,
+    log,
+    checkpoints,
+    snapshots,
+    chunks,
+  }
   checkSense(whole)
   return whole
 }
@@ -120,6 +132,18 @@ function readOperation(fields: Fields, { owner, threadId }: { owner: string; thr
   }
 }
 
+/** Of the bundle's thread. */
+function readKeyedRecord(fields: Fields, { owner, threadId }: { owner: string; threadId: string }): KeyedRecord {
+  const payload = fields.payload('payload')
+  if (payload === null) throw fields.refused('payload', 'a payload')
+  return {
+    ...{ owner, threadId, collection: fields.text('collection'), key: fields.text('key'), parent: fields.textOrNull('parent') },
+    fields: fields.list('fields').map((field) => ({ name: field.text('name'), value: field.text('value') })),
+    ...{ version: fields.integer('version'), payload, createdAt: fields.integer('createdAt') },
+    ...{ updatedAt: fields.integer('updatedAt'), expiresAt: fields.integerOrNull('expiresAt') },
+  }
+}
+
 function readRecord(fields: Fields): LogRecord {
   return {
     seq: fields.integer('seq'),
@@ -162,7 +186,7 @@ function areGapless(chunks: readonly RunChunks[]): boolean {
 }
 
 /** What can't be seen in single fields. */
-function checkSense({ thread, runs, log, checkpoints, snapshots, operations, chunks }: WholeThread): void {
+function checkSense({ thread, runs, records, log, checkpoints, snapshots, operations, chunks }: WholeThread): void {
   const { threadId, headSeq, baseSeq, deletedAt } = thread
   const refuse = (what: string): never => {
     throw new HoldfastError('invalid_input', `The bundle of thread "${threadId}" is inconsistent: ${what}. Nothing was imported.`)
@@ -172,6 +196,8 @@ function checkSense({ thread, runs, log, checkpoints, snapshots, operations, chu
   if (deletedAt !== null && runs.length + snapshots.length > 0) refuse('it is deleted and has runs or snapshots')
   const runIds = new Set(runs.map(({ run }) => run.id))
   if (runIds.size !== runs.length) refuse('two runs have the same id')
+  const places = records.map(({ collection, key }) => JSON.stringify([collection, key]))
+  if (new Set(places).size !== places.length) refuse('two records have the same key')
   if (new Set(operations.map(({ key }) => key)).size !== operations.length) refuse('two operations have the same key')
   if (chunks.some(({ runId }) => !runIds.has(runId)) || !areGapless(chunks)) refuse('its streams have gaps')
   if (log.some(({ runId }) => runId !== null && !runIds.has(runId))) refuse('its log names a run that it does not contain')

@@ -1,3 +1,4 @@
+import { checkpointSeq } from '../control/checkpoint-seq.ts'
 import { pauseRun, readRun, resumeRun, retryRun } from '../control/control-run.ts'
 import type { Core } from '../control/core.ts'
 import { type RunEvent, readEnd, readEvents } from '../control/read-events.ts'
@@ -14,7 +15,6 @@ import { isTerminal, type Run } from '../model/run.ts'
 import { helpForFailure, standingOf, whyAndHelp } from '../model/standing.ts'
 import type { Budget } from '../model/usage.ts'
 import type { RunKey } from '../store/store.ts'
-import { checkpointSeq } from './checkpoint-seq.ts'
 import { readStream, type StreamItem, type StreamOptions } from './read-stream.ts'
 import { type RunDetails, runDetails } from './run-info.ts'
 import { SeenEvents } from './seen-events.ts'
@@ -164,9 +164,10 @@ export class RunHandle<Output = unknown> {
   }
 
   /** Continues a failed run where it failed. Steps with a recorded result are not executed again. */
-  async retry(): Promise<void> {
+  async retry(options: { by?: string } = {}): Promise<void> {
+    refuseUnknownOptions('run.retry', options, { by: true })
     refuseRetryInFunction()
-    await retryRun(this.#core, this.#key)
+    await retryRun(this.#core, this.#key, options.by)
   }
 
   async #read(): Promise<Run> {

@@ -30,6 +30,8 @@ export interface RunInfo {
   readonly holder?: string
   /** The run that started it with `ctx.call` and waits for it. */
   readonly parent?: string
+  /** The checkpoint that its thread was forked from, in the middle of another run: up to there this one is a copy of it. */
+  readonly forkedFrom?: string
   /** The step that runs, waits for its next attempt, or failed the run. */
   readonly currentStep?: string
   /** Steps and effects with a recorded result, in order, without those that were rolled back. */
@@ -139,6 +141,7 @@ function describe(core: Core, run: Run, stretch: LogStretch): Described {
     ...head(run),
     ...(checkpoint !== undefined && { checkpoint: formatCheckpoint(run.threadId, checkpoint.seq) }),
     ...(origin.parent !== undefined && { parent: origin.parent }),
+    ...(origin.forkedFrom !== undefined && { forkedFrom: origin.forkedFrom }),
     ...work,
     usage: readUsage(records, dataOf, steps),
     ...(isStopped && end?.error !== undefined && { error: reviveError(end.error) }),

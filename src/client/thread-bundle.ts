@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { HoldfastError } from '../model/errors.ts'
 import type { Payload } from '../model/payload.ts'
+import type { KeyedRecord } from '../model/record.ts'
 import type { Run } from '../model/run.ts'
 import type { WholeThread } from '../store/thread-image.ts'
 import { readContent } from './read-bundle.ts'
@@ -15,7 +16,10 @@ export interface ThreadBundle {
 }
 
 /** Everything in the thread except its owner, which is that of the client that imports it. Bytes are in base64. */
-export type BundleContent = { readonly [Field in keyof WholeThread]: unknown }
+export type BundleContent = { readonly [Field in Exclude<keyof WholeThread, 'records'>]: unknown } & {
+  /** Absent if it has none, and in bundles of version 0.1. */
+  readonly records?: unknown
+}
 
 /** A thread outside of any store: no worker holds its runs, and one that was running can be claimed again immediately. */
 export function atRest(whole: WholeThread): WholeThread {
@@ -106,10 +110,26 @@ function toContent(whole: WholeThread): BundleContent {
       state: packed(state),
       stateVersion: version,
     })),
+    ...(whole.records.length > 0 && { records: whole.records.map(toRecordContent) }),
     chunks: whole.chunks.map(({ runId, stream, offset, size, tape, step, count, attempt, payload }) => ({
       ...{ runId, stream, offset, size, tape, step, count, attempt, payload: packed(payload) },
     })),
   }
+}
+
+/** Without the thread: it is the bundle's. */
+function toRecordContent({
+  collection,
+  key,
+  parent,
+  fields,
+  version,
+  payload,
+  createdAt,
+  updatedAt,
+  expiresAt,
+}: KeyedRecord): object {
+  return { collection, key, parent, fields, version, payload: packed(payload), createdAt, updatedAt, expiresAt }
 }
 
 function packed(payload: Payload | null): string | { readonly base64: string } | null {

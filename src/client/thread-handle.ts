@@ -1,15 +1,19 @@
-import { newEvent } from '../control/control-run.ts'
+import { latestCheckpoint, positionOf } from '../control/checkpoint-seq.ts'
+import { readRun } from '../control/control-run.ts'
 import type { Core } from '../control/core.ts'
+import { definitionFor, editState, stateFor } from '../control/edit-state.ts'
+import { type ForkOptions, forkThread, readFork } from '../control/fork-thread.ts'
+import { rewindThread } from '../control/rewind-thread.ts'
 import type { InputAndOptions, Workflow } from '../define/workflow.ts'
-import { loadState, type StateAt } from '../engine/state/thread-state.ts'
+import { loadState } from '../engine/state/thread-state.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { checkId, formatCheckpoint } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
-import { applyPatch, diffUpdate, type Patch, replaceState } from '../model/patch.ts'
-import { migrateState, type StateDefinition } from '../model/state.ts'
+import type { Recipe } from '../model/patch.ts'
+import type { StateDefinition } from '../model/state.ts'
 import { partOf, type StatePart } from '../model/state-part.ts'
+import type { Budget } from '../model/usage.ts'
 import type { Thread } from '../store/store.ts'
-import { positionOf } from './checkpoint-seq.ts'
 import { RunHandle } from './run-handle.ts'
 import { type StartOptions, startRun } from './start-run.ts'
 
@@ -23,6 +27,19 @@ export interface Checkpoint {
   readonly label?: string
   /** What the commit that ended here added. */
   readonly bytes: number
+}
+
+/** What is known of a thread. */
+export interface ThreadInfo {
+  readonly id: string
+  readonly owner: string
+  /** Its latest checkpoint; null where there is none. */
+  readonly checkpoint: string | null
+  /** Version of the state definition of its state; 0 where there is none. */
+  readonly stateVersion: number
+  readonly createdAt: number
+  /** The checkpoint that it was forked from. */
+  readonly forkedFrom?: string
 }
 
 /** A durable identity with a state and a history. */
@@ -60,7 +77,7 @@ export class ThreadHandle {
   /** The current state; undefined if nothing was ever written. With a definition, migrated to its version (in memory only). */
   async state<State = unknown>(definition?: StateDefinition<State>): Promise<State> {
     const thread = await this.#read()
-    return this.#show(await loadState(this.#core.store, this.#core.codec, thread, thread.headSeq), definition)
+    return stateFor(await loadState(this.#core.store, this.#core.codec, thread, thread.headSeq), definition)
   }
 
   /** The state at a checkpoint: `threadId@seq`, or a label. Changes nothing. */
@@ -68,17 +85,19 @@ export class ThreadHandle {
   /** A part of it: what a path leads to, so many levels of it, so many entries of each; what is left out is `Omitted`. */
   async stateAt<Part = unknown>(checkpoint: string, part: StatePart): Promise<Part>
   async stateAt(checkpoint: string, shape?: StateDefinition<unknown> | StatePart): Promise<unknown> {
-    const definition = shape !== undefined && 'initial' in shape ? shape : undefined
+    const definition = isDefinition(shape) ? shape : undefined
     if (definition === undefined) refuseUnknownOptions('thread.stateAt', shape, { path: true, depth: true, limit: true })
     const thread = await this.#read()
     const seq = await this.#position(thread, checkpoint)
-    const state = this.#show(await loadState(this.#core.store, this.#core.codec, thread, seq), definition)
-    return shape === undefined || 'initial' in shape ? state : partOf(state, shape)
+    const state = stateFor(await loadState(this.#core.store, this.#core.codec, thread, seq), definition)
+    return shape === undefined || isDefinition(shape) ? state : partOf(state, shape)
   }
 
   /** The positions in the log at which commits ended, oldest first. */
   async checkpoints(options: { after?: number; limit?: number } = {}): Promise<Checkpoint[]> {
     refuseUnknownOptions('thread.checkpoints', options, { after: true, limit: true })
+    refuseNoCount('after', options.after, 0)
+    refuseNoCount('limit', options.limit, 1)
     await this.#read()
     const rows = await this.#core.store.listCheckpoints({
       ...this.#key,
@@ -98,13 +117,13 @@ export class ThreadHandle {
 
   /**
    * Edits the state, with an event in the log. With `ifAt` only if that checkpoint is still the latest, otherwise `conflict`; without it, a
-   * conflict is retried on the newest state. While a run of the thread executes, it is a `conflict`: pause the run first.
+   * conflict is retried on the newest state. While a run of the thread executes, it is a `conflict`: pause the run first. `by` says who did it.
    */
   async update<State = Record<string, unknown>>(
     recipe: (draft: State) => unknown,
-    options: { ifAt?: string } = {},
+    options: { readonly ifAt?: string; readonly by?: string } = {},
   ): Promise<void> {
-    refuseUnknownOptions('thread.update', options, { ifAt: true })
+    refuseUnknownOptions('thread.update', options, { ifAt: true, by: true })
     const { store, codec, committer } = this.#core
     for (let tries = 0; tries < 200; tries++) {
       const thread = await store.readThread(this.#key)
@@ -117,24 +136,12 @@ export class ThreadHandle {
         )
       }
       const head = thread === null ? undefined : await loadState(store, codec, thread, headSeq)
-      const definition = await this.#definition(head)
-      const current = this.#show(head, definition) ?? {}
-      const patch = diffUpdate(current, recipe as (draft: unknown) => unknown)
-      if (patch === null) return
-      const isMigrated = definition !== undefined && head !== undefined && head.version < definition.version
-      const whole = isMigrated ? replaceState(applyPatch(current, codec.decode(codec.encode(patch)) as Patch)) : patch
-      const event = await newEvent(
-        this.#core,
-        isMigrated ? 'state_migrated' : 'state_updated',
-        isMigrated ? { from: head?.version, to: definition.version } : {},
-      )
+      const definition = await definitionFor(this.#core, this.#key, head)
+      const edit = await editState(this.#core, head, definition, { recipe: recipe as Recipe, by: checkBy(options.by) })
+      if (edit === null) return
+      const { event, ...version } = edit
       const answer = await committer.commit({
-        ...this.#key,
-        runId: null,
-        guard: { kind: 'thread', headSeq },
-        events: [{ ...event, patch: codec.encode(whole) }],
-        isCheckpoint: true,
-        ...(isMigrated && { stateVersion: definition.version }),
+        ...{ ...this.#key, runId: null, guard: { kind: 'thread', headSeq }, events: [event], isCheckpoint: true, ...version },
       })
       if (answer.ok) return
       if (answer.refusal === 'thread_deleted') throw this.#deleted()
@@ -150,6 +157,39 @@ export class ThreadHandle {
       }
     }
     throw new HoldfastError('conflict', `Thread "${this.id}" keeps changing; try again.`, { retryable: true })
+  }
+
+  /**
+   * Takes the state back to a checkpoint: the next run starts from there. Executes and undoes nothing, and keeps the log: what came after is
+   * still there to be read, forked or rewound to. While a run of the thread is unfinished it is a `conflict`; runs that ended before it can
+   * no longer be retried or rolled back.
+   */
+  async rewind(checkpoint: string, options: { readonly by?: string } = {}): Promise<void> {
+    refuseUnknownOptions('thread.rewind', options, { by: true })
+    await rewindThread(this.#core, this.#key, checkpoint, checkBy(options.by))
+  }
+
+  /**
+   * A new thread that begins as this one was at a checkpoint. Inside a run it has a copy of that run up to there, under a new id and paused:
+   * `resume()` continues it. Nothing is executed, and this thread is only read. With `replace` a recorded call has another result, and
+   * everything after it runs anew; `edit` changes the state of the fork before it continues.
+   */
+  async fork(checkpoint: string, options: ForkOptions = {}): Promise<ForkedThread> {
+    refuseUnknownOptions('thread.fork', options, { threadId: true, edit: true, replace: true, by: true })
+    checkBy(options.by)
+    const { threadId, runId, forkedFrom } = await forkThread(this.#core, this.#key, checkpoint, options)
+    return new ForkedThread(this.#core, this.#owner, { threadId, runId, forkedFrom })
+  }
+
+  /** Where the thread is, since when it exists, and which checkpoint it was forked from. */
+  async info(): Promise<ThreadInfo> {
+    const thread = await this.#read()
+    const { owner, threadId: id, stateVersion, createdAt } = thread
+    const [fork, seq] = await Promise.all([readFork(this.#core, thread), latestCheckpoint(this.#core, thread)])
+    return {
+      ...{ id, owner, checkpoint: seq === null ? null : formatCheckpoint(id, seq), stateVersion, createdAt },
+      ...(fork !== null && { forkedFrom: fork.from }),
+    }
   }
 
   /** Labels a checkpoint: `stateAt` accepts the label, and retention keeps the checkpoint. */
@@ -187,23 +227,60 @@ export class ThreadHandle {
     return positionOf(this.#core, thread, checkpoint)
   }
 
-  #show<State>(at: StateAt | undefined, definition: StateDefinition<State> | undefined): State {
-    if (definition === undefined) return at?.value as State
-    if (at === undefined || at.version < definition.version)
-      return migrateState(definition, at?.value, at?.version ?? 0).value as State
-    return at.value as State
-  }
-
-  /** For a versioned state: the definition of the workflow that ran last on this thread, if this process has it. */
-  async #definition(at: StateAt | undefined): Promise<StateDefinition<unknown> | undefined> {
-    if (at === undefined || at.version === 0) return undefined
-    const { items } = await this.#core.store.listRuns({ ...this.#key, limit: 1 })
-    return items[0] === undefined ? undefined : this.#core.registry.latest(items[0].workflow)?.options.state
-  }
-
   #deleted(): HoldfastError {
     return new HoldfastError('thread_deleted', `Thread "${this.id}" was deleted. A new run on it starts with an empty state.`, {
       details: { threadId: this.id },
     })
   }
+}
+
+/** A thread that was forked, with the copy of the run that it was forked in. */
+export class ForkedThread extends ThreadHandle {
+  readonly #core: Core
+  readonly #owner: string
+  /** The checkpoint that it was forked from. */
+  readonly forkedFrom: string
+  /** The copied run, which is paused; null where the checkpoint was not inside a run. */
+  readonly runId: string | null
+
+  constructor(
+    core: Core,
+    owner: string,
+    fork: { readonly threadId: string; readonly runId: string | null; readonly forkedFrom: string },
+  ) {
+    super(core, owner, fork.threadId)
+    this.#core = core
+    this.#owner = owner
+    this.forkedFrom = fork.forkedFrom
+    this.runId = fork.runId
+  }
+
+  /** Continues the copied run, and returns it. `conflict` where there is none. */
+  async resume<Output = unknown>(options: { readonly by?: string; readonly budget?: Budget } = {}): Promise<RunHandle<Output>> {
+    const { runId } = this
+    if (runId === null)
+      throw new HoldfastError(
+        'conflict',
+        `Thread "${this.id}" has no run to resume: no run was executing at ${this.forkedFrom}. Start one with run() or start().`,
+        { details: { threadId: this.id } },
+      )
+    const run = new RunHandle<Output>(this.#core, await readRun(this.#core, { owner: this.#owner, runId }))
+    await run.resume(options)
+    return run
+  }
+}
+
+function isDefinition(shape: StateDefinition<unknown> | StatePart | undefined): shape is StateDefinition<unknown> {
+  return typeof shape === 'object' && shape !== null && 'initial' in shape
+}
+
+function refuseNoCount(name: string, value: unknown, least: number): void {
+  if (value === undefined || (Number.isSafeInteger(value) && (value as number) >= least)) return
+  const given = typeof value === 'string' ? JSON.stringify(value) : String(value)
+  throw new HoldfastError('invalid_input', `${name} of thread.checkpoints is ${given}; it must be a whole number from ${least}.`)
+}
+
+function checkBy(by: unknown): string | undefined {
+  if (by === undefined || typeof by === 'string') return by
+  throw new HoldfastError('invalid_input', `by is of type ${by === null ? 'null' : typeof by}; it must be a string: who does it.`)
 }

@@ -1,12 +1,14 @@
 import { HoldfastError } from '../model/errors.ts'
-import type { EventType, LogRecord, NewEvent } from '../model/event.ts'
+import type { LogRecord, NewEvent } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
 import { isTerminal, type Run } from '../model/run.ts'
 import { type Budget, checkBudget } from '../model/usage.ts'
 import type { OperationChange, RunChange } from '../store/change.ts'
 import type { Message, NewMessage, RunKey } from '../store/store.ts'
 import type { Core } from './core.ts'
+import { newEvent } from './new-event.ts'
 import { readEnd } from './read-events.ts'
+import { refuseRewound } from './rewind-thread.ts'
 import { waitAtMost } from './wait-at-most.ts'
 
 /** How long `pause` waits for the run to reach its next safe point before it returns. */
@@ -59,7 +61,7 @@ export async function resumeRun(core: Core, key: RunKey, options: { by?: string;
 }
 
 /** Continues a failed run: the failures that failed it are reopened, everything else stays recorded. */
-export async function retryRun(core: Core, key: RunKey): Promise<void> {
+export async function retryRun(core: Core, key: RunKey, by?: string): Promise<void> {
   await control(core, key, async (run, asked) => {
     if (asked.isWritten || run.status === 'pending' || run.status === 'running' || run.status === 'waiting') return 'done'
     if (run.status !== 'failed') {
@@ -69,10 +71,12 @@ export async function retryRun(core: Core, key: RunKey): Promise<void> {
       )
     }
     await refuseWhereUndoneForGood(core, run)
+    const { headSeq } = await refuseRewound(core, run, 'retried')
     const end = await readEnd(core, run)
     const reopened = (end?.data?.['failed'] as string[] | undefined) ?? []
     return {
-      events: [await newEvent(core, 'run_retried', { reopened })],
+      headSeq,
+      events: [await newEvent(core, 'run_retried', { reopened, ...(by !== undefined && { by }) })],
       run: { status: 'pending', reason: null, due: { inMs: 0 }, hasProgress: true },
       isUndisturbed: true,
     }
@@ -193,9 +197,15 @@ async function write(core: Core, key: RunKey, run: Run, action: Extract<Action, 
   if (answer.ok) {
     core.wakeWorker()
     core.waiters.runChanged(key.owner, key.runId)
-  } else if (isUndisturbed && answer.refusal === 'conflict' && (await readRun(core, key)).status === run.status)
-    throw disturbed(run)
+  } else if (isUndisturbed && answer.refusal === 'conflict' && (await isDisturbed(core, run, headSeq))) throw disturbed(run)
   return answer.ok
+}
+
+/** Whether a later run of the thread was begun: neither the run nor the log has changed since they were read. */
+async function isDisturbed(core: Core, run: Run, headSeq: number | undefined): Promise<boolean> {
+  const { owner, threadId, id: runId, status } = run
+  const thread = headSeq === undefined ? null : await core.store.readThread({ owner, threadId })
+  return thread?.headSeq === headSeq && (await readRun(core, { owner, runId })).status === status
 }
 
 /**
@@ -221,19 +231,6 @@ export async function readRun(core: Core, key: RunKey): Promise<Run> {
     )
   }
   return run
-}
-
-export async function newEvent(core: Core, type: EventType, data: Record<string, unknown>): Promise<NewEvent> {
-  return {
-    type,
-    step: null,
-    count: 0,
-    attempt: 0,
-    at: await core.now(),
-    durationMs: null,
-    payload: Object.keys(data).length === 0 ? null : core.codec.encode(data),
-    patch: null,
-  }
 }
 
 export function hasEnded(run: Run, verb: string): HoldfastError {

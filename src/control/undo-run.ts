@@ -11,9 +11,11 @@ import { isTerminal, type Run } from '../model/run.ts'
 import { standingOf } from '../model/standing.ts'
 import { addUsage, isNothing, noUsage, type UsageTotal } from '../model/usage.ts'
 import type { NewMessage, RunKey } from '../store/store.ts'
-import { type Action, type Asked, control, hasEnded, newEvent } from './control-run.ts'
+import { type Action, type Asked, control, hasEnded } from './control-run.ts'
 import type { Core } from './core.ts'
+import { newEvent } from './new-event.ts'
 import { readEnd } from './read-events.ts'
+import { refuseRewound } from './rewind-thread.ts'
 import { whereRunStands } from './where-run-stands.ts'
 
 /** How long `cancel` and `rollback` wait until they are carried out. */
@@ -98,7 +100,9 @@ export async function rollbackRun(core: Core, key: RunKey, to: number, by?: stri
     await refuseWhereUndone(core, run, to)
     if (run.status === 'running') return { kind: 'rollback', by, to, since }
     if (isStopped(run, asked)) throw await stopped(core, run, 'rolled back')
-    return { ...(await orderOf(core, run, { kind: 'rollback', to, by })), ...(isTerminal(run.status) && { isUndisturbed: true }) }
+    const isOver = isTerminal(run.status)
+    const unchanged = isOver ? { isUndisturbed: true, ...(await refuseRewound(core, run, 'rolled back')) } : {}
+    return { ...(await orderOf(core, run, { kind: 'rollback', to, by })), ...unchanged }
   })
 }
 

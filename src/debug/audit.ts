@@ -19,6 +19,8 @@ export interface Decision {
     | 'told_to_roll_back'
     | 'rolled_back'
     | 'raised_budget'
+    | 'rewound'
+    | 'forked'
   /** Who, as they said; null where no name was given. */
   readonly by: string | null
   /** Null: about the thread. */
@@ -35,8 +37,12 @@ export interface Decision {
   readonly key?: string
   /** Of an edit: what it changed. */
   readonly paths?: readonly string[]
-  /** Where it was rolled back to. */
+  /** Where it was rolled back or rewound to. */
   readonly to?: string
+  /** The checkpoint that it was forked from. */
+  readonly from?: string
+  /** Of a fork: the calls that were given other results. */
+  readonly replaced?: readonly string[]
   /** When it was answered: the log has it once the run took it. */
   readonly answeredAt?: number
 }
@@ -51,6 +57,7 @@ export interface AuditOptions {
 const types: readonly EventType[] = [
   ...(['question_asked', 'question_answered', 'effect_resolved', 'state_updated', 'state_migrated'] as const),
   ...(['run_paused', 'run_resumed', 'run_retried', 'run_cancelled', 'run_rolled_back', 'budget_raised'] as const),
+  ...(['thread_rewound', 'thread_forked'] as const),
 ]
 
 /** Who decided what in a history, oldest first. */
@@ -77,6 +84,9 @@ interface DecisionData {
   readonly happened?: boolean
   readonly budget?: unknown
   readonly to?: number
+  readonly from?: string
+  readonly replaced?: readonly string[]
+  readonly fork?: unknown
   readonly reason?: string
   readonly answeredAt?: number
   readonly order?: { readonly kind: string; readonly by?: string; readonly to?: number }
@@ -104,6 +114,8 @@ function decisionOf(event: HistoryEvent, history: History, asked: ReadonlyMap<un
     case 'state_migrated':
       return event.runId === null ? { ...about, decision: 'edited', paths: pathsOf(event) } : null
     case 'run_paused':
+      // That a fork's copy of a run is paused is part of the fork.
+      if (data.fork !== undefined) return null
       if (order?.kind === 'cancel') return { ...about, decision: 'told_to_cancel' }
       return reason === 'asked' ? { ...about, decision: 'paused' } : null
     case 'run_resumed': {
@@ -117,6 +129,12 @@ function decisionOf(event: HistoryEvent, history: History, asked: ReadonlyMap<un
       return { ...about, decision: 'cancelled' }
     case 'run_rolled_back':
       return { ...about, decision: 'rolled_back', ...(to !== undefined && { to: history.idAt(to) }) }
+    case 'thread_rewound':
+      return { ...about, decision: 'rewound', ...(to !== undefined && { to: history.idAt(to) }) }
+    case 'thread_forked': {
+      const { from, replaced } = data
+      return { ...about, decision: 'forked', ...(from !== undefined && { from }), ...(replaced !== undefined && { replaced }) }
+    }
     case 'budget_raised':
       return { ...about, decision: 'raised_budget', value: budget }
     default:

@@ -3,8 +3,7 @@ import type { Path } from '../model/patch-operation.ts'
 import { type Trace, traceBack } from '../model/patch-trace.ts'
 import { findAgain, isSameValue } from '../model/state-diff.ts'
 import { followPath, parsePath, type StatePath } from '../model/state-path.ts'
-import { allEvents } from './all-events.ts'
-import type { History, HistoryEvent } from './history.ts'
+import type { History, HistoryEvent, HistoryOrigin } from './history.ts'
 
 /** Who wrote a value of a state, and who before. */
 export interface Blame {
@@ -36,11 +35,11 @@ export interface Writer {
   readonly how: 'set' | 'changed' | 'removed'
   /** Where the value was then: items of lists move. */
   readonly path: Path
-  /** What brought the value back, latest first: rollbacks, states that were rebuilt for another attempt, migrations. */
+  /** What brought the value here, latest first: rollbacks, rewinds, forks, states that were rebuilt for another attempt, migrations. */
   readonly through: readonly { readonly checkpoint: string; readonly event: EventType; readonly by: string | null }[]
 }
 
-/** Walks back through the changes of the state, and through rollbacks to what they went back to, until `limit` writers are found. */
+/** Walks back through the changes of the state, through rollbacks and rewinds to what they went back to, and from a fork into what it was made from. */
 export async function blamePath(
   { history, id }: { readonly history: History; readonly id: string },
   asked: StatePath,
@@ -59,19 +58,23 @@ export async function blamePath(
   return { checkpoint: id, path, isThere, value, last, before }
 }
 
-const pageSize = 100
+/** Pages double: most values were written a little before, and some at the very beginning. */
+const [firstPage, longestPage] = [100, 1_000]
 /** So many states are looked at for an item that was put back. */
 const mostLookedAt = 50
 
 class Walk {
-  readonly #history: History
+  #history: History
   #position: number
   /** Null: what is looked for was made by the last event that was told. */
   #path: Path | null
   /** Changes at and before the position, the next one last, and the rollbacks among and after them. */
   #changes: HistoryEvent[] = []
   #rollbacks: readonly HistoryEvent[] = []
+  #pageSize = firstPage
   #through: Writer['through'] = []
+  /** Undefined where it was not looked for yet. */
+  #origin: HistoryOrigin | null | undefined
   /** Changes that a later event made void: they wrote nothing that was left. */
   readonly #voided = new Set<number>()
 
@@ -86,6 +89,7 @@ class Walk {
     for (;;) {
       if (this.#path === null) return null
       const change = await this.#nextChange()
+      if (await this.#goToOrigin(change?.position ?? 0)) continue
       const rollback = this.#rollbacks.findLast(({ position }) => position <= this.#position)
       if (
         rollback !== undefined &&
@@ -109,21 +113,18 @@ class Walk {
 
   async #nextChange(): Promise<HistoryEvent | undefined> {
     if (this.#changes.length === 0) {
-      const history = this.#history
-      const to = history.idAt(this.#position)
-      this.#changes = (await history.changes({ to, limit: pageSize, newestFirst: true })).toReversed()
-      this.#rollbacks = await this.#rollbacksSince(this.#changes[0], to)
+      this.#rollbacks = []
+      for (let to = this.#position; this.#changes.length === 0; ) {
+        const query = { to: this.#history.idAt(to), limit: this.#pageSize, newestFirst: true, withReturns: true }
+        const page = (await this.#history.changes(query)).toReversed()
+        if (page[0] === undefined) break
+        this.#changes = page.filter(({ patch }) => patch !== null)
+        this.#rollbacks = [...page.filter(({ backTo }) => backTo !== null), ...this.#rollbacks]
+        this.#pageSize = Math.min(2 * this.#pageSize, longestPage)
+        to = page[0].position - 1
+      }
     }
     return this.#changes.at(-1)
-  }
-
-  async #rollbacksSince(oldest: HistoryEvent | undefined, to: string): Promise<HistoryEvent[]> {
-    if (oldest === undefined) return []
-    const rollbacks: HistoryEvent[] = []
-    const types = ['run_rolled_back'] as const
-    const range = { after: this.#history.idAt(oldest.position - 1), to }
-    for await (const event of allEvents(this.#history, { ...range, types, dataOf: types })) rollbacks.push(event)
-    return rollbacks
   }
 
   /** True where the value is the one that the rollback went back to: the walk continues there. */
@@ -142,11 +143,10 @@ class Walk {
   async #isSeenThrough(event: HistoryEvent, path: Path, { before }: Trace): Promise<boolean> {
     const { id, type, data } = event
     if (type === 'state_migrated') {
-      const [then, now] = [
-        followPath(await this.#history.stateBefore(id), path),
-        followPath(await this.#history.stateAt(id), path),
-      ]
-      if (!then.isThere || !now.isThere || !isSameValue(then.value, now.value)) return false
+      // It writes the state as a whole.
+      const there = await this.#placeBefore(id, path)
+      if (there === null) return false
+      this.#path = there
       this.#noteThrough(event)
       return true
     }
@@ -156,6 +156,15 @@ class Walk {
     if (before === null) return this.#findPutBack(event, path, from)
     this.#noteThrough(event)
     return true
+  }
+
+  /** Where a value was before an event that wrote the whole state; null where it was not there, or another one. */
+  async #placeBefore(id: string, path: Path): Promise<Path | null> {
+    const [then, now] = await Promise.all([this.#history.stateBefore(id), this.#history.stateAt(id)])
+    const [before, after] = [followPath(then, path), followPath(now, path)]
+    if (!after.isThere) return null
+    const found = findAgain(path, { from: now, to: then })
+    return found ?? (before.isThere && isSameValue(before.value, after.value) ? path : null)
   }
 
   /** An item that was put back into a list: it was there before something that was made void took it away. */
@@ -174,9 +183,21 @@ class Walk {
     return false
   }
 
+  /** In a copy the walk continues in what that was made from. True where it does. */
+  async #goToOrigin(next: number): Promise<boolean> {
+    if (this.#origin === undefined) this.#origin = await this.#history.origin()
+    if (this.#origin === null || next > this.#origin.upTo) return false
+    const { history, event, upTo, positionOf } = this.#origin
+    this.#history = history
+    this.#origin = undefined
+    this.#continueAt(positionOf(Math.min(this.#position, upTo)), event)
+    return true
+  }
+
   #continueAt(position: number, through: HistoryEvent): void {
     this.#position = position
     this.#changes = []
+    this.#pageSize = firstPage
     this.#noteThrough(through)
   }
 

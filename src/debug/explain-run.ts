@@ -1,9 +1,12 @@
 import type { Core } from '../control/core.ts'
 import { readEnd } from '../control/read-events.ts'
+import { rewoundSince } from '../control/rewind-thread.ts'
 import { whereRunStands } from '../control/where-run-stands.ts'
 import { type CallKey, parseCallKey } from '../engine/replay/call-key.ts'
+import { forkMarkOf } from '../engine/replay/fork-mark.ts'
 import { readTape } from '../engine/replay/read-tape.ts'
 import type { CallHistory, Tape } from '../engine/replay/tape.ts'
+import { readOrigin } from '../engine/writing/run-origin.ts'
 import type { Asking } from '../model/asking.ts'
 import { HoldfastError } from '../model/errors.ts'
 import type { LogRecord } from '../model/event.ts'
@@ -39,6 +42,9 @@ async function gatherFacts(core: Core, run: Run): Promise<RunFacts> {
   ])
   const waitsFor = isOver || status === 'paused' ? [] : await awaitedBy(core, run, readTape(records, core.codec, runId))
   const obstacle = status === 'pending' || status === 'waiting' ? await obstacleOf(core, run, now) : undefined
+  const rewound = status === 'completed' || status === 'failed' ? (await rewoundSince(core.store, run)).rewound : undefined
+  const input = records[0]?.payload
+  const forkedFrom = input == null ? undefined : readOrigin(core.codec, input).origin.forkedFrom
   const { by, step } = (end?.data ?? {}) as { by?: string; step?: string }
   const requests = messages
     .filter(({ kind }) => requestKinds.includes(kind))
@@ -47,6 +53,8 @@ async function gatherFacts(core: Core, run: Run): Promise<RunFacts> {
     ...{ run, now, waitsFor, requests },
     reruns: rerunsOf(core, run, records).slice(-maxReruns),
     signals: messages.flatMap(({ kind, name }) => (kind === 'signal' && name !== null ? [name] : [])),
+    ...(forkedFrom !== undefined && { forkedFrom }),
+    ...(rewound !== undefined && { rewoundAt: formatCheckpoint(threadId, rewound.seq) }),
     ...(obstacle !== undefined && { obstacle }),
     ...(end !== null && {
       end: {
@@ -160,8 +168,10 @@ interface RerunData {
   readonly order?: { readonly kind: string; readonly by?: string }
 }
 
-function rerunsOf({ codec }: Core, run: Run, records: readonly LogRecord[]): Rerun[] {
+function rerunsOf({ codec }: Core, run: Run, all: readonly LogRecord[]): Rerun[] {
   const reruns: Rerun[] = []
+  // What comes before the mark of a fork happened to another run.
+  const records = all.slice(all.findLastIndex((record) => forkMarkOf(record, codec) !== undefined) + 1)
   for (const record of records) {
     const why = whyAgain(record)
     if (why === null) continue

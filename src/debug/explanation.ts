@@ -57,6 +57,10 @@ export interface RunFacts {
   /** Requests in its inbox that no worker has dealt with, and signals that it has not taken. */
   readonly requests: readonly string[]
   readonly signals: readonly string[]
+  /** The checkpoint that its thread was forked from, in the middle of another run. */
+  readonly forkedFrom?: string
+  /** The checkpoint at which its thread was rewound since it ended. */
+  readonly rewoundAt?: string
   /** Why no worker takes it although it is due. */
   readonly obstacle?: string
 }
@@ -69,6 +73,8 @@ export class Explanation {
   readonly version: number
   readonly status: RunStatus
   readonly reason: PauseReason | WaitReason | null
+  /** The checkpoint that its thread was forked from, in the middle of another run; null where it is no copy. */
+  readonly forkedFrom: string | null
   /** Why it is where it is. */
   readonly why: string
   /** The worker that executes it. After `leaseUntil` another may take it over. */
@@ -91,6 +97,7 @@ export class Explanation {
     this.version = run.version
     this.status = run.status
     this.reason = run.status === 'waiting' || run.status === 'paused' ? run.reason : null
+    this.forkedFrom = facts.forkedFrom ?? null
     this.why = whyOf(facts)
     this.holder = holderOf(facts)
     this.waitsFor = waitsFor
@@ -203,6 +210,7 @@ function nextOf(facts: RunFacts): Explanation['next'] {
   const { run, now, obstacle } = facts
   const { status, dueAt } = run
   if (status === 'completed' || status === 'cancelled') return { what: 'Nothing: it has ended.', at: null }
+  if (facts.rewoundAt !== undefined) return { what: 'Nothing: it has ended, and its thread was rewound since.', at: null }
   if (status === 'failed') return { what: 'Nothing, until it is retried or rolled back.', at: null }
   if (status === 'paused') return { what: 'Nothing, until it is resumed or cancelled.', at: null }
   if (status === 'running') {
@@ -239,7 +247,8 @@ const callOf: Readonly<Record<string, string>> = {
   retry: 'run.retry()',
 }
 
-function actionsOf({ run, waitsFor }: RunFacts): PossibleAction[] {
+function actionsOf({ run, waitsFor, rewoundAt }: RunFacts): PossibleAction[] {
+  if (rewoundAt !== undefined) return []
   const named = (actions: readonly string[]) => actions.map((action) => ({ action, call: callOf[action] ?? action }))
   switch (run.status) {
     case 'completed':
@@ -283,15 +292,18 @@ function actionsAbout(run: Run, awaited: AwaitedThing): PossibleAction[] {
   }
 }
 
-function textOf(told: Explanation, { run, end, requests, signals, now }: RunFacts): string {
+function textOf(told: Explanation, { run, end, requests, signals, rewoundAt, now }: RunFacts): string {
   const is = told.reason === null ? told.status : `${told.status} (${told.reason})`
   const help =
     run.status === 'paused'
       ? helpForPause[(run.reason ?? 'asked') as PauseReason]
-      : run.status === 'failed'
+      : run.status === 'failed' && rewoundAt === undefined
         ? helpForFailure(end?.error)
         : ''
   const lines = [`Run "${told.runId}" of workflow "${told.workflow}" version ${told.version} is ${is}. ${told.why}`]
+  if (told.forkedFrom !== null)
+    lines.push(`Its thread was forked from ${told.forkedFrom}: up to there it is a copy of another run.`)
+  if (rewoundAt !== undefined) lines.push(`Its thread was rewound at ${rewoundAt}: it can't be retried or rolled back any more.`)
   if (requests.length > 0) lines.push(`It was asked to ${requests.join(' and to ')}, and has not come to that yet.`)
   if (signals.length > 0) lines.push(`It has not taken these signals: ${signals.map((name) => `"${name}"`).join(', ')}.`)
   lines.push(`Next: ${told.next.what}${told.next.at === null ? '' : ` When: ${moment(told.next.at, now)}.`}`)

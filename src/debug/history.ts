@@ -33,14 +33,28 @@ export interface History {
   /** The same history without the restriction to one run. */
   whole(): History
 
+  /** Where it was forked from, if it was and that is still there. */
+  origin(): Promise<HistoryOrigin | null>
+
   /** Positions of changes that an event took out of the state: those of attempts that were made again. */
   voidedBy(id: string): Promise<readonly number[]>
 
   /** Oldest first. Of `runId` alone, where the history is of one run. */
   events(query: EventQuery): Promise<readonly HistoryEvent[]>
 
-  /** Events that changed the state, of all runs and by hand. Oldest first, or newest first. Without their data. */
+  /** Events that changed the state, of all runs and by hand. Oldest first, or newest first. Without their data, those that go back excepted. */
   changes(query: ChangeQuery): Promise<readonly HistoryEvent[]>
+}
+
+/** The history that another one was forked from. */
+export interface HistoryOrigin {
+  readonly history: History
+  /** The event that says so. */
+  readonly event: HistoryEvent
+  /** Up to this position the fork is a copy. */
+  readonly upTo: number
+  /** Where the origin has the state that the fork has at a position of the copy. */
+  positionOf(position: number): number
 }
 
 export interface HistoryCheckpoint {
@@ -62,6 +76,8 @@ export interface EventQuery {
   readonly types?: readonly EventType[]
   /** Data of events of these types only; absent: of all. */
   readonly dataOf?: readonly EventType[]
+  /** Also what events changed of the state, where `dataOf` is given. */
+  readonly withPatches?: boolean
   /** In the history of one run, also the events of others that changed the state, without their data. */
   readonly withEdits?: boolean
   /** About so many are looked at: fewer may be found, and none only where there are no more. */
@@ -75,6 +91,8 @@ export interface ChangeQuery {
   /** About so many are looked at: fewer or a few more may be found, and none only where there are no more. */
   readonly limit: number
   readonly newestFirst?: boolean
+  /** Also rollbacks and rewinds, whether they changed it or not. */
+  readonly withReturns?: boolean
 }
 
 export interface HistoryEvent {
@@ -95,6 +113,6 @@ export interface HistoryEvent {
   readonly isCheckpoint: boolean
   readonly data: Readonly<Record<string, unknown>>
   readonly patch: Patch | null
-  /** Of a rollback: what its run did after this position is forgotten, and the state is the one that was there. */
+  /** Of a rollback: what its run did after this position is forgotten, and the state is the one that was there. Of a rewind: what all did. */
   readonly backTo: number | null
 }

@@ -1,13 +1,17 @@
+import { noThread } from '../control/checkpoint-seq.ts'
 import type { Core } from '../control/core.ts'
+import { readFork, sourceOf } from '../control/fork-thread.ts'
 import { readTape } from '../engine/replay/read-tape.ts'
 import { loadState } from '../engine/state/thread-state.ts'
 import { HoldfastError } from '../model/errors.ts'
-import type { LogRecord } from '../model/event.ts'
+import type { EventType, LogRecord } from '../model/event.ts'
 import { checkId, formatCheckpoint, parseCheckpoint } from '../model/ids.ts'
 import type { Patch } from '../model/patch.ts'
 import { isTerminal, type Run } from '../model/run.ts'
+import { backwards, forwards } from '../store/log-ranges.ts'
 import type { Thread } from '../store/store.ts'
-import type { ChangeQuery, EventQuery, History, HistoryCheckpoint, HistoryEvent } from './history.ts'
+import type { ChangeQuery, EventQuery, History, HistoryCheckpoint, HistoryEvent, HistoryOrigin } from './history.ts'
+import { returns } from './steps-in-force.ts'
 
 type Reading = Pick<Core, 'store' | 'codec'>
 
@@ -92,11 +96,35 @@ export class LogHistory implements History {
     const { runId, seq: toSeq } = await this.#record(id)
     if (runId === null) return []
     const { store, codec } = this.#core
-    const starts = await store.readLog({ ...this.#key, runId, toSeq, types: ['run_started'], bare: true })
-    const afterSeq = (starts.at(-1)?.seq ?? 1) - 1
+    const afterSeq = (await this.#lastStart(runId, toSeq)) - 1
     const records = await store.readLog({ ...this.#key, runId, withEdits: true, afterSeq, toSeq })
     const { patches } = readTape(records, codec, runId)
     return patches.flatMap(({ seq, droppedAt }) => (droppedAt !== undefined && droppedAt < toSeq ? [seq] : []))
+  }
+
+  async #lastStart(runId: string, toSeq: number): Promise<number> {
+    for (const range of backwards(this.thread.baseSeq, toSeq, pageSize)) {
+      const starts = await this.#core.store.readLog({ ...this.#key, ...range, runId, types: ['run_started'], bare: true })
+      const last = starts.at(-1)
+      if (last !== undefined) return last.seq
+    }
+    return this.thread.baseSeq + 1
+  }
+
+  async origin(): Promise<HistoryOrigin | null> {
+    const { owner, baseSeq } = this.thread
+    const fork = await readFork(this.#core, this.thread)
+    if (fork === null) return null
+    const { threadId, seq } = parseCheckpoint(fork.from)
+    const parent = await this.#core.store.readThread({ owner, threadId })
+    if (parent === null || parent.deletedAt !== null || seq <= parent.baseSeq || seq > parent.headSeq) return null
+    const [at] = await this.#core.store.readLog({ owner, threadId, afterSeq: seq - 1, toSeq: seq, bare: true })
+    if (at?.at !== fork.fromAt) return null
+    return {
+      ...{ history: new LogHistory(this.#core, parent), event: await this.event(this.idAt(baseSeq + 1)) },
+      upTo: fork.copied?.upTo ?? baseSeq + 1,
+      positionOf: (position) => sourceOf(fork, position),
+    }
   }
 
   async #record(id: string): Promise<LogRecord> {
@@ -106,13 +134,14 @@ export class LogHistory implements History {
     return record
   }
 
-  async events({ after, to, types, dataOf, withEdits, limit }: EventQuery): Promise<readonly HistoryEvent[]> {
+  async events({ after, to, types, dataOf, withPatches, withEdits, limit }: EventQuery): Promise<readonly HistoryEvent[]> {
     const toSeq = Math.min(this.#range.lastSeq, to === undefined ? Number.POSITIVE_INFINITY : this.positionOf(to))
     const query = {
       ...this.#key,
       ...(this.#run !== null && { runId: this.#run.id, ...(withEdits === true && { withEdits }) }),
       ...(types !== undefined && { types }),
       ...(dataOf !== undefined && { payloadsOf: dataOf }),
+      ...(withPatches === true && { withPatches }),
     }
     for (const stretch of forwards(this.#after(after), toSeq, limit)) {
       const records = await this.#core.store.readLog({ ...query, ...stretch })
@@ -121,12 +150,16 @@ export class LogHistory implements History {
     return []
   }
 
-  async changes({ after, to, limit, newestFirst }: ChangeQuery): Promise<readonly HistoryEvent[]> {
+  async changes({ after, to, limit, newestFirst, withReturns }: ChangeQuery): Promise<readonly HistoryEvent[]> {
     const first = after === undefined ? this.thread.baseSeq : this.positionOf(after)
-    const toSeq = Math.min(this.positionOf(to), this.thread.patchSeq)
+    // Stores of earlier versions did not note the last one.
+    const lastPatch = this.thread.patchSeq || this.thread.headSeq
+    const toSeq = Math.min(this.positionOf(to), withReturns === true ? this.thread.headSeq : lastPatch)
+    const query = { ...this.#key, ...(withReturns === true ? { payloadsOf: returns, withPatches: true } : { patchesOnly: true }) }
     for (const stretch of newestFirst === true ? backwards(first, toSeq, limit) : forwards(first, toSeq, limit)) {
-      const records = await this.#core.store.readLog({ ...this.#key, ...stretch, patchesOnly: true })
-      const events = records.map((record) => this.#toEvent(record))
+      const records = await this.#core.store.readLog({ ...query, ...stretch })
+      const asked = records.filter(({ type, patch }) => patch !== null || goesBack(type))
+      const events = asked.map((record) => this.#toEvent(record))
       if (events.length > 0) return newestFirst === true ? events.reverse() : events
     }
     return []
@@ -153,6 +186,7 @@ export class LogHistory implements History {
 
   async #position(checkpoint: string): Promise<number> {
     const { threadId, baseSeq, headSeq } = this.thread
+    if (typeof checkpoint !== 'string') parseCheckpoint(checkpoint)
     const isOwn = checkpoint.startsWith(`${threadId}@`) && /^[1-9]\d*$/.test(checkpoint.slice(threadId.length + 1))
     const [labelled] = isOwn ? [] : await this.#core.store.listCheckpoints({ ...this.#key, label: checkpoint, limit: 1 })
     if (labelled !== undefined) return labelled.seq
@@ -167,47 +201,24 @@ export class LogHistory implements History {
     return {
       ...{ id: this.idAt(seq), position: seq, at, type, runId, step, count, attempt, durationMs, isCheckpoint, data },
       patch: patch === null ? null : (this.#core.codec.decode(patch) as Patch),
-      backTo: type === 'run_rolled_back' && typeof data['to'] === 'number' ? data['to'] : null,
+      backTo: goesBack(type) && typeof data['to'] === 'number' ? data['to'] : null,
     }
   }
 }
 
+function goesBack(type: EventType): boolean {
+  return (returns as readonly EventType[]).includes(type)
+}
+
 const noData: Readonly<Record<string, unknown>> = Object.freeze({})
 const pageSize = 1_000
-
-interface LogRange {
-  readonly afterSeq: number
-  readonly toSeq: number
-}
-
-/**
- * Stretches of a log, each longer than the one before: positions are gapless, so that a stretch costs no more than its length, however
- * few of its records are looked for. A limit of records would cost a store the whole rest of the log each time.
- */
-function* forwards(afterSeq: number, toSeq: number, length: number): Generator<LogRange> {
-  for (let [from, width] = [afterSeq, length]; from < toSeq; width = Math.min(2 * width, longestStretch)) {
-    const end = Math.min(toSeq, from + width)
-    yield { afterSeq: from, toSeq: end }
-    from = end
-  }
-}
-
-function* backwards(afterSeq: number, toSeq: number, length: number): Generator<LogRange> {
-  for (let [end, width] = [toSeq, length]; end > afterSeq; width = Math.min(2 * width, longestStretch)) {
-    const from = Math.max(afterSeq, end - width)
-    yield { afterSeq: from, toSeq: end }
-    end = from
-  }
-}
-
-const longestStretch = 50_000
 
 /**
  * The history of a thread, by its id, or of one of its runs. An id that is both is the thread's. `run_not_found` where it is neither,
  * for this owner; `thread_deleted` where it was one.
  */
 export async function openHistory(core: Reading, owner: string, id: string | History): Promise<History> {
-  if (typeof id === 'object' && id !== null) return id
+  if (typeof id === 'object' && id !== null) return checkHistory(id)
   const thread = await core.store.readThread({ owner, threadId: checkId('thread or run id', id) })
   const run = thread === null || thread.deletedAt !== null ? await core.store.readRun({ owner, runId: id }) : null
   if (run !== null) return openRun(core, run)
@@ -216,6 +227,11 @@ export async function openHistory(core: Reading, owner: string, id: string | His
     throw new HoldfastError('run_not_found', `There is no thread and no run "${id}".`, { details: { id } })
   }
   return new LogHistory(core, thread)
+}
+
+function checkHistory(history: History): History {
+  if (typeof history.checkpoints === 'function' && typeof history.events === 'function') return history
+  throw new HoldfastError('invalid_input', 'That is neither an id nor a History: it has no checkpoints() or no events().')
 }
 
 /** The history of one run. */
@@ -241,9 +257,7 @@ async function readThread(core: Reading, owner: string, threadId: string): Promi
   const thread = await core.store.readThread({ owner, threadId })
   if (thread?.deletedAt != null) throw threadDeleted(threadId)
   if (thread !== null) return thread
-  throw new HoldfastError('invalid_id', `There is no thread "${threadId}", and so none of its checkpoints.`, {
-    details: { threadId },
-  })
+  throw noThread(threadId)
 }
 
 function unknownCheckpoint({ threadId, baseSeq, headSeq }: Thread, checkpoint: string): HoldfastError {

@@ -4,7 +4,7 @@ import { messageCountAfter, messageCountOf } from '../model/message-count.ts'
 import { addUsage, noUsage, type UsageTotal } from '../model/usage.ts'
 import { allEvents } from './all-events.ts'
 import type { History, HistoryCheckpoint, HistoryEvent } from './history.ts'
-import { StepsInForce } from './steps-in-force.ts'
+import { returns, StepsInForce } from './steps-in-force.ts'
 
 /** A checkpoint in a timeline, or with `buckets` several in a row. */
 export interface TimelineRow {
@@ -17,7 +17,7 @@ export interface TimelineRow {
   /** What was recorded there; null where it was no step. */
   readonly step: string | null
   readonly label: string | null
-  /** Steps and effects with a result, up to here; those that were rolled back are not among them. */
+  /** Steps and effects with a result, up to here; those that were rolled back or rewound are not among them. */
   readonly stepCount: number
   /** Length of `state.messages` here; null where the state has no such list. */
   readonly messageCount: number | null
@@ -63,7 +63,7 @@ export async function readTimeline(history: History, options: TimelineOptions = 
 
 const pageSize = 2_000
 /** Events whose data counts. */
-const counted: readonly EventType[] = ['usage_recorded', 'child_completed', 'run_rolled_back']
+const counted: readonly EventType[] = ['usage_recorded', 'child_completed', ...returns]
 
 class TimelineReader {
   readonly #history: History
@@ -84,15 +84,14 @@ class TimelineReader {
     if (last === undefined) return []
     if (this.#messages === undefined) await this.#begin()
     const range = { ...from, to: last.id }
-    const messages = await this.#countMessages(range)
     const rows: TimelineRow[] = []
     let row = new RowInProgress()
-    for await (const event of allEvents(this.#history, { ...range, dataOf: counted, withEdits: true })) {
+    for await (const event of allEvents(this.#history, { ...range, dataOf: counted, withPatches: true, withEdits: true })) {
       if (this.#history.runId === null || event.runId === this.#history.runId) {
         row.add(event)
         this.#steps.add(event)
       }
-      if (messages.has(event.id)) this.#messages = messages.get(event.id) ?? null
+      if (event.patch !== null) this.#messages = messageCountAfter(this.#messages ?? null, event.patch)
       const checkpoint = checkpoints[rows.length]
       if (checkpoint?.id !== event.id) continue
       rows.push(row.end(checkpoint, this.#steps.count, this.#messages ?? null))
@@ -105,22 +104,6 @@ class TimelineReader {
   async #begin(): Promise<void> {
     if (this.#after !== null) await this.#steps.read(this.#history, { to: this.#after })
     this.#messages = messageCountOf(await this.#history.stateAt(this.#after))
-  }
-
-  /** How many messages there are after each event that changed the state. */
-  async #countMessages(range: { readonly after?: string; readonly to: string }): Promise<Map<string, number | null>> {
-    const counts = new Map<string, number | null>()
-    let count = this.#messages ?? null
-    let { after } = range
-    for (;;) {
-      const page = await this.#history.changes({ to: range.to, ...(after !== undefined && { after }), limit: pageSize })
-      for (const { id, patch } of page) {
-        if (patch !== null) count = messageCountAfter(count, patch)
-        counts.set(id, count)
-      }
-      after = page.at(-1)?.id
-      if (after === undefined) return counts
-    }
   }
 }
 

@@ -3,6 +3,7 @@ import type { RetryOptions } from '../model/retry.ts'
 import type { StateDefinition } from '../model/state.ts'
 import type { Budget, Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
+import type { Memory } from './memory.ts'
 
 /**
  * What a workflow's function works with. The results of its calls are recorded: when the run continues after a crash or a wait, the
@@ -107,6 +108,8 @@ export interface Context<State = unknown, Given = never> {
     input: unknown,
     options: CallOptions & { readonly detached: true; readonly version?: number },
   ): Promise<{ readonly id: string; readonly threadId: string }>
+  /** What outlives the run: each call is recorded like a step, and a replay sees what it saw. In the body of a step use `step.memory`. */
+  readonly memory: Memory
   /** Adds what a model or a paid service consumed to the run's usage. A run that exceeds its budget pauses at the next safe point. */
   usage(usage: Usage): void
   /** Call it before something expensive: if the budget has no room for the amount, the run pauses here. A number is a cost. */
@@ -147,6 +150,8 @@ export interface StepHandle<State = unknown> {
   stream(name: string): StreamWriter
   /** Changes the state in the commit that records the step's result. The recipe runs at that time. */
   update(recipe: (draft: State) => unknown): void
+  /** What outlives the run. What this attempt writes there is seen by its own reads, and committed with its result; if it fails it is dropped. */
+  readonly memory: Memory
   /** Reports progress, from 0 to 1: of the run, or inside a plan of its current step. */
   progress(fraction: number, note?: string): void
   /** Adds what this attempt consumed to the run's usage. It counts even if the attempt fails. */

@@ -19,19 +19,27 @@ import { emptyState } from './state/thread-state.ts'
 import { type CheckedInput, checkInput } from './writing/checked-input.ts'
 import { isOutage } from './writing/committer.ts'
 import { LeaseHistory } from './writing/lease-history.ts'
+import { tellOfFormer } from './writing/release-lease.ts'
 
 /** When a run that could not be loaded is tried again. */
 const loadAgainMs = 1_000
 
-/** Executes one claimed run until it ends, waits, or is taken away. `onExecution` hears of each tape as it begins. */
+/**
+ * Executes one claimed run until it ends, waits, or is taken away. `onExecution` hears of each tape as it begins. `former` is what this
+ * process knows of the run from an earlier lease that it has lost without knowing it.
+ */
 export async function executeRun(
   engine: Engine,
   workflow: AnyWorkflow,
   claimed: Claim,
   onExecution: (execution: Execution) => void,
+  former?: LeaseHistory,
 ): Promise<ExecutionEnd> {
   const history = new LeaseHistory(claimed.thread)
-  for (let held = claimed; ; ) {
+  if (former !== undefined) await tellOfFormer(claimed, engine, former)
+  const begun = former === undefined ? claimed : await readAgain(engine, claimed)
+  if (begun === null) return { kind: 'lost' }
+  for (let held = begun; ; ) {
     const end = await executeClaim(engine, workflow, { claim: held, history }, onExecution)
     if (end.kind !== 'reload') return end
     const again = await readAgain(engine, held).catch((error: unknown) => error)

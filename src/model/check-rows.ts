@@ -50,11 +50,13 @@ export function verifyThread<Row extends ThreadNumbers>(thread: Row): Row {
     incarnation >= 1 &&
     Number.isFinite(createdAt) &&
     isTimeOrNone(deletedAt)
-  if (!isSound) throw damaged(`The row of thread ${JSON.stringify(thread.threadId)}`, { threadId: thread.threadId })
+  if (!isSound)
+    throw damaged(`The row of thread ${JSON.stringify(thread.threadId)}`, { owner: thread.owner, threadId: thread.threadId })
   return thread
 }
 
 interface ThreadNumbers {
+  readonly owner: string
   readonly threadId: string
   readonly headSeq: number
   readonly baseSeq: number

@@ -55,7 +55,10 @@ export interface NewEvent {
   readonly type: EventType
   /** Path of the step, scopes included (`gather/fetch`); null for events of the run or thread. */
   readonly step: string | null
-  /** Which call of that path in this tape, from 1; 0 where there is no step. */
+  /**
+   * Which call of that path in this tape, from 1; 0 where there is no step. Of run_started: which tape of the run; of thread_rewound and
+   * thread_forked: the version of the state definition of the state from there on.
+   */
   readonly count: number
   /** The attempt of the step, from 1; 0 where there is none. */
   readonly attempt: number

@@ -40,6 +40,8 @@ export type Refusal =
   | 'already_answered'
   /** A new run, under no guard, would be one too many pending in a queue with `maxQueued`. */
   | 'queue_full'
+  /** A record has not the version that the change expects. */
+  | 'record_changed'
 
 export type GuardedRun = Pick<Run, 'epoch' | 'status' | 'leaseId'>
 

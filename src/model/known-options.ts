@@ -32,12 +32,22 @@ export function unknownName(message: string, name: string, known: readonly strin
 }
 
 function nearest(name: string, known: readonly string[]): string | undefined {
+  const [best] = ranked(name, known)
+  return best !== undefined && best.distance <= Math.max(2, Math.ceil(name.length / 3)) ? best.option : undefined
+}
+
+/** The names that are most like this one, the nearest first. */
+export function nearestNames(name: string, known: readonly string[], limit: number): string[] {
+  return ranked(name, known)
+    .slice(0, limit)
+    .map(({ option }) => option)
+}
+
+function ranked(name: string, known: readonly string[]): { readonly option: string; readonly distance: number }[] {
   const asked = name.toLowerCase()
-  const ranked = known
+  return known
     .map((option) => ({ option, distance: distanceBetween(asked, option.toLowerCase()) }))
     .toSorted((a, b) => a.distance - b.distance)
-  const [best] = ranked
-  return best !== undefined && best.distance <= Math.max(2, Math.ceil(asked.length / 3)) ? best.option : undefined
 }
 
 /** Letters to insert, delete or replace, from one word to the other. */

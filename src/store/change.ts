@@ -3,6 +3,7 @@ import type { Guard, Refusal } from '../model/guard.ts'
 import type { NewRun } from '../model/new-run.ts'
 import type { Operation, OperationChange } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
+import type { KeyedRecord, RecordChange } from '../model/record.ts'
 import type { Run } from '../model/run.ts'
 import type { RunChange } from '../model/run-change.ts'
 import type { NewChunks } from '../model/stream.ts'
@@ -12,6 +13,7 @@ export type { Due } from '../model/due.ts'
 export type { Guard, Refusal } from '../model/guard.ts'
 export type { NewRun } from '../model/new-run.ts'
 export type { OperationChange } from '../model/operation.ts'
+export type { RecordChange } from '../model/record.ts'
 export type { RunChange } from '../model/run-change.ts'
 
 /**
@@ -34,6 +36,8 @@ export interface Change {
   readonly creates?: readonly NewRun[]
   /** At most one operation a change. */
   readonly operation?: OperationChange
+  /** Records of the owner, each named once. Judged after the operation; they do not touch the thread. */
+  readonly records?: readonly RecordChange[]
   /** The whole state after the last event of this change. */
   readonly snapshot?: Payload
   /** Version of the state definition that the thread's state has from here on. */
@@ -75,4 +79,6 @@ export type Committed =
       readonly refusal: Refusal
       /** For operation_taken and already_answered: the operation as it is. */
       readonly operation?: Operation
+      /** For record_changed: the first record that has another version, as it is; null where there is none. */
+      readonly record?: KeyedRecord | null
     }

@@ -19,6 +19,16 @@ export {
   type QueueSettings,
   type RateLimit,
 } from '../model/queue.ts'
+export {
+  hasExpired,
+  isOtherVersion,
+  type KeyedRecord,
+  placeOfRecord,
+  type RecordChange,
+  type RecordField,
+  type RecordKey,
+  recordAfter,
+} from '../model/record.ts'
 export { isTerminal, type PauseReason, type Run, type RunStatus, suspicionLimit, type WaitReason } from '../model/run.ts'
 export type { ChunkRecord, ChunkWriter, NewChunks } from '../model/stream.ts'
 export type {
@@ -44,6 +54,9 @@ export type {
   LogStretch,
   Message,
   NewMessage,
+  RecordPage,
+  RecordQuery,
+  RecordScan,
   Renewed,
   RenewRequest,
   RunKey,

@@ -18,8 +18,15 @@ export function namesHead(guard: Guard): boolean {
 }
 
 function concernsNothingElse(change: Change): boolean {
-  const { operation, snapshot, stateVersion, label, readMessages, delivers, chunks } = change
+  const { operation, records, snapshot, stateVersion, label, readMessages, delivers, chunks } = change
   if (namesHead(change.guard)) return false
-  if (operation !== undefined || snapshot !== undefined || stateVersion !== undefined || label !== undefined) return false
+  if (
+    records !== undefined ||
+    operation !== undefined ||
+    snapshot !== undefined ||
+    stateVersion !== undefined ||
+    label !== undefined
+  )
+    return false
   return readMessages === undefined && delivers === undefined && chunks === undefined
 }

@@ -1,9 +1,14 @@
 import type { LogRecord } from '../model/event.ts'
 import type { LogQuery } from './store.ts'
 
-/** Whether a query brings records without payloads and patches, `payloadsOf` excepted. */
+/** Whether a query brings records without payloads and patches, `payloadsOf` and `withPatches` excepted. */
 export function isBare({ bare, payloadsOf }: LogQuery): boolean {
   return bare === true || payloadsOf !== undefined
+}
+
+/** Whether a bare query brings something of what a record contains: then the record has to be read, and verified, as a whole. */
+export function isWanted({ type }: Pick<LogRecord, 'type'>, hasPatch: boolean, { payloadsOf, withPatches }: LogQuery): boolean {
+  return payloadsOf?.includes(type) === true || (withPatches === true && hasPatch)
 }
 
 /** Whether a record is among those that the query asks for. `hasPatch` is given apart: a record that was read bare does not show it. */
@@ -21,7 +26,8 @@ export function isAskedFor(
 export function shownRecord(record: LogRecord, query: LogQuery): LogRecord {
   if (isBare(query)) {
     const payload = query.payloadsOf?.includes(record.type) === true ? record.payload : null
-    return record.patch === null && record.payload === payload ? record : { ...record, payload, patch: null }
+    const patch = query.withPatches === true ? record.patch : null
+    return record.patch === patch && record.payload === payload ? record : { ...record, payload, patch }
   }
   const isWhole = (query.runId === undefined || record.runId === query.runId) && query.patchesOnly !== true
   return isWhole || record.type === 'state_migrated' || record.payload === null ? record : { ...record, payload: null }

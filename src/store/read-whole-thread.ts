@@ -1,4 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
+import type { KeyedRecord } from '../model/record.ts'
+import { compareRecords } from './record-query.ts'
 import type { Snapshot, Store, ThreadKey } from './store.ts'
 import type { RunChunks, ThreadImage, WholeThread } from './thread-image.ts'
 
@@ -8,7 +10,7 @@ export async function readWholeThread(store: Store, key: ThreadKey): Promise<Who
   const image = await store.readThreadImage({ owner, threadId })
   if (image === null) return null
   const { headSeq, baseSeq, deletedAt } = image.thread
-  if (deletedAt !== null) return { ...image, log: [], checkpoints: [], snapshots: [], chunks: [] }
+  if (deletedAt !== null) return { ...image, log: [], checkpoints: [], snapshots: [], chunks: [], records: [] }
   const log = await store.readLog({ owner, threadId, toSeq: headSeq })
   const checkpoints = (await store.listCheckpoints({ owner, threadId })).filter(({ seq }) => seq <= headSeq)
   const snapshots: Snapshot[] = []
@@ -26,7 +28,19 @@ export async function readWholeThread(store: Store, key: ThreadKey): Promise<Who
       details: { threadId },
     })
   }
-  return { ...image, log, checkpoints: checkpoints.map(({ seq, label, bytes }) => ({ seq, label, bytes })), snapshots, chunks }
+  const records = await readRecordsOf(store, { owner, threadId })
+  const labelled = checkpoints.map(({ seq, label, bytes }) => ({ seq, label, bytes }))
+  return { ...image, log, checkpoints: labelled, snapshots, chunks, records }
+}
+
+async function readRecordsOf(store: Store, thread: ThreadKey): Promise<KeyedRecord[]> {
+  const records: KeyedRecord[] = []
+  for (let cursor: string | undefined; ; ) {
+    const page = await store.scanRecords({ thread, limit: 500, ...(cursor !== undefined && { cursor }) })
+    records.push(...page.items)
+    cursor = page.cursor
+    if (cursor === undefined) return records.sort(compareRecords)
+  }
 }
 
 /** Of all runs, up to where their streams were in the image. */

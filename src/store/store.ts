@@ -3,14 +3,17 @@ import type { EventType, LogRecord } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
 import type { Queue, QueueChange } from '../model/queue.ts'
+import type { KeyedRecord } from '../model/record.ts'
 import type { Run, RunStatus } from '../model/run.ts'
 import type { ChunkRecord } from '../model/stream.ts'
 import type { Change, Committed } from './change.ts'
 import type { Delivery, Message, RunKey } from './message.ts'
+import type { RecordPage, RecordQuery, RecordScan } from './record-query.ts'
 import type { CheckpointRow, Snapshot, Thread, ThreadKey } from './thread.ts'
 import type { ThreadImage, WholeThread } from './thread-image.ts'
 
 export type { Delivery, Message, NewMessage, RunKey } from './message.ts'
+export type { RecordPage, RecordQuery, RecordScan } from './record-query.ts'
 export type { CheckpointRow, Snapshot, Thread, ThreadKey } from './thread.ts'
 
 /**
@@ -25,9 +28,10 @@ export type { CheckpointRow, Snapshot, Thread, ThreadKey } from './thread.ts'
  *   S4  When `commit` resolves the change is as durable as the store claims.
  *   S5  A run is claimed by one caller; every claim raises the epoch and counts before any work.
  *   S6  Of a thread's unfinished runs only the earliest can be claimed.
- *   S7  One (owner, id) is one run, one (owner, key) one operation; another owner's is as good as absent.
+ *   S7  One (owner, id) is one run, one (owner, key) one operation, one (owner, collection, key) one record; another owner's is as good as
+ *       absent. Of several writers that expect one version of a record one writes.
  *   S8  Payloads and ids come back byte for byte; damage is `corrupt_record`, never other data.
- *   S9  All times are the store's own, plus the offset it was opened with.
+ *   S9  All times are the store's own, plus the offset it was opened with. A record that has expired by them is as good as deleted.
  */
 export interface Store {
   /** `memory`, `sqlite`, … */
@@ -134,13 +138,31 @@ export interface Store {
   listUnsure(query: UnsureQuery): Promise<{ readonly items: readonly Operation[]; readonly cursor?: string }>
 
   /**
-   * Deletes runs, their streams, log and snapshots of a thread and leaves a tombstone. Atomic; a holder is fenced from then on
+   * Records that have not expired, of one moment. Verifies checksums: `corrupt_record`. One range read of an index: others of the
+   * collection, and those of other parents or fields, cost nothing. Records are written by `commit`.
+   */
+  readRecords(query: RecordQuery): Promise<readonly KeyedRecord[]>
+
+  /**
+   * Records of all owners, or of one thread, that have not expired, in an order of the store's; `cursor` continues where the last page ended.
+   * Verifies checksums: `corrupt_record`.
+   */
+  scanRecords(query: RecordScan): Promise<RecordPage>
+
+  /** Deletes up to `limit` records that have expired, the earliest first. Atomic. Returns how many there were; nobody could read them any more. */
+  sweepRecords(request: { readonly limit: number }): Promise<number>
+
+  /**
+   * Deletes runs, their streams, log, snapshots and records of a thread and leaves a tombstone. Atomic; a holder is fenced from then on
    * (`lease_lost`). Operations stay; what its runs left open is settled as at the end of a run. A later start is a new life: positions
    * and epochs continue. False if it was not there.
    */
   deleteThread(key: ThreadKey & { readonly at: number }): Promise<boolean>
 
-  /** Threads of all owners, deleted ones too, in order of creation; `cursor` continues where the last page ended. */
+  /**
+   * Threads of all owners, deleted ones too, in order of creation; `cursor` continues where the last page ended. A thread whose row is
+   * damaged is `corrupt_record`, with the `cursor` that continues after it in the error's details.
+   */
   scanThreads(query: ScanQuery): Promise<{ readonly items: readonly Thread[]; readonly cursor?: string }>
 
   /** What belongs to a thread at one moment, its log, checkpoints, snapshots and chunks aside. Null if there never was one. */
@@ -251,6 +273,8 @@ export interface LogQuery extends ThreadKey {
   readonly bare?: boolean
   /** As `bare`, but with the payloads of records of these types, whichever run they belong to. */
   readonly payloadsOf?: readonly EventType[]
+  /** With `bare` or `payloadsOf`: also with patches. */
+  readonly withPatches?: boolean
 }
 
 /** What was asked of a log, or the `corrupt_record` that was met. */

@@ -1,5 +1,6 @@
 import type { LogRecord } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
+import type { KeyedRecord } from '../model/record.ts'
 import type { Run } from '../model/run.ts'
 import type { ChunkRecord } from '../model/stream.ts'
 import type { Message } from './message.ts'
@@ -7,7 +8,7 @@ import type { CheckpointRow, Snapshot, Thread } from './thread.ts'
 
 /** What moves from one store to another: a thread with all that belongs to it. */
 
-/** A thread's rows at one moment. Its log, checkpoints, snapshots and chunks are read as usual: they only grow. */
+/** A thread's rows at one moment. Its log, checkpoints, snapshots, chunks and records are read as usual. */
 export interface ThreadImage {
   readonly thread: Thread
   /** Epochs of the next life's runs continue from here. */
@@ -38,6 +39,8 @@ export interface WholeThread extends ThreadImage {
   readonly snapshots: readonly Snapshot[]
   /** Of all runs, each stream from its first offset to its last. */
   readonly chunks: readonly RunChunks[]
+  /** That belong to it and have not expired, in order of collection and key. */
+  readonly records: readonly KeyedRecord[]
 }
 
 export interface RunChunks extends ChunkRecord {

@@ -1,4 +1,5 @@
-import type { AnyWorkflow } from '../index.ts'
+import { type AnyWorkflow, HoldfastError } from '../index.ts'
+import { refuseNoRecord } from './given-options.ts'
 import { type InterceptedCall, interceptCalls } from './intercept-calls.ts'
 
 /**
@@ -13,6 +14,12 @@ export type Mocks = Readonly<Record<string, unknown>>
  * them are `name`. An effect with a value or an error counts as idempotent; with a function it keeps its own `check`.
  */
 export function mockSteps<W extends AnyWorkflow>(workflow: W, mocks: Mocks): W {
+  if (typeof workflow?.fn !== 'function')
+    throw new HoldfastError(
+      'invalid_input',
+      'mockSteps takes what workflow() or plan() returned, and what is done instead, by name.',
+    )
+  refuseNoRecord('What mockSteps replaces', mocks ?? null)
   const nameOf = (path: string, count: number) => namesOf(path, count).find((name) => Object.hasOwn(mocks, name))
   const isReplaced = (path: string, count: number) => {
     const name = nameOf(path, count)

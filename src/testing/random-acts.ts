@@ -58,6 +58,10 @@ export class RandomActs {
       [7, () => this.reads.readAct()],
       [4, () => this.reads.listAct()],
       [3, () => this.queueAct()],
+      [8, async () => this.commitAct('records', [await this.changes.recordsChange()])],
+      [3 * leased, async () => this.commitAct('step-with-records', [await this.changes.leasedRecordsChange()])],
+      [4, () => this.reads.readRecordsAct()],
+      [0.5, () => this.sweepAct()],
     ])
     return make()
   }
@@ -84,6 +88,8 @@ export class RandomActs {
         () => this.changes.operationChange(),
         () => this.changes.deliveringChange(),
         () => this.changes.editChange(),
+        () => this.changes.recordsChange(),
+        () => this.changes.leasedRecordsChange(),
       ])
       changes.push(await make())
     }
@@ -170,6 +176,11 @@ export class RandomActs {
   private deleteAct(): Act {
     const request = { owner: this.values.owner(), threadId: this.values.threadId(), at: this.values.clock.now() }
     return { kind: 'delete', what: request, perform: (store) => store.deleteThread(request) }
+  }
+
+  private sweepAct(): Act {
+    const request = { limit: this.random.pick([0, 1, 3, 100]) }
+    return { kind: 'sweep-records', what: request, perform: (store) => store.sweepRecords(request) }
   }
 
   private queueAct(): Act {

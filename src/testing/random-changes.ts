@@ -1,5 +1,5 @@
 import { isTerminal, type Run, type RunStatus, runStatuses } from '../model/run.ts'
-import type { Change, Guard, RunChange } from '../store/change.ts'
+import type { Change, Guard, RecordChange, RunChange } from '../store/change.ts'
 import type { NewMessage, RunKey, Store } from '../store/store.ts'
 import type { BySide, SidedChange } from './act.ts'
 import { maybe, type Random } from './random.ts'
@@ -253,6 +253,31 @@ export class RandomChanges {
       guard: { kind: 'lease', epoch, leaseId: lease.leaseIds[side] ?? '', ...known },
       ...fields,
     })
+  }
+
+  /** Records of one owner, mostly such as are there, with the versions that they have. */
+  async recordsChange(): Promise<SidedChange> {
+    const owner = this.values.owner()
+    return always({ owner, threadId: this.values.threadId(), runId: null, ...unguarded, records: await this.records(owner) })
+  }
+
+  /** A step, or an operation, with records beside it. */
+  async leasedRecordsChange(): Promise<SidedChange> {
+    const change = await (this.random.chance(0.7) ? this.stepChange() : this.operationChange())
+    const records = await this.records(change(0).owner)
+    return (side) => ({ ...change(side), records })
+  }
+
+  private async records(owner: string): Promise<RecordChange[]> {
+    const { random } = this
+    const places = this.values.recordPlaces(random.pick([1, 1, 2, 4]))
+    return Promise.all(
+      places.map(async ({ collection, key }): Promise<RecordChange> => {
+        const [found] = await this.reference.readRecords({ owner, collection, where: { keys: [key] }, limit: 1 })
+        const version = (found?.version ?? 0) + (random.chance(0.75) ? 0 : random.pick([-1, 1]))
+        return this.values.recordChange({ collection, key }, random.chance(0.5) ? Math.max(0, version) : undefined)
+      }),
+    )
   }
 
   async receiver(): Promise<RunKey> {

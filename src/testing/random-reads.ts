@@ -1,9 +1,9 @@
 import { type EventType, eventTypes } from '../model/event.ts'
 import { runStatuses } from '../model/run.ts'
-import type { LogQuery, Store } from '../store/store.ts'
+import type { LogQuery, RecordQuery, Store } from '../store/store.ts'
 import type { Act } from './act.ts'
 import { maybe, type Random } from './random.ts'
-import { labels, queues, type RandomValues, streams, workflows } from './random-values.ts'
+import { collections, fieldValues, labels, queues, type RandomValues, recordKeys, streams, workflows } from './random-values.ts'
 import { listAllRuns, listAllThreads } from './store-contents.ts'
 
 /** Reads of all kinds. */
@@ -31,6 +31,7 @@ export class RandomReads {
       ...maybe(random.chance(0.2), { types: [random.pick(eventTypes), 'run_queued', 'step_completed'] as EventType[] }),
       ...maybe(random.chance(0.2), { patchesOnly: true }),
       ...maybe(random.chance(0.2), { bare: true }),
+      ...maybe(random.chance(0.3), { withPatches: true }),
       ...maybe(random.chance(0.2), { payloadsOf: [random.pick(eventTypes), 'run_queued', 'step_failed'] as EventType[] }),
     }
     if (random.chance(0.7)) return { kind: 'read-log', what: query, perform: (store) => store.readLog(query) }
@@ -69,6 +70,25 @@ export class RandomReads {
       { kind: 'read-snapshot', what: snapshotQuery, perform: (store) => store.readSnapshot(snapshotQuery) },
       { kind: 'list-checkpoints', what: checkpointQuery, perform: (store) => store.listCheckpoints(checkpointQuery) },
     ])
+  }
+
+  readRecordsAct(): Act {
+    const { random } = this
+    const pickKeys = () => Array.from({ length: random.integer(0, 6) }, () => random.pick([...recordKeys, 'missing']))
+    const query: RecordQuery = {
+      ...{ owner: this.values.owner(), collection: random.pick(collections), limit: random.integer(0, 8) },
+      ...maybe(random.chance(0.6), {
+        where: random.pick<NonNullable<RecordQuery['where']>>([
+          { parent: random.pick(['p', 'p:1', '%', '']) },
+          { field: { name: random.pick(['tag', 'a']), value: random.pick(fieldValues) } },
+          { keys: pickKeys() },
+        ]),
+      }),
+      ...maybe(random.chance(0.3), { afterKey: random.pick([...recordKeys, '']) }),
+      ...maybe(random.chance(0.3), { beforeKey: random.pick([...recordKeys, '~']) }),
+      ...maybe(random.chance(0.4), { isDescending: random.chance(0.8) }),
+    }
+    return { kind: 'read-records', what: query, perform: (store) => store.readRecords(query) }
   }
 
   listAct(): Act {

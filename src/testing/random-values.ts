@@ -1,7 +1,7 @@
 import { eventTypes, type NewEvent } from '../model/event.ts'
 import type { Payload } from '../model/payload.ts'
 import type { NewChunks } from '../model/stream.ts'
-import type { Change, Due, NewRun, OperationChange } from '../store/change.ts'
+import type { Change, Due, NewRun, OperationChange, RecordChange } from '../store/change.ts'
 import type { NewMessage, RunKey } from '../store/store.ts'
 import { maybe, type Random } from './random.ts'
 
@@ -9,6 +9,9 @@ export const owners = ['', 'ann', 'x:y']
 export const queues = ['default', 'slow']
 export const workflows = ['chat', 'report']
 export const labels = ['start', 'good', "it's", '%']
+export const collections = ['notes', 'notes:1', '*']
+export const recordKeys = ['k', 'k/1', 'k/10', "k'", '%', '_', 'é', '__proto__', '\u{ffff}', '\u{1f600}']
+export const fieldValues = ['x', 'x:y', '%', "'"]
 export const streams = ['tokens', 'tokens:1', 'é', '__proto__']
 
 /** Names and contents to make changes from; names that were used come again. */
@@ -65,6 +68,41 @@ export class RandomValues {
       case 'note':
         return { kind, key, evidence: this.payload() }
     }
+  }
+
+  /** Different ones. */
+  recordPlaces(count: number): { collection: string; key: string }[] {
+    const { random } = this
+    const places = Array.from({ length: count }, () => ({ collection: random.pick(collections), key: random.pick(recordKeys) }))
+    return [...new Map(places.map((place) => [JSON.stringify(place), place])).values()]
+  }
+
+  recordChange(place: { readonly collection: string; readonly key: string }, version: number | undefined): RecordChange {
+    const { random } = this
+    const ifVersion = maybe(version !== undefined, { ifVersion: version as number })
+    const kind = random.pick(['put', 'put', 'put', 'delete', 'touch', 'restore'] as const)
+    if (kind === 'delete') return { kind, ...place, ...ifVersion }
+    if (kind === 'touch')
+      return { kind, ...place, expires: this.expiry(), ...maybe(version !== undefined, { ofVersion: version as number }) }
+    const content = {
+      ...place,
+      parent: random.pick([null, 'p', 'p:1', '%']),
+      threadId: random.chance(0.3) ? this.threadId() : null,
+      fields: Array.from({ length: random.integer(0, 2) }, () => ({
+        name: random.pick(['tag', 'a']),
+        value: random.pick(fieldValues),
+      })),
+      payload: this.payload(),
+    }
+    if (kind === 'put') return { kind, ...content, expires: this.expiry(), ...ifVersion }
+    const expiresAt = random.pick([null, this.clock.now() + random.integer(-20, 60) * 10_000 + 5_000])
+    return { kind, record: { ...content, version: random.integer(1, 9), createdAt: 1_000, updatedAt: 2_000, expiresAt } }
+  }
+
+  /** Never near an instant at which something is done: the clock is moved by ten seconds at least. */
+  private expiry(): Due {
+    const inMs = this.random.integer(1, 60) * 10_000 + 5_000
+    return this.random.pick<Due>(['never', { inMs }, { at: this.clock.now() + inMs }])
   }
 
   message({ owner, runId }: RunKey): NewMessage {

@@ -1,8 +1,10 @@
 import type { LogRecord } from '../model/event.ts'
 import type { Operation } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
+import type { KeyedRecord } from '../model/record.ts'
 import type { Run } from '../model/run.ts'
 import type { ChunkRecord } from '../model/stream.ts'
+import { compareRecords } from '../store/record-query.ts'
 import type { CheckpointRow, Message, Snapshot, Store, Thread } from '../store/store.ts'
 
 /** Names under which a store may hold something: what cannot be listed is looked up by these. */
@@ -21,6 +23,7 @@ export interface OwnerContents {
   readonly threads: readonly ThreadContents[]
   readonly inboxes: readonly { readonly runId: string; readonly messages: readonly Message[] }[]
   readonly operations: readonly Operation[]
+  readonly records: readonly KeyedRecord[]
 }
 
 export interface ThreadContents {
@@ -66,7 +69,9 @@ async function readOwner(store: Store, owner: string, names: KnownNames): Promis
   const runs = await listAllRuns(store, { owner, limit: 50 })
   const listed = await listAllThreads(store, { owner, limit: 50 })
   const listedThreadIds = listed.filter(({ deletedAt }) => deletedAt === null).map(({ threadId }) => threadId)
-  return { owner, runs, listedThreadIds, threads, inboxes, operations }
+  const records = await listAll((cursor) => store.scanRecords({ limit: 50, ...cursor }))
+  const own = records.filter((record) => record.owner === owner).sort(compareRecords)
+  return { owner, runs, listedThreadIds, threads, inboxes, operations, records: own }
 }
 
 /** A stream from its beginning, page by page. */

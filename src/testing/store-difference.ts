@@ -28,6 +28,8 @@ const timeFields = new Set([
   'intendedAt',
   'closedAt',
   'deletedAt',
+  'updatedAt',
+  'expiresAt',
 ])
 const stateFields = new Set(['stateVersion', 'patchSeq', 'patchChecksum'])
 const unseenFields = new Set(['cursor', 'leaseHolder', 'holder', 'messageId'])

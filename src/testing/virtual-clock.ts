@@ -1,5 +1,4 @@
 import { type Holdfast, HoldfastError, type OpenOptions, open } from '../index.ts'
-import { checkMs } from '../model/duration.ts'
 import { createMemoryStore } from '../stores/memory/memory-store.ts'
 import { byStoreClock } from './by-store-clock.ts'
 import { surveyRuns } from './survey-runs.ts'
@@ -29,6 +28,7 @@ const lookAgainMs = 5
 
 /** Creates a clock and a store in memory that goes by it. Bodies of steps take the real time that they take. */
 export function createVirtualClock(startAt?: number): VirtualClock {
+  if (startAt !== undefined) refuseNoTime('startAt of createVirtualClock', startAt)
   let offsetMs = (startAt ?? Date.now()) - Date.now()
   const now = () => Date.now() + offsetMs
   const store = createMemoryStore({ clockOffsetMs: () => offsetMs })
@@ -61,7 +61,7 @@ export function createVirtualClock(startAt?: number): VirtualClock {
       return hf
     },
     advance: async (ms) => {
-      checkMs('ms of clock.advance', ms)
+      refuseNoTime('ms of clock.advance', ms)
       // In addition to the real time that this takes: what one timer sets off begins a little later, and so does the next timer.
       for (let leftMs = ms; ; ) {
         await idle()
@@ -81,4 +81,10 @@ export function createVirtualClock(startAt?: number): VirtualClock {
       await store.close()
     },
   }
+}
+
+function refuseNoTime(what: string, ms: unknown): void {
+  if (Number.isFinite(ms) && (ms as number) >= 0) return
+  const given = typeof ms === 'string' ? JSON.stringify(ms) : String(ms)
+  throw new HoldfastError('invalid_input', `${what} is ${given}; it must be a number of milliseconds from 0.`)
 }

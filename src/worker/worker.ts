@@ -2,10 +2,12 @@ import type { Registry } from '../define/workflow.ts'
 import type { Engine } from '../engine/engine.ts'
 import { executeRun } from '../engine/execute-run.ts'
 import type { Execution } from '../engine/execution/execution.ts'
+import type { LeaseHistory } from '../engine/writing/lease-history.ts'
 import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { suspicionLimit } from '../model/run.ts'
 import type { Claim, ClaimRequest } from '../store/store.ts'
+import { Chores } from './chores.ts'
 import { LastOwners } from './last-owners.ts'
 import { LeaseKeeper } from './lease-keeper.ts'
 import { QueuePlaces } from './queue-places.ts'
@@ -74,6 +76,7 @@ export class Worker {
   readonly #executions = new Set<Execution>()
   readonly #loading = new Set<Claim>()
   readonly #keeper: LeaseKeeper
+  readonly #chores: Chores
   #placesTaken = 0
   #hasSuspect = false
   #isStopping = false
@@ -105,6 +108,7 @@ export class Worker {
     this.#places = new QueuePlaces(options.worker.queues, deliveries)
     this.#onRunEnded = options.onRunEnded
     this.#keeper = new LeaseKeeper(options.engine, this.#executions, this.#loading)
+    this.#chores = new Chores(options.engine.store, options.engine.log)
   }
 
   start(): void {
@@ -113,6 +117,7 @@ export class Worker {
       this.#keeper.heed(hint)
     })
     this.#keeper.start()
+    this.#chores.start()
     this.#loop = this.#run()
   }
 
@@ -140,6 +145,7 @@ export class Worker {
     // Immediately, because a claim in progress may take a while. Its runs see this when they begin.
     for (const execution of this.#executions) execution.stopping.requestRelease()
     await this.#loop
+    await this.#chores.stop()
     await this.#untilIdle(this.#closeGraceMs)
     this.#isGraceOver = true
     for (const execution of this.#executions) void execution.ending.forceStop()
@@ -228,7 +234,8 @@ export class Worker {
     try {
       const workflow = this.#registry.get(claim.run.workflow, claim.run.version)
       if (workflow === undefined) return
-      await executeRun(this.#engine, workflow, claim, (execution) => {
+      const former = await this.#loseFormer(claim)
+      const begin = (execution: Execution) => {
         this.#letGo(current)
         this.#loading.delete(claim)
         current = execution
@@ -240,7 +247,8 @@ export class Worker {
         if (claim.run.claimsWithoutProgress > suspicionLimit) probation ??= this.#watch(execution)
         if (this.#isGraceOver) void execution.ending.forceStop()
         else if (this.#isStopping) execution.stopping.requestRelease()
-      })
+      }
+      await executeRun(this.#engine, workflow, claim, begin, former)
     } catch (error) {
       this.#engine.log.error('a run stopped unexpectedly; it will be picked up when its lease expires', {
         runId: claim.run.id,
@@ -255,6 +263,17 @@ export class Worker {
       this.#onRunEnded(claim.run.owner, claim.run.id)
       this.wake()
     }
+  }
+
+  /** A run that is still executed here under an earlier lease, which the store no longer knows: that execution ends. Returns what it had begun. */
+  async #loseFormer({ run: { owner, id } }: Claim): Promise<LeaseHistory | undefined> {
+    for (const { run, ending } of this.#executions) {
+      if (run.runId !== id || run.owner !== owner) continue
+      ending.lose()
+      await ending.ended
+      return run.history
+    }
+    return undefined
   }
 
   #letGo(execution: Execution | undefined): void {

@@ -1,6 +1,9 @@
+// biome-ignore-all lint/suspicious/noAssignInExpressions: recipes are written the way users write them
 import { type AnyWorkflow, type Holdfast, plan, state, type ThreadBundle, workflow } from 'holdfast'
 import { checkRuns, createVirtualClock, replayAll } from 'holdfast/testing'
-import { describe, expect, onTestFinished, test } from 'vitest'
+import { describe, expect, it, onTestFinished, test } from 'vitest'
+import { becomes } from './runs.ts'
+import { onEveryStore } from './stores.ts'
 
 let calls = 0
 function body<T>(value: T): () => T {
@@ -172,6 +175,72 @@ describe('checkRuns', () => {
     const hf = await inFlight(1_000)
     expect(await checkRuns(hf, { workflows: [deployed] })).toMatchObject({ checked: 1_000, problems: [] })
     expect((await checkRuns(hf, { workflows: [deployed], sample: 50 })).checked).toBe(50)
+  })
+})
+
+describe('checkRuns over a thousand runs in flight', () => {
+  const cart = (version: 1 | 2) =>
+    version === 1
+      ? state({ version: 1, initial: () => ({ items: null as string[] | null }) })
+      : state({
+          version: 2,
+          initial: () => ({ items: [] as string[], count: 0 }),
+          migrations: { 1: (old: { items: string[] }) => ({ ...old, count: old.items.length }) },
+        })
+  const workflowsOf = (names: Record<string, readonly string[]>, version: 1 | 2) =>
+    Object.entries(names).map(([name, steps]) =>
+      workflow({ name, state: cart(name === 'migrated' ? version : 1) as never }, async (ctx) => {
+        for (const step of steps) await ctx.step(step, body(step))
+        await ctx.waitFor('paid')
+      }),
+    )
+  const steps = ['price', 'stock', 'tax']
+  const old = { same: steps, renamed: steps, inserted: steps, removed: steps, migrated: steps }
+  const changed = {
+    ...old,
+    renamed: ['price', 'storage', 'tax'],
+    inserted: ['price', 'audit', 'stock', 'tax'],
+    removed: ['price', 'tax'],
+  }
+
+  test('finds a renamed, an inserted and a removed step and a failing migration, and nothing else', async () => {
+    const { hf, idle } = await setUp(workflowsOf(old, 1))
+    const counts: Record<string, number> = { same: 920, renamed: 20, inserted: 20, removed: 20, migrated: 20 }
+    for (const [name, count] of Object.entries(counts))
+      for (let i = 0; i < count; i++) await hf.thread(`${name}-${i}`).start(name, undefined, { id: `${name}-${i}` })
+    await idle()
+    // A thread that a migration was not written for: its list was never set.
+    await Promise.all(
+      [0, 1].map((i) => hf.thread(`migrated-${i}`).update<{ items: string[] | null }>((draft) => void (draft.items = ['a']))),
+    )
+    calls = 0
+    const check = await checkRuns(hf, { workflows: workflowsOf(changed, 2) })
+    expect(check.checked).toBe(1_000)
+    const found = Map.groupBy(check.problems, ({ workflow: name, problem }) => `${name} ${problem}`)
+    expect(Object.fromEntries([...found].map(([kind, problems]) => [kind, problems.length]))).toEqual({
+      ...{ 'renamed diverges': 20, 'inserted diverges': 20, 'removed diverges': 20, 'migrated fails': 18 },
+    })
+    expect(calls).toBe(0)
+  })
+})
+
+onEveryStore('checkRuns', ({ open }) => {
+  it('reads runs in flight from the store, and leaves them as they are', async () => {
+    const hf = await open({ workflows: [deployed] })
+    for (let i = 0; i < 5; i++) await hf.start(deployed, `o${i}`, { id: `order-${i}` })
+    for (let i = 0; i < 5; i++) await becomes(await hf.runs.get(`order-${i}`), 'waiting')
+    const before = await Promise.all([0, 1, 2, 3, 4].map((i) => hf.debug.export(`order-${i}`)))
+    expect(await checkRuns(hf, { workflows: [deployed] })).toMatchObject({ checked: 5, isGood: true })
+    const renamed = workflow('order', async (ctx) => {
+      await ctx.step('cost', body(40))
+    })
+    const { problems } = await checkRuns(hf, { workflows: [renamed] })
+    expect(problems.map(({ problem, recorded, asked }) => [problem, recorded?.[0], asked?.[0]])).toEqual(
+      Array(5).fill(['diverges', 'step:price#1', 'step:cost#1']),
+    )
+    expect(await replayAll(before, { workflows: [deployed] })).toMatchObject({ checked: 5, isGood: true })
+    const after = await Promise.all([0, 1, 2, 3, 4].map((i) => hf.debug.export(`order-${i}`)))
+    expect(after.map(({ sha256 }) => sha256)).toEqual(before.map(({ sha256 }) => sha256))
   })
 })
 

@@ -61,7 +61,7 @@ onEveryStore('blame', ({ open }) => {
 })
 
 onLocalStores('blame in random histories', ({ open }) => {
-  it('with steps, edits by hand, rollbacks and retries agrees with full copies of all states', async () => {
+  it('with steps, edits by hand, rollbacks, retries, rewinds and forks agrees with full copies of all states', async () => {
     const through = new Set<string>()
     for (const seed of [100, 105, 109]) {
       const hf = await open()
@@ -69,7 +69,7 @@ onLocalStores('blame in random histories', ({ open }) => {
       await hf.close()
     }
     // Otherwise these histories show nothing.
-    expect([...through].sort()).toEqual(['run_rolled_back', 'state_updated'])
+    expect([...through].sort()).toEqual(['run_rolled_back', 'state_updated', 'thread_forked', 'thread_rewound'])
   })
 })
 
@@ -188,17 +188,81 @@ async function tryHistory(hf: Holdfast, seed: number, every = 1): Promise<Set<st
     }
   }
   await settles()
-  return judge(hf, story, seed, every)
+  const copies = new Copies(hf)
+  await copies.take('thread')
+  const { status } = await run.info()
+  const threads = [
+    'thread',
+    ...(await changeThePast(hf, story, copies, { isOver: status === 'completed' || status === 'failed' })),
+  ]
+  await copies.compare()
+  const through = new Set<string>()
+  for (const threadId of threads)
+    for (const event of await judge(hf, story, { threadId, seed, every, copies })) through.add(event)
+  return through
+}
+
+/** Forks, rewinds and edits at random, also of forks. Returns the forks. */
+async function changeThePast(hf: Holdfast, story: Story, copies: Copies, { isOver }: { isOver: boolean }): Promise<string[]> {
+  const threads = ['thread']
+  for (let acts = 0; acts < 12; acts++) {
+    const id = threads[story.pick(threads.length)] as string
+    const checkpoints = await hf.thread(id).checkpoints()
+    const { checkpoint } = checkpoints[story.pick(checkpoints.length)] as { checkpoint: string }
+    const choice = story.pick(4)
+    const isBusy = (await hf.runs.list({ threadId: id, status: ['waiting', 'paused'] })).items.length > 0
+    if (choice === 0 && threads.length < 4) {
+      const fork = await hf.thread(id).fork(checkpoint, { threadId: `fork ${acts}` })
+      expect([checkpoint, await fork.state()]).toEqual([checkpoint, copies.of(checkpoint)])
+      threads.push(fork.id)
+    } else if (choice === 1 && !isBusy && (id !== 'thread' || isOver)) {
+      await hf.thread(id).rewind(checkpoint)
+      expect([checkpoint, await hf.thread(id).state()]).toEqual([checkpoint, copies.of(checkpoint)])
+    } else if ((await hf.thread(id).state()) !== undefined) {
+      await hf.thread(id).update(story.recipe({ runId: null, step: null, attempt: 0 }))
+    }
+    await copies.take(id)
+  }
+  return threads.slice(1)
+}
+
+/** Full copies of all states, each taken when its position was new. */
+class Copies {
+  readonly #hf: Holdfast
+  readonly #copies = new Map<string, Notes | undefined>()
+
+  constructor(hf: Holdfast) {
+    this.#hf = hf
+  }
+
+  async take(threadId: string): Promise<void> {
+    const { checkpoint } = await this.#hf.thread(threadId).info()
+    for (let seq = Number(checkpoint?.slice(threadId.length + 1)); seq > 0; seq--) {
+      const id = `${threadId}@${seq}`
+      if (this.#copies.has(id)) return
+      this.#copies.set(id, structuredClone(await this.#hf.thread(threadId).stateAt<Notes>(id)))
+    }
+  }
+
+  of(id: string): Notes | undefined {
+    return this.#copies.get(id)
+  }
+
+  async compare(): Promise<void> {
+    for (const [id, copy] of this.#copies)
+      expect([id, await this.#hf.thread(id.slice(0, id.lastIndexOf('@'))).stateAt(id)]).toEqual([id, copy])
+  }
 }
 
 /** At each of these checkpoints, for every value: its author is who is blamed, and the state before that did not have it. */
-async function judge(hf: Holdfast, story: Story, seed: number, every: number): Promise<Set<string>> {
+async function judge(
+  hf: Holdfast,
+  story: Story,
+  { threadId, seed, every, copies }: { threadId: string; seed: number; every: number; copies: Copies },
+): Promise<Set<string>> {
   const through = new Set<string>()
-  const thread = hf.thread('thread')
-  const checkpoints = await thread.checkpoints()
-  const states = new Map<string, Notes>()
-  for (let seq = 1; seq <= (checkpoints.at(-1)?.seq ?? 0); seq++)
-    states.set(`thread@${seq}`, (await thread.stateAt<Notes>(`thread@${seq}`)) ?? { cells: {}, list: [] })
+  const checkpoints = await hf.thread(threadId).checkpoints()
+  const states = { get: (id: string) => copies.of(id) ?? { cells: {}, list: [] } }
   for (const { checkpoint } of checkpoints.filter((_, index) => (checkpoints.length - index) % every === 0)) {
     const { cells, list } = states.get(checkpoint) as Notes
     const values = [
@@ -212,7 +276,8 @@ async function judge(hf: Holdfast, story: Story, seed: number, every: number): P
       const told = `seed ${seed}, ${checkpoint}, ${path.join('.')}`
       expect({ told, ...authorOf(blame.last), value: blame.value }).toEqual({ told, ...story.authors.get(value), value })
       const written = blame.last?.checkpoint as string
-      const before = `thread@${Number(written.slice(7)) - 1}`
+      const at = written.lastIndexOf('@')
+      const before = `${written.slice(0, at)}@${Number(written.slice(at + 1)) - 1}`
       expect([told, has(states.get(written), value), has(states.get(before), value)]).toEqual([told, true, false])
       const prior = path[0] === 'cells' ? states.get(before)?.cells[path[1] as string] : undefined
       if (prior !== undefined && prior !== 'initial')

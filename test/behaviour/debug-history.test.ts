@@ -39,6 +39,7 @@ function historyOf(entries: readonly Entry[]): History {
     stateBefore: async (id) => stateAt(positionOf(id) - 1),
     event: async (id) => all[positionOf(id) - 1] as HistoryEvent,
     whole: () => history,
+    origin: async () => null,
     voidedBy: async () => [],
     events: async ({ after, to, types }) => between(after, to).filter(({ type }) => types === undefined || types.includes(type)),
     changes: async ({ after, to, newestFirst }) => (newestFirst ? between(after, to).toReversed() : between(after, to)),

@@ -557,6 +557,35 @@ onLocalStores('a store that forgets its last commits under a living holder', (sc
     expect(reasons).toEqual(['lease_lost'])
   })
 
+  it('knows what it had begun of a run that it claims itself, because the lease is older than it was', async () => {
+    const { remember, forget } = forgetting(scene)
+    const ran = new Counts()
+    const { promise: hasForgotten, open: tell } = gate()
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => remember())
+      const sent = await ctx.once('plain', { run: () => ran.note('plain') })
+      await ctx.once('checked', { run: () => ran.note('checked'), check: () => ({ happened: ran.of('checked') > 0, result: 1 }) })
+      await ctx.step('b', async (step) => {
+        ran.note('b')
+        if (!forget()) return
+        // Over before its holder renews it: the next claim takes it from the holder itself.
+        advance(60_000)
+        tell()
+        await new Promise((resolve) => step.signal.addEventListener('abort', resolve))
+      })
+      return sent
+    })
+    const hf = await open({ workflows: [work], worker: { leaseMs: 30_000, pollMs: 10 } })
+    const run = await hf.start(work)
+    await hasForgotten
+    await vi.waitUntil(async () => (await hf.inbox()).length === 1, { timeout: 15_000 })
+    const [item] = (await hf.inbox()) as UnsureEffect[]
+    await hf.resolve(item?.key as string, { happened: true, result: 1 })
+    expect(await run.result()).toBe(1)
+    expect(ran.all).toEqual({ plain: 1, checked: 1, b: 2 })
+    await expectWhole(run)
+  })
+
   it('is noticed after an outage, when what could not be written is sent again', async () => {
     const { remember, forget } = forgetting(scene)
     const ran = new Counts()

@@ -10,6 +10,7 @@ export function imageOfTables(tables: Tables): () => void {
     refill(tables.threads, copy.threads)
     refill(tables.runs, copy.runs)
     refill(tables.operations, copy.operations)
+    refill(tables.records, copy.records)
     refill(tables.queues, copy.queues)
     tables.busyThreads.clear()
     for (const thread of copy.busyThreads) tables.busyThreads.add(thread)

@@ -58,6 +58,31 @@ onEveryStore('a thread that is exported', (scene) => {
     await other.close()
   })
 
+  it('and imported into SQLite replays to the same states there, byte for byte in its checksums', async () => {
+    const hf = await scene.open({ workflows: [chat] })
+    const alice = hf.thread('alice')
+    await alice.run(chat, { say: 'my name is Alice' }, { id: 'first' })
+    const early = (await alice.info()).checkpoint as string
+    await alice.run(chat, { say: 'who am I?' }, { id: 'second' })
+    await alice.rewind(early, { by: 'dana' })
+    const end = (await hf.debug.timeline('second')).at(-1)?.checkpoint as string
+    const replied = (await hf.debug.timeline('second')).find(({ step }) => step !== null)
+    const fork = await alice.fork(end, { replace: { [replied?.step as string]: 'something else' }, by: 'dana' })
+
+    const other = await open(`sqlite:${join(scene.folder, 'imported.db')}`, { worker: false })
+    for (const id of ['alice', fork.id]) {
+      const bundle = await hf.debug.export(id)
+      await other.debug.import(throughFile(bundle))
+      expect((await other.debug.export(id)).sha256).toBe(bundle.sha256)
+      expect(await other.debug.replay(id)).toEqual(await hf.debug.replay(id))
+      expect(await other.debug.timeline(id)).toEqual(await hf.debug.timeline(id))
+      for (const { checkpoint } of await other.thread(id).checkpoints())
+        expect(await other.thread(id).stateAt(checkpoint)).toEqual(await hf.thread(id).stateAt(checkpoint))
+    }
+    expect(await other.verify()).toMatchObject({ isSound: true, threads: 2, runs: 3 })
+    await other.close()
+  })
+
   it('can be taken in from any other store', async () => {
     const other = await open('memory:', { workflows: [chat] })
     await other.thread('alice').run(chat, { say: 'my name is Alice' }, { id: 'first' })

@@ -9,7 +9,7 @@ import { killAtSystemCalls } from './kill-at-system-calls.ts'
 const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
 const limitMs = patience(480_000)
 /** Each run of the tests takes a different share of the boundaries; torture and the mutants take all of them. */
-const every = process.env['HOLDFAST_BOUNDARIES'] === 'all' ? 1 : 8
+const every = process.env['HOLDFAST_BOUNDARIES'] === 'all' ? 1 : 12
 
 onEveryDurableStore((on) => {
   let harness: CrashHarness
@@ -34,6 +34,12 @@ onEveryDurableStore((on) => {
     timeout: limitMs,
   }, async () => {
     await expectSurvival(await CrashHarness.prepare(on.bed, { scenario: 'notifiesOthers' }))
+  })
+
+  test('what a run remembers survives a kill before and after every write: no value without its step, no profile merged by half', {
+    timeout: limitMs,
+  }, async () => {
+    await expectSurvival(await CrashHarness.prepare(on.bed, { scenario: 'remembers' }))
   })
 
   test('an effect whose answer got lost keeps its key when another process sends it again', { timeout: limitMs }, async () => {

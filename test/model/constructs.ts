@@ -94,11 +94,16 @@ export const constructs: readonly Construct[] = [
   { name: 'undoOnFailure', isOf: ({ undoOnFailure }) => undoOnFailure },
 ]
 
-/** What can happen to a run. */
-export const events: readonly string[] = [
+/** What can happen to a run, as each seed has one of them for sure. */
+export const happenings: readonly string[] = [
   ...['signal', 'answer', 'answer twice', 'answer wrong', 'resolve', 'pause', 'resume', 'cancel', 'cancel without undo'],
   ...['retry', 'rollback', 'edit', 'delete', 'advance', 'crash before', 'crash after', 'lost_reply', 'outage', 'lost_lease'],
 ]
+
+/** What can happen to its thread. */
+export const copies = ['fork', 'replace', 'rewind'] as const
+
+export const events: readonly string[] = [...happenings, ...copies]
 
 export function constructsOf(given: Case): Set<string> {
   const found = new Set<string>()

@@ -1,6 +1,8 @@
 import type { Case } from './case.ts'
-import { constructs, constructsOf, events, nameOfAct, nameOfFault } from './constructs.ts'
+import { constructs, constructsOf, copies, events, nameOfAct, nameOfFault } from './constructs.ts'
 import type { Journal } from './journal.ts'
+
+const isCopy = (name: string) => (copies as readonly string[]).includes(name)
 
 /** How often each construct met each act, fault and store. */
 export class Coverage {
@@ -11,11 +13,14 @@ export class Coverage {
   add(given: Case, journal: Journal): void {
     const met = new Set<string>([given.store])
     for (const note of journal.notes) {
-      if (note.of === 'act' && note.stage === 'begins') met.add(nameOfAct(note.act))
+      if (note.of === 'act' && note.stage === 'begins' && !isCopy(nameOfAct(note.act))) met.add(nameOfAct(note.act))
       if (note.of === 'fault') met.add(nameOfFault(note.fault))
+      // An act may find nothing to copy, or nothing to go back to.
+      if (note.of === 'forked' && note.run !== null) met.add(note.replaced === undefined ? 'fork' : 'replace')
+      if (note.of === 'rewound') met.add('rewind')
     }
     this.#stores.add(given.store)
-    this.addAll(constructsOf(given), met)
+    this.addAll([...constructsOf(given), ...copies.filter((copy) => met.has(copy))], met)
   }
 
   toJSON(): { stores: string[]; counts: [string, [string, number][]][] } {
@@ -44,9 +49,10 @@ export class Coverage {
   rows(more: readonly string[] = []): { columns: string[]; rows: { name: string; counts: number[] }[] } {
     const columns = [...events, ...this.#stores, ...more]
     const hasSql = this.#stores.has('sqlite') || this.#stores.has('postgres')
-    const rows = constructs
-      .filter(({ name }) => name !== 'transaction' || hasSql)
-      .map(({ name }) => ({ name, counts: columns.map((column) => this.#counts.get(name)?.get(column) ?? 0) }))
+    const names = [...constructs.map(({ name }) => name), ...copies]
+    const rows = names
+      .filter((name) => name !== 'transaction' || hasSql)
+      .map((name) => ({ name, counts: columns.map((column) => this.#counts.get(name)?.get(column) ?? 0) }))
     return { columns, rows }
   }
 

@@ -1,7 +1,7 @@
 import { createRandom, type Random } from '../../src/testing/random.ts'
-import type { Act, Fault, PlannedAct } from './acts.ts'
+import { type Act, type Fault, type PlannedAct, whenAllHaveEnded } from './acts.ts'
 import type { Case } from './case.ts'
-import { type Construct, constructs, events, nameOfAct, nameOfFault } from './constructs.ts'
+import { type Construct, constructs, copies, happenings, nameOfAct, nameOfFault } from './constructs.ts'
 import { hasSql, type StoreName } from './grounds.ts'
 import { errorsOf } from './possible-errors.ts'
 import {
@@ -32,13 +32,15 @@ export function generateCase(seed: number, options: GenerateOptions): Case {
   // Each pair of a construct and something that happens comes by in turn, whatever else there is.
   const possible = constructs.filter(({ kind }) => kind !== 'transaction' || hasSql[options.store])
   const focus = possible[seed % possible.length] as Construct
-  const event = events[Math.floor(seed / possible.length) % events.length] as string
+  const turn = Math.floor(seed / possible.length)
+  const event = happenings[turn % happenings.length] as string
   const program = new Generator(random, options).program('p', 0, focus)
   const size = countNodes(program)
   const hasFaults = options.withoutFaults !== true && random.chance(0.45)
+  const acts = withAct(generateActs(random, program, size), event, random, program, size)
   return {
     ...{ seed, store: options.store, program },
-    acts: withAct(generateActs(random, program, size), event, random, program, size),
+    acts: [...acts, ...generateCopies(seed, turn, size)],
     faults: withFault(hasFaults ? generateFaults(random, size) : [], options.withoutFaults ? '' : event, random),
     hasSecondWorker: random.chance(0.3),
     retries: random.pickWeighted([
@@ -481,6 +483,32 @@ function generateActs(random: Random, program: Program, size: number): PlannedAc
       [1, { kind: 'advance', ms: random.pick([5_000, 31_000]) }],
     ])
     return planned(random, act, size)
+  })
+}
+
+/** Drawn apart, so that the rest of the case is what it was before there were any. */
+function generateCopies(seed: number, turn: number, size: number): PlannedAct[] {
+  const random = createRandom(Math.imul(seed, 0x85ebca6b) ^ 0x2545f491)
+  // Each of them meets each construct in turn.
+  const wanted = turn % 2 === 0 ? copies[(turn / 2) % copies.length] : undefined
+  const kinds = [...(wanted === undefined ? [] : [wanted]), ...(random.chance(0.15) ? [random.pick(copies)] : [])]
+  return kinds.map((kind): PlannedAct => {
+    const fork = {
+      ...{ of: random.fraction(), at: random.fraction() },
+      fate: random.pickWeighted<'resume' | 'cancel' | { rollback: number }>([
+        [5, 'resume'],
+        [2, 'cancel'],
+        [1, { rollback: random.fraction() }],
+      ]),
+    }
+    const acts: Record<typeof kind, Act> = {
+      fork: { kind: 'fork', ...fork, edits: random.chance(0.25) },
+      replace: { kind: 'replace', ...fork, call: random.fraction() },
+      rewind: { kind: 'rewind', to: random.fraction() },
+    }
+    const isLate = random.chance(kind === 'rewind' ? 0.7 : 0.25)
+    const act = planned(random, acts[kind], size)
+    return isLate ? { ...act, isWedged: false, afterNotes: whenAllHaveEnded } : act
   })
 }
 

@@ -1,5 +1,6 @@
 import { appendFileSync, closeSync, openSync, readSync, statSync } from 'node:fs'
 import type { Act, Fault } from './acts.ts'
+import type { CallValue } from './values.ts'
 
 /**
  * What happened outside of the store, in order: bodies that ran, what the world saw, what the function was given, what people did. A process
@@ -36,6 +37,11 @@ export type Note =
       readonly code?: string
       readonly detail?: string
     }
+  | Forked
+  | { readonly of: 'resumed'; readonly run: string }
+  /** A thread may have been rewound from here on; it was. */
+  | { readonly of: 'rewinding'; readonly thread: string }
+  | { readonly of: 'rewound'; readonly thread: string }
   /** Somebody cancelled a child that fails whenever it is tried. */
   | { readonly of: 'given_up'; readonly run: string }
   /** A person decides; `refused`: the decision was not taken. */
@@ -43,6 +49,28 @@ export type Note =
   /** `awaiting`: the runs whose functions awaited something of their own. */
   | { readonly of: 'fault'; readonly fault: Fault; readonly awaiting?: readonly string[] }
   | { readonly of: 'told'; readonly id: string; readonly kind: string; readonly run: string }
+
+/** A copy was made, and nothing of it may run before it is `resumed`. */
+export interface Forked {
+  readonly of: 'forked'
+  readonly nth: number
+  readonly thread: string
+  /** Null: the checkpoint was in no run. */
+  readonly run: string | null
+  readonly from: string
+  /** The results that the original had on record there. */
+  readonly held: readonly { readonly step: string; readonly value: CallValue }[]
+  /** Paths of what it had waited for there, with another kind of result. */
+  readonly waited: readonly string[]
+  readonly replaced?: Replaced
+}
+
+/** The call that has another result in a copy. */
+export interface Replaced {
+  readonly at: string
+  /** What the function is given for it; absent for a step of a plan. */
+  readonly given?: string
+}
 
 /** Somebody looked at the state: the function, a section that begins, or a body. */
 export interface Looked {

@@ -1,6 +1,6 @@
 import type { Note } from './journal.ts'
 import type { View, Violation } from './oracle.ts'
-import { rootId } from './run-case.ts'
+import { type ObservedRun, rootId } from './run-case.ts'
 
 /**
  * A recorded result is never made again: no body runs, no section is entered, and the function is given the same, however often it is called.
@@ -84,8 +84,9 @@ function isForgotten(view: View, run: string, from: number, to: number, byRetry 
     const note = notes[index]
     if (note?.of !== 'act') continue
     const { kind } = note.act
-    const forgets =
-      kind === 'rollback' || kind === 'delete' || (kind === 'retry' && (byRetry || (program?.undoOnFailure ?? true)))
+    const isRetry = kind === 'retry' && (byRetry || (program?.undoOnFailure ?? true))
+    const isBack = kind === 'rollback' || ((kind === 'fork' || kind === 'replace') && typeof note.act.fate === 'object')
+    const forgets = kind === 'delete' || ((isRetry || isBack) && isAbout(view, note, seen))
     if (!forgets) continue
     if (note.stage === 'begins') {
       open.add(note.nth)
@@ -99,6 +100,18 @@ function isForgotten(view: View, run: string, from: number, to: number, byRetry 
     }
   }
   return open.size > 0
+}
+
+/** Whether what was done to a run may concern this one: a copy has nothing of what becomes of the original, and the other way round. */
+function isAbout(view: View, { nth, act }: Extract<Note, { of: 'act' }>, seen: ObservedRun | undefined): boolean {
+  if (seen === undefined) return true
+  const { id, parent } = seen.info
+  if (act.kind === 'fork' || act.kind === 'replace') {
+    const copy = view.forks.find((fork) => fork.nth === nth)?.run
+    return copy === undefined ? view.isOfCopy(seen) : copy === id || copy === parent
+  }
+  const run = 'run' in act ? act.run : undefined
+  return run === undefined ? !view.isOfCopy(seen) : run === id || run === parent
 }
 
 /** A result that is not on record when it is handed out may be made again after a fault. */

@@ -9,12 +9,21 @@ export function judgeEffects(view: View): Violation[] {
   /** Keys of which a person said last that nothing had happened: whether that was news. */
   const decided = new Map<string, boolean>()
   const sendings = new Map<string, number>()
+  /** Which call of which run sent last under a key. */
+  const owners = new Map<string, string>()
+  const recorded = new Set<string>()
   // Whoever lost the lease may still come to the end of the one sending that it has under way.
   const zombies = view.journal.count((note) => note.of === 'fault' && note.fault.kind === 'lost_lease')
   for (const note of view.journal.notes) {
     switch (note.of) {
       case 'sent': {
         const node = view.nodeAt(note.at)?.node
+        const owner = owners.get(note.key)
+        if (node?.kind === 'effect' && node.key === undefined && owner !== undefined && owner !== `${note.run} ${note.at}`)
+          violations.push({ rule: 'key_shared', what: `${note.at} of run "${note.run}" has the key of ${owner}: ${note.key}` })
+        owners.set(note.key, `${note.run} ${note.at}`)
+        if (recorded.has(note.key) && zombies === 0)
+          violations.push({ rule: 'sent_again', what: `effect ${note.at} was sent under ${note.key}, which had its result` })
         if (node?.kind !== 'effect' || node.declared !== 'neither') break
         if (underWay.has(note.key))
           violations.push({
@@ -42,7 +51,15 @@ export function judgeEffects(view: View): Violation[] {
         if (note.key === undefined || !note.ok) break
         happening.delete(note.key)
         underWay.delete(note.key)
+        recorded.delete(note.key)
+        owners.delete(note.key)
         break
+      case 'given': {
+        // Its result is on record, under the key that it was sent with.
+        const place = `${note.run} ${note.at}`
+        for (const [key, owner] of owners) if (owner === place) recorded.add(key)
+        break
+      }
       default:
     }
   }

@@ -1,3 +1,4 @@
+import { endOfCopy } from './judge-copies.ts'
 import type { View, Violation } from './oracle.ts'
 import type { ObservedRun } from './run-case.ts'
 
@@ -10,11 +11,12 @@ export function judgeNotifications(view: View): Violation[] {
 }
 
 /** How many messages of each kind a run's log stands for. */
-function dueMessages(view: View, { info, events }: ObservedRun): Map<string, number> {
+function dueMessages(view: View, run: ObservedRun): Map<string, number> {
+  const events = run.events.filter(({ seq }) => seq > endOfCopy(run))
   const due = new Map<string, number>()
   for (const { type } of events) {
     const kind = kinds[type as keyof typeof kinds]
-    if (kind === undefined || (isAttached(view, info.workflow) && kind !== 'waiting_for_person')) continue
+    if (kind === undefined || (isAttached(view, run) && kind !== 'waiting_for_person')) continue
     due.set(kind, (due.get(kind) ?? 0) + 1)
   }
   return due
@@ -37,18 +39,21 @@ function unsaid(view: View, run: ObservedRun): Violation[] {
   })
 }
 
-function saidInVain(view: View, { info, events }: ObservedRun): Violation[] {
+function saidInVain(view: View, run: ObservedRun): Violation[] {
+  const { info, events } = run
   return view.journal.notes.flatMap((note) => {
     if (note.of !== 'told' || note.run !== info.id) return []
     const isEnd = note.kind === 'completed' || note.kind === 'failed'
     const isTrue = events.some(({ type }) => kinds[type as keyof typeof kinds] === note.kind)
-    if (!isEnd || (isTrue && !isAttached(view, info.workflow))) return []
+    if (!isEnd || (isTrue && !isAttached(view, run))) return []
     return [{ rule: 'message_false', what: `run "${info.id}" said that it is ${note.kind}` }]
   })
 }
 
-/** A child that another run waits for. */
-function isAttached(view: View, workflow: string): boolean {
+/** A child that another run waits for. A copy belongs to nobody. */
+function isAttached(view: View, { info }: ObservedRun): boolean {
+  const { workflow } = info
+  if (info.forkedFrom !== undefined) return false
   for (const { node } of view.nodes.values()) {
     if (node.kind === 'call' && workflow.replace(/-.*$/, '') === node.child.name) return !node.isDetached
   }

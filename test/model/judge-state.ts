@@ -44,7 +44,8 @@ function repeated(words: readonly string[]): string[] {
 
 /** An edit that was taken stays, unless the thread was taken back to before it, or deleted. */
 function lostEdits(view: View, edits: readonly string[]): string[] {
-  if (view.isRolledBack || view.isDeleted) return []
+  const isRewound = view.journal.notes.some(({ of }) => of === 'rewinding')
+  if (view.isRolledBack || view.isDeleted || isRewound) return []
   return view.journal.notes.flatMap((note) => {
     if (note.of !== 'act' || note.act.kind !== 'edit' || note.stage !== 'ends' || note.code !== undefined) return []
     return edits.includes(`edit${note.nth}`) ? [] : [`edit${note.nth}`]

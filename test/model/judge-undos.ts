@@ -1,4 +1,5 @@
 import type { RunEvent } from 'holdfast'
+import { endOfCopy, sharedSections } from './judge-copies.ts'
 import type { View, Violation } from './oracle.ts'
 import { idOfPath, type Node } from './program.ts'
 import { type ObservedRun, rootId } from './run-case.ts'
@@ -19,7 +20,8 @@ export function judgeUndos(view: View, run: ObservedRun): Violation[] {
   return [...judgeLog(view, run), ...judgeCalls(view, run)]
 }
 
-function judgeLog(view: View, { info, events, program }: ObservedRun): Violation[] {
+function judgeLog(view: View, run: ObservedRun): Violation[] {
+  const { info, events, program } = run
   const violations: Violation[] = []
   const say = (rule: string, what: string) => violations.push({ rule, what: `run "${info.id}": ${what}` })
   const cancels = view.journal.notes.flatMap((note) => (note.of === 'act' && note.act.kind === 'cancel' ? [note.act.undo] : []))
@@ -29,19 +31,29 @@ function judgeLog(view: View, { info, events, program }: ObservedRun): Violation
   /** Where it was ordered to undo: what a person says later has its undo, too, and not in a certain order. */
   let orderedAt = 0
   const intents = new Map<unknown, number>()
+  const copied = endOfCopy(run)
+  let shared = sharedSections(events.filter(({ seq }) => seq <= copied))
+  const scopes = new Map<string | undefined, unknown>()
   for (const [i, event] of events.entries()) {
     const { type, data } = event
     const undoable = toUndoable(view, event, program.stages !== undefined)
+    if (type === 'step_started' && data?.['scope'] !== undefined) scopes.set(event.step, data['scope'])
     if (type === 'effect_intended') intents.set(data?.['key'], tapes)
     // Once the run has come by, its result stands there instead of the decision.
     if (type === 'effect_completed') stack = stack.filter(({ decided }) => decided?.key !== data?.['key'])
     if (type === 'effect_resolved') {
       const decided = { key: data?.['key'], tape: intents.get(data?.['key']) ?? 0 }
       if (undoable !== undefined && (undoable.isNamed || decided.tape === tapes)) stack.push({ ...undoable, decided })
-    } else if (undoable !== undefined) stack.push(undoable)
+    } else if (undoable !== undefined && !shared.has(scopes.get(undoable.path))) stack.push(undoable)
     const isOfEarlierTape = ({ decided }: Undoable) => decided !== undefined && decided.tape < tapes
     // What is said between the last look at the log and the last commit comes too late.
     const isTooLate = ({ decided, seq }: Undoable) => decided !== undefined && seq === events[i - 1]?.seq
+    if (event.seq === copied) {
+      // Nothing of what was copied has an undo; whether it was right is judged with the original.
+      stack = []
+      violations.length = 0
+      continue
+    }
     switch (type) {
       case 'undo_ordered':
         orderedAt = event.seq
@@ -69,6 +81,7 @@ function judgeLog(view: View, { info, events, program }: ObservedRun): Violation
         break
       case 'run_rolled_back': {
         const to = data?.['to'] as number
+        if (event.seq > copied) shared = sharedSections(events.slice(0, i + 1))
         const isLeft = (one: Undoable) => isOfEarlierTape(one) || isTooLate(one)
         for (const one of stack)
           if (one.seq > to && !isLeft(one)) say('undo_missing', `rolled back to ${to}, and "${one.path}" is not undone`)
@@ -87,8 +100,10 @@ function judgeLog(view: View, { info, events, program }: ObservedRun): Violation
       default:
     }
   }
-  const isUndone = events.some(({ type }) => type === 'step_undone')
-  const mayUndo = view.isRolledBack || program.undoOnFailure || cancels.includes(true) || info.id !== rootId
+  const isUndone = events.some(({ type, seq }) => type === 'step_undone' && seq > copied)
+  const isCancelled = copied > 0 && info.status === 'cancelled'
+  const isChild = copied === 0 && info.id !== rootId
+  const mayUndo = view.isRolledBack || program.undoOnFailure || cancels.includes(true) || isChild || isCancelled
   if (isUndone && !mayUndo) say('undo_unasked', 'something was undone, and nobody asked for it')
   return violations
 }
@@ -111,7 +126,9 @@ function undoOf(node: Node) {
 }
 
 /** The undos that were called are those on record: once each, without a crash. */
-function judgeCalls(view: View, { info, events, program }: ObservedRun): Violation[] {
+function judgeCalls(view: View, run: ObservedRun): Violation[] {
+  const { info, program } = run
+  const events = run.events.filter(({ seq }) => seq > endOfCopy(run))
   const violations: Violation[] = []
   if (view.isDeleted) return []
   const say = (rule: string, what: string) => violations.push({ rule, what: `run "${info.id}": ${what}` })
@@ -129,6 +146,9 @@ function judgeCalls(view: View, { info, events, program }: ObservedRun): Violati
     recorded.set(idOfPath(step), (recorded.get(idOfPath(step)) ?? 0) + 1)
   }
   for (const id of new Set([...called.keys(), ...recorded.keys()])) {
+    // One that the original and its copy share has one result.
+    const node = view.nodes.get(id)?.node
+    if (view.forks.length > 0 && node?.kind === 'effect' && node.key !== undefined) continue
     const calls = called.get(id) ?? 0
     const records = recorded.get(id) ?? 0
     if (calls < records) say('undo_not_called', `the undo of ${id} is on record ${records} times and was called ${calls} times`)

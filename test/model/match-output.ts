@@ -9,6 +9,8 @@ export interface MatchOptions {
   readonly isRedone: (program: Program) => boolean
   /** A failed run was retried. */
   readonly isRetried: boolean
+  /** Another run, of which this is a copy, or which is a copy of this one, may have met the effects with keys of their own. */
+  readonly hasCopies: boolean
   /** Somebody gave a child up: its call throws. */
   readonly isGivenUp: boolean
 }
@@ -45,7 +47,10 @@ class Matcher {
   constructor(program: Program, options: MatchOptions) {
     this.#options = options
     this.#isRedone = options.isRedone(program)
-    this.#isMadeAnew = (this.#isRedone && canBeMadeOtherwise(program)) || (options.isRetried && canBlameCaught(program))
+    this.#isMadeAnew =
+      (this.#isRedone && canBeMadeOtherwise(program)) ||
+      (options.isRetried && canBlameCaught(program)) ||
+      canReadOtherwise(program)
   }
 
   function(program: Program, output: ProgramOutput): undefined {
@@ -88,7 +93,10 @@ class Matcher {
       expect(this.#isMadeAnew || value.saw === branch.saw, `${what} was done by a function that had seen something else`)
     switch (node.kind) {
       case 'step': {
+        // A step that had failed has seen nothing.
+        if (value.how === 'replaced' && value.saw === undefined) return
         if (value.how !== 'skipped') sawTheSame()
+        if (value.how === 'replaced') return
         const isLost = node.fails >= node.attempts
         if (node.timeoutMs !== undefined) return
         const how = isLost && (node.onFailure === 'skip' || node.onFailure === 'fallback') ? node.onFailure : undefined
@@ -97,7 +105,7 @@ class Matcher {
         return
       }
       case 'effect':
-        if (!this.#options.hasOldEffects) sawTheSame()
+        if (!this.#options.hasOldEffects && !(this.#options.hasCopies && node.key !== undefined)) sawTheSame()
         return
       case 'transaction':
         return sawTheSame()
@@ -123,7 +131,7 @@ class Matcher {
       case 'ask':
         return this.#ask(node, what, value)
       case 'call': {
-        if (node.isDetached) return
+        if (node.isDetached || (value.value as CallValue | undefined)?.how === 'replaced') return
         const problem = matchOutput(node.child, value.value, this.#options)
         return expect(problem === undefined, `${what}: ${problem}`)
       }
@@ -162,6 +170,7 @@ class Matcher {
   #section(node: Node & { kind: 'section' }, value: SectionValue, branch: Branch): undefined {
     const what = `section ${node.id}`
     const canFail = this.#canFail(node.body)
+    if (value.how === 'replaced') return
     if (value.how === 'skipped') return expect(canFail && node.onFailure === 'skip', `${what} was skipped`)
     if (value.how === 'fallback') return expect(canFail && node.onFailure === 'fallback', `${what} fell back`)
     const began = value.began ?? branch.saw
@@ -210,6 +219,17 @@ function canBeMadeOtherwise(program: Program): boolean {
   const isRace = ({ kind }: Node) => kind === 'race' || kind === 'any'
   const fallsBack = (node: Node) => 'onFailure' in node && (node.onFailure === 'fallback' || node.onFailure === 'skip')
   return [...walk(program)].some(({ node, above }) => fallsBack(node) || ('undo' in node && above.some(isRace)))
+}
+
+/**
+ * Another attempt of a section sees what its kept results have changed in the state. A branch that names its call by the state makes another
+ * call then, and may lose a race that it had won.
+ */
+function canReadOtherwise(program: Program): boolean {
+  const isRace = ({ kind }: Node) => kind === 'race' || kind === 'any'
+  const isTriedAgain = (node: Node) => node.kind === 'section' && node.attempts > 1
+  const isRead = (node: Node) => node.kind === 'read' && node.branches
+  return [...walk(program)].some(({ node, above }) => isRead(node) && above.some(isRace) && above.some(isTriedAgain))
 }
 
 /**

@@ -146,6 +146,110 @@ const own: readonly Planted[] = [
       },
     ],
   },
+  {
+    name: 'fork-undoes-shared-section',
+    wrong: 'a copy undoes a section as a whole in which the original did something',
+    edits: [
+      {
+        file: 'engine/undo/undoable.ts',
+        find: 'return outcomes.some((one) => one.seq <= copiedUpTo && isDone(one) && isInScopeOrFallback(pathOf(one.key), scope))',
+        put: 'return outcomes.length < 0 && isInScopeOrFallback(scope, scope)',
+      },
+    ],
+  },
+  {
+    name: 'fork-starts-at-once',
+    wrong: 'a copy runs before anybody resumes it',
+    edits: [
+      {
+        file: 'control/fork-thread.ts',
+        find: "threadId: this.#key.threadId, status: 'paused', reason: 'asked' },",
+        put: "threadId: this.#key.threadId, status: 'pending', reason: null },",
+      },
+      {
+        file: 'control/fork-thread.ts',
+        find: 'leaseHolder: null, dueAt: null, claimsWithoutProgress: 0 }',
+        put: 'leaseHolder: null, dueAt: this.#now, claimsWithoutProgress: 0 }',
+      },
+    ],
+  },
+  {
+    name: 'fork-forgets-effects',
+    wrong: 'a copy has no results of effects',
+    edits: [
+      {
+        file: 'engine/replay/copy-tape.ts',
+        find: 'if (runId !== this.#copy.runId || leftBehind.has(type)) return false\n',
+        put: "if (runId !== this.#copy.runId || leftBehind.has(type) || type === 'effect_completed') return false\n",
+      },
+    ],
+  },
+  {
+    name: 'fork-forgets-waits',
+    wrong: 'a copy waits again for what had come',
+    edits: [
+      {
+        file: 'engine/replay/copy-tape.ts',
+        find: 'if (runId !== this.#copy.runId || leftBehind.has(type)) return false\n',
+        put: "if (runId !== this.#copy.runId || leftBehind.has(type) || type === 'signal_received') return false\n",
+      },
+    ],
+  },
+  {
+    name: 'fork-keeps-open-children',
+    wrong: 'a copy waits for the children of the original',
+    edits: [{ file: 'engine/replay/copy-tape.ts', find: "  child_started: 'child',\n", put: '' }],
+  },
+  {
+    name: 'fork-keeps-old-positions',
+    wrong: "what a copy's tape says was rolled back is somewhere else",
+    edits: [
+      { file: 'engine/replay/copy-tape.ts', find: "({ ...data, to: positionOf(data['to'] as number) })", put: '({ ...data })' },
+    ],
+  },
+  {
+    name: 'fork-forgets-origin',
+    wrong: 'a copy that continues on another tape does not say where it is from',
+    edits: [{ file: 'engine/writing/run-origin.ts', find: '    ...(forkedFrom !== undefined && { forkedFrom }),\n', put: '' }],
+  },
+  {
+    name: 'replace-keeps-patch',
+    wrong: 'a replaced call has changed the state all the same',
+    edits: [{ file: 'engine/replay/copy-tape.ts', find: 'patch: null },\n', put: 'patch: record.patch },\n' }],
+  },
+  {
+    name: 'replace-keeps-section',
+    wrong: 'what was done inside a replaced section stays',
+    edits: [
+      {
+        file: 'engine/replay/copy-tape.ts',
+        find: '  return begunAt ?? outcome.seq\n',
+        put: '  return begunAt === undefined ? outcome.seq : outcome.seq\n',
+      },
+    ],
+  },
+  {
+    name: 'rewind-under-a-waiting-run',
+    wrong: 'a thread is rewound while its run waits',
+    edits: [
+      {
+        file: 'control/rewind-thread.ts',
+        find: "['pending', 'running', 'waiting', 'paused'] as const",
+        put: "['pending', 'running', 'paused'] as const",
+      },
+    ],
+  },
+  {
+    name: 'rewind-to-a-neighbour',
+    wrong: 'a thread is rewound to the checkpoint before',
+    edits: [
+      {
+        file: 'control/rewind-thread.ts',
+        find: '[headSeq, to].map((seq) => loadState(',
+        put: '[headSeq, to - 1].map((seq) => loadState(',
+      },
+    ],
+  },
 ]
 
 const { values, positionals } = parseArgs({

@@ -1,7 +1,9 @@
 import type { Act } from './acts.ts'
 import type { Case } from './case.ts'
 import { quietMs } from './grounds.ts'
+import type { Forked } from './journal.ts'
 import { judgeBodies } from './judge-bodies.ts'
+import { judgeCopies } from './judge-copies.ts'
 import { judgeEffects } from './judge-effects.ts'
 import { judgeNotifications } from './judge-notifications.ts'
 import { judgeReads } from './judge-reads.ts'
@@ -9,7 +11,7 @@ import { judgeState } from './judge-state.ts'
 import { judgeUndos } from './judge-undos.ts'
 import { matchOutput } from './match-output.ts'
 import { possibleErrors } from './possible-errors.ts'
-import { type Node, type Program, walk, withChildren } from './program.ts'
+import { type Node, nodesOf, type PlacedNode, type Program, walk, withChildren } from './program.ts'
 import { type Observation, type ObservedRun, rootId } from './run-case.ts'
 import { errorName } from './values.ts'
 
@@ -38,7 +40,7 @@ export function judge(given: Case, seen: Observation): Violation[] {
     if (!isCut) violations.push(...judgeEnd(view, run))
     violations.push(...judgeUndos(view, run), ...judgeState(view, run), ...judgeReads(view, run))
   }
-  violations.push(...judgeBodies(view), ...judgeEffects(view))
+  violations.push(...judgeBodies(view), ...judgeEffects(view), ...judgeCopies(view), ...judgeActs(view))
   if (!isCut) violations.push(...judgeLeftovers(view), ...judgeNotifications(view))
   return violations
 }
@@ -47,18 +49,12 @@ export function judge(given: Case, seen: Observation): Violation[] {
 export class View {
   readonly given: Case
   readonly seen: Observation
-  readonly nodes = new Map<number, { readonly node: Node; readonly above: readonly Node[]; readonly program: Program }>()
+  readonly nodes: ReadonlyMap<number, PlacedNode>
 
   constructor(given: Case, seen: Observation) {
     this.given = given
     this.seen = seen
-    const add = (program: Program): void => {
-      for (const { node, above } of walk(program)) {
-        this.nodes.set(node.id, { node, above, program })
-        if (node.kind === 'call') add(node.child)
-      }
-    }
-    add(given.program)
+    this.nodes = nodesOf(given.program)
   }
 
   get journal() {
@@ -109,17 +105,31 @@ export class View {
     return this.journal.notes.some((note) => note.of === 'act' && isMeant(note.act))
   }
 
+  /** The copies of runs that were made. */
+  get forks(): readonly (Forked & { readonly run: string })[] {
+    return this.journal.notes.flatMap((note) => (note.of === 'forked' && note.run !== null ? [{ ...note, run: note.run }] : []))
+  }
+
+  /** Of a copy, and of what it started. */
+  isOfCopy({ info }: ObservedRun): boolean {
+    return info.forkedFrom !== undefined || this.forks.some(({ run }) => run === info.parent)
+  }
+
   get isDeleted(): boolean {
     return this.had(({ kind }) => kind === 'delete')
   }
 
   get isRolledBack(): boolean {
-    return this.had(({ kind }) => kind === 'rollback')
+    return this.had((act) => act.kind === 'rollback' || (isFork(act) && typeof act.fate === 'object'))
   }
 
   /** Failed, undone, retried: kept results bring their patches, and what was undone comes after them. */
   isRedone(program: Program): boolean {
-    return program.undoOnFailure && this.had(({ kind }) => kind === 'retry')
+    if (!program.undoOnFailure) return false
+    // A child is retried by its parent, which no act tells.
+    const isRetried = ({ program: own, events }: ObservedRun) =>
+      own === program && events.some(({ type }) => type === 'run_retried')
+    return this.had(({ kind }) => kind === 'retry') || this.seen.runs.some(isRetried)
   }
 
   /** The node of a note: `12`, `12.0.1` in loops, `12[3]` in maps. */
@@ -134,6 +144,30 @@ export class View {
       ({ kind }) => kind === 'race' || kind === 'any' || kind === 'all' || kind === 'section' || kind === 'settled',
     )
   }
+}
+
+function isFork(act: Act): act is Extract<Act, { kind: 'fork' | 'replace' }> {
+  return act.kind === 'fork' || act.kind === 'replace'
+}
+
+/** A copy, or one of its children, may have been cancelled. */
+function cancelsCopy(act: Act): boolean {
+  return isFork(act) && act.fate === 'cancel'
+}
+
+/** What forks and rewinds were refused with. */
+function judgeActs(view: View): Violation[] {
+  if (view.isDeleted) return []
+  return view.journal.notes.flatMap((note): Violation[] => {
+    if (note.of !== 'act' || note.stage !== 'ends' || note.code === undefined) return []
+    if (!isFork(note.act) && note.act.kind !== 'rewind') return []
+    // Of a copy that ends before it is cancelled or rolled back; of a run that is just undoing what it did.
+    const isMade = view.journal.notes.some((other) => other.of === 'forked' && other.nth === note.nth)
+    const isUndoing = note.code === 'conflict' && note.detail?.includes('was being undone') === true
+    const isBusy = (note.code === 'conflict' || note.code === 'timeout') && (isMade || note.act.kind === 'rewind')
+    if (isBusy || isUndoing || (!view.isCalm && (note.code === 'outcome_unknown' || note.code === 'store_unavailable'))) return []
+    return [{ rule: `${note.act.kind}_refused`, what: `${note.act.kind}: ${note.code} ${note.detail}` }]
+  })
 }
 
 /** What was running at so many deaths fails. */
@@ -153,6 +187,7 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
         hasOldEffects,
         isRetried,
         isGivenUp,
+        hasCopies: view.forks.length > 0,
         isRedone: (each) => view.isRedone(each),
       })
       return problem === undefined ? [] : [{ rule: 'output', what: `run "${info.id}" returned what it can't: ${problem}` }]
@@ -168,6 +203,7 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
     case 'cancelled': {
       const isMeant =
         view.had(({ kind }) => kind === 'cancel') ||
+        (view.isOfCopy(run) && view.had(cancelsCopy)) ||
         (!isRoot && (view.isRolledBack || view.isDeleted || view.isGivenUp || view.given.program.undoOnFailure))
       return isMeant ? [] : [{ rule: 'cancelled', what: `run "${info.id}" is cancelled and nobody cancelled it` }]
     }

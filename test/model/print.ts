@@ -1,4 +1,4 @@
-import type { Act, Fault } from './acts.ts'
+import { type Act, type Fault, whenAllHaveEnded } from './acts.ts'
 import type { Case } from './case.ts'
 import {
   type Effect,
@@ -20,9 +20,9 @@ export function printCase(given: Case): string {
     'const list = state({ version: 1, initial: () => ({ list: [] as string[] }) })',
     ...programs.flatMap((program) => printProgram(program)),
     `const run = await hf.start(${given.program.name}, ${given.program.stages === undefined ? '{ tape: 0 }' : '{}'}, { id: 'r' })`,
-    ...given.acts.map(({ act, client, afterNotes, isWedged }) => {
+    ...given.acts.map(({ act, client, afterNotes, isWedged }, index) => {
       const when = isWedged ? 'while the reply to the next write is on its way' : 'then'
-      return `${printAct(act)} // by client ${client}, ${when}; after ${afterNotes} notes in the journal`
+      return `${printAct(act, index + 1)} // by client ${client}, ${when}; ${afterNotes === whenAllHaveEnded ? 'when all runs have ended' : `after ${afterNotes} notes in the journal`}`
     }),
     ...given.faults.map((fault) => `// ${printFault(fault)}`),
     ...(given.retries > 0 ? [`// run.retry() up to ${given.retries} times when it has failed`] : []),
@@ -211,7 +211,7 @@ function printWork(work: Work): string {
   return work === 'immediate' ? ' await setImmediate()' : ` await delay(${work.ms})`
 }
 
-function printAct(act: Act): string {
+function printAct(act: Act, nth: number): string {
   switch (act.kind) {
     case 'signal':
       return `await hf.signal('r', '${act.name}')`
@@ -227,11 +227,34 @@ function printAct(act: Act): string {
       return "await hf.thread('r').update((draft) => void draft.edits.push('edit'))"
     case 'delete':
       return `await hf.thread('r').delete(); await hf.start(…)`
+    case 'fork':
+    case 'replace':
+      return printFork(act, `copy${nth}`)
+    case 'rewind':
+      return `await hf.thread('r').rewind(checkpoints[Math.floor(${act.to.toFixed(3)} * checkpoints.length)])`
     case 'advance':
       return `clockMs += ${act.ms}`
     default:
       return `await run.${act.kind}()`
   }
+}
+
+function printFork(act: Extract<Act, { kind: 'fork' | 'replace' }>, copy: string): string {
+  const thread = act.of < 0.5 ? "'r'" : `others[Math.floor(${(act.of * 2 - 1).toFixed(3)} * others.length)]`
+  const options =
+    act.kind === 'replace'
+      ? `, { replace: { [completed[Math.floor(${act.call.toFixed(3)} * completed.length)]]: other } }`
+      : act.edits
+        ? ", { edit: (draft) => void draft.edits.push('fork') }"
+        : ''
+  const then =
+    act.fate === 'resume'
+      ? ''
+      : act.fate === 'cancel'
+        ? `; await ${copy}.cancel()`
+        : `; await ${copy}.rollback(itsCheckpoints[Math.floor(${act.fate.rollback.toFixed(3)} * itsCheckpoints.length)])`
+  const at = `checkpoints[Math.floor(${act.at.toFixed(3)} * checkpoints.length)]`
+  return `const ${copy} = await (await hf.thread(${thread}).fork(${at}${options})).resume()${then}`
 }
 
 function printFault(fault: Fault): string {

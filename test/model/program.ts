@@ -289,6 +289,21 @@ export function* withChildren(program: Program): Generator<Program> {
   for (const { node } of walk(program)) if (node.kind === 'call') yield* withChildren(node.child)
 }
 
+export interface PlacedNode {
+  readonly node: Node
+  /** Those around it, outermost first. */
+  readonly above: readonly Node[]
+  readonly program: Program
+}
+
+/** All nodes of a program and of those it calls, by number. */
+export function nodesOf(program: Program): Map<number, PlacedNode> {
+  const nodes = new Map<number, PlacedNode>()
+  for (const each of withChildren(program))
+    for (const { node, above } of walk(each)) nodes.set(node.id, { node, above, program: each })
+  return nodes
+}
+
 /** Whether a branch awaits something whose end is not on record. What a section awaits is: it has an end of its own. */
 export function awaitsUnrecorded(node: Node): boolean {
   if (node.kind === 'foreign') return node.of !== 'microtask'

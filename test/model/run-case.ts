@@ -1,12 +1,16 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { InboxItem, RunEvent, RunHandle, RunInfo } from 'holdfast'
-import type { Act, Fault, PlannedAct } from './acts.ts'
+import { type Act, type Fault, type PlannedAct, whenAllHaveEnded } from './acts.ts'
 import type { Case } from './case.ts'
+import { type CopyOptions, forkAndContinue } from './copies.ts'
 import { type Features, findFeatures } from './features.ts'
 import { type Ground, openGround } from './grounds.ts'
 import { firstInput, Interpreter } from './interpret.ts'
 import { Journal, type Note } from './journal.ts'
-import { type Program, walk, withChildren } from './program.ts'
+import { endOfCopy } from './judge-copies.ts'
+import { nodesOf, type Program, walk, withChildren } from './program.ts'
+import { rewindAndLook } from './rewinds.ts'
 import { leaseMs, SimulatedProcess, soon } from './simulated-process.ts'
 import { holdfast } from './target.ts'
 
@@ -99,9 +103,14 @@ export class Table {
   /** Workflows of children that their parent waits for. */
   readonly #attached = new Set<string>()
   readonly #pending: PlannedAct[]
+  /** For when all runs have ended. */
+  readonly #late: PlannedAct[]
+  /** Copies that were retried. */
+  readonly #retried = new Set<string>()
   readonly #doing = new Set<Promise<void>>()
   readonly #sent = new Map<string, number>()
   readonly #phase: { phase: string }
+  readonly #outside = AsyncLocalStorage.snapshot()
   #writes = 0
   readonly #suffix: string
   readonly #reader: ReturnType<typeof makeReader>
@@ -130,7 +139,9 @@ export class Table {
     this.#journal = journal ?? new Journal()
     this.#isRemote = journal !== undefined
     this.#isManned = options.isManned ?? (() => true)
-    this.#pending = [...given.acts].sort((a, b) => a.afterNotes - b.afterNotes)
+    const acts = [...given.acts].sort((a, b) => a.afterNotes - b.afterNotes)
+    this.#pending = acts.filter(({ afterNotes }) => afterNotes < whenAllHaveEnded)
+    this.#late = acts.filter(({ afterNotes }) => afterNotes >= whenAllHaveEnded)
     this.#retriesLeft = given.retries
     for (const program of withChildren(given.program)) {
       this.#programs.set(`${program.name}${this.#suffix}`, program)
@@ -250,7 +261,12 @@ export class Table {
     }
   }
 
-  #do({ act, client }: PlannedAct): Promise<void> {
+  /** What somebody does is no part of the body that has just noted something. */
+  #do(planned: PlannedAct): Promise<void> {
+    return this.#outside(() => this.#doOutside(planned))
+  }
+
+  #doOutside({ act, client }: PlannedAct): Promise<void> {
     const nth = ++this.#acts
     const done = (async () => {
       this.#journal.write({ of: 'act', nth, act, client, stage: 'begins' })
@@ -286,9 +302,9 @@ export class Table {
       case 'resume':
         return (await run()).resume()
       case 'cancel':
-        return (await run()).cancel({ undo: act.undo })
+        return (await hf.runs.get(act.run ?? rootId)).cancel({ undo: act.undo })
       case 'retry':
-        return (await run()).retry()
+        return (await hf.runs.get(act.run ?? rootId)).retry()
       case 'rollback': {
         const thread = hf.thread(rootId)
         const checkpoints = await thread.checkpoints()
@@ -305,8 +321,21 @@ export class Table {
       case 'delete':
         await hf.thread(rootId).delete()
         return this.#start(client)
+      case 'fork':
+      case 'replace':
+        return forkAndContinue(act, this.#copying(hf, nth))
+      case 'rewind':
+        return rewindAndLook(act.to, this.#copying(hf, nth))
       case 'advance':
         this.#advance(act.ms)
+    }
+  }
+
+  #copying(hf: SimulatedProcess['hf'], nth: number): CopyOptions {
+    return {
+      ...{ hf, nth, rootId, journal: this.#journal },
+      ...{ isPlayed: (workflow) => this.#programs.has(workflow), nodes: nodesOf(this.#case.program) },
+      say: (sentence) => void this.#seen.push(sentence),
     }
   }
 
@@ -372,17 +401,33 @@ export class Table {
         if (unmoved > 0 || unfinished.length === 0) this.#nextMoment()
         if (round < 200) continue
       }
+      if (unfinished.length === 0 && !isActing && this.#doing.size === 0) {
+        const late = this.#late.shift()
+        if (late !== undefined) {
+          await this.#do(late)
+          continue
+        }
+      }
       const root = items.find(({ id }) => id === rootId)
       if (root?.status === 'failed' && this.#retriesLeft > 0 && unfinished.length === 0) {
         this.#retriesLeft--
         await this.#do({ act: { kind: 'retry' }, client: 1, isWedged: false, afterNotes: 0 })
         continue
       }
+      const failed = items.find(
+        ({ id, status, forkedFrom }) => status === 'failed' && forkedFrom !== undefined && !this.#retried.has(id),
+      )
+      if (failed !== undefined && this.#case.retries > 0 && unfinished.length === 0) {
+        this.#retried.add(failed.id)
+        await this.#do({ act: { kind: 'retry', run: failed.id }, client: 1, isWedged: false, afterNotes: 0 })
+        continue
+      }
       // Those of a deleted life are nobody's any more.
       const isDeleted = this.#journal.notes.some((note) => note.of === 'act' && note.act.kind === 'delete')
-      if (root?.status === 'cancelled' && unmoved === 2 && !isDeleted) {
-        for (const { id, workflow, status } of unfinished)
-          if (this.#attached.has(workflow)) this.#seen.push(`child_left: the parent is cancelled, and child "${id}" is ${status}`)
+      if (unmoved === 2 && !isDeleted) {
+        const cancelled = new Set(items.filter(({ status }) => status === 'cancelled').map(({ id }) => id))
+        for (const { id, parent, status } of unfinished)
+          if (cancelled.has(parent ?? '')) this.#seen.push(`child_left: the parent is cancelled, and child "${id}" is ${status}`)
       }
       if (unfinished.length === 0) {
         if (!isActing && this.#doing.size === 0) return
@@ -423,13 +468,14 @@ export class Table {
 
   /** Gives unfinished runs what they wait for. False: one can't come to its end any more. */
   async #help(unfinished: readonly RunInfo[], unmoved: number): Promise<boolean> {
-    for (const { id, status, reason, error } of unfinished) {
+    for (const { id, status, reason, error, forkedFrom } of unfinished) {
       if (status !== 'paused') continue
+      const isCopy = forkedFrom !== undefined
       if (reason === 'mismatch' || reason === 'poisoned') {
         this.#seen.push(`${reason}: run "${id}" is paused: ${error?.message}`)
         return false
       }
-      if (reason === 'retries' && ++this.#pauses > 10) {
+      if (reason === 'retries' && ++this.#pauses > 5) {
         // It fails whenever it is tried: somebody gives it up.
         if (id === rootId) await this.#do({ act: { kind: 'cancel', undo: true }, client: 1, isWedged: false, afterNotes: 0 })
         else {
@@ -438,15 +484,17 @@ export class Table {
         }
         continue
       }
-      if (reason === 'undo' && id === rootId && error?.message.includes('its call was rolled back before') === true) {
+      if (reason === 'undo' && (id === rootId || isCopy) && error?.message.includes('its call was rolled back before') === true) {
         // Only the call could say how it is undone: somebody does it by hand.
-        await this.#do({ act: { kind: 'cancel', undo: false }, client: 1, isWedged: false, afterNotes: 0 })
+        const act = { kind: 'cancel', undo: false, ...(isCopy && { run: id }) } as const
+        await this.#do({ act, client: 1, isWedged: false, afterNotes: 0 })
         continue
       }
       if (++this.#resumes > 30) {
         this.#seen.push(`endless: run "${id}" was resumed 30 times and is paused again (${reason})`)
         return false
       }
+      if (isCopy) this.#journal.write({ of: 'resumed', run: id })
       await this.#helpRun(id, (run) => run.resume())
     }
     // Somebody deals with what waits for a person, as a person would: the first time at once, later when nothing else moves.
@@ -464,6 +512,9 @@ export class Table {
       }
     }
     if (unmoved > 1) this.#advance(61_000)
+    // A worker that has given a run up because its lease was over may have had it extended by a write that was under way.
+    const isExtended = this.#journal.notes.some((note) => note.of === 'fault' && note.fault.kind === 'lost_lease')
+    if (unmoved === 8 && isExtended) this.#advance(leaseMs + 1)
     return true
   }
 
@@ -507,8 +558,7 @@ export class Table {
         output: undefined,
         error: undefined,
         ...result,
-        state: await thread.state(),
-        stateAtHead: head === undefined ? undefined : await thread.stateAt(head.checkpoint),
+        ...(await this.#statesOf(thread, info, head)),
         headSeq: head?.seq ?? 0,
       })
     }
@@ -519,11 +569,27 @@ export class Table {
     }
   }
 
+  /** A thread that was rewound has another state than its run had left. */
+  async #statesOf(
+    thread: ReturnType<SimulatedProcess['hf']['thread']>,
+    info: RunInfo,
+    head: { readonly checkpoint: string } | undefined,
+  ): Promise<Pick<ObservedRun, 'state' | 'stateAtHead'>> {
+    const state = await thread.state()
+    const stateAtHead = head === undefined ? undefined : await thread.stateAt(head.checkpoint)
+    const isRewound = this.#journal.notes.some((note) => note.of === 'rewinding' && note.thread === info.threadId)
+    if (!isRewound || info.checkpoint === undefined) return { state, stateAtHead }
+    if (JSON.stringify(state) !== JSON.stringify(stateAtHead))
+      this.#seen.push(`state_at_head: thread "${info.threadId}": stateAt its last checkpoint is not its state`)
+    const own = await thread.stateAt(info.checkpoint)
+    return { state: own, stateAtHead: own }
+  }
+
   /** Messages come after what they are about. They are waited for, not for ever. */
   async #untilTold(runs: readonly ObservedRun[]): Promise<void> {
     if (!this.#case.notifies || this.#seen.length > 0) return
-    const telling = runs.filter(({ info }) => !this.#attached.has(info.workflow))
-    const ends = telling.flatMap(({ events }) => events)
+    const telling = runs.filter(({ info }) => info.forkedFrom !== undefined || !this.#attached.has(info.workflow))
+    const ends = telling.flatMap((run) => run.events.filter(({ seq }) => seq > endOfCopy(run)))
     const due = ends.filter(({ type }) => type === 'run_completed' || type === 'run_failed').length
     // Of these runs: the machine's own, which read tables, tell of their ends, too.
     const ids = new Set(telling.map(({ info }) => info.id))

@@ -1,3 +1,4 @@
+import type { Act } from './acts.ts'
 import type { Case } from './case.ts'
 import { type Node, type Program, type Seq, walk } from './program.ts'
 
@@ -45,8 +46,17 @@ function* smaller(given: Case): Generator<Case> {
   if (given.hasSecondWorker) yield { ...given, hasSecondWorker: false }
   if (given.notifies) yield { ...given, notifies: false }
   for (const program of smallerPrograms(given.program)) yield { ...given, program }
+  for (const [index, planned] of given.acts.entries())
+    for (const act of plainerActs(planned.act)) yield { ...given, acts: given.acts.with(index, { ...planned, act }) }
   for (const [index, act] of given.acts.entries())
     if (act.isWedged) yield { ...given, acts: given.acts.with(index, { ...act, isWedged: false }) }
+}
+
+function* plainerActs(act: Act): Generator<Act> {
+  if (act.kind !== 'fork' && act.kind !== 'replace') return
+  if (act.of >= 0.5) yield { ...act, of: 0 }
+  if (act.fate !== 'resume') yield { ...act, fate: 'resume' }
+  if (act.kind === 'fork' && act.edits) yield { ...act, edits: false }
 }
 
 function* smallerPrograms(program: Program): Generator<Program> {

@@ -34,7 +34,8 @@ export class SimulatedProcess implements Process {
   #tellDeath = () => {}
   #isBuried = false
   readonly #unanswered: ((error: Error) => void)[] = []
-  #claims = 0
+  /** What the store was asked for and has not answered: claims and writes. */
+  #underWay = 0
   #hf: Holdfast | undefined
 
   static async start(options: SimulatedProcessOptions): Promise<SimulatedProcess> {
@@ -71,9 +72,9 @@ export class SimulatedProcess implements Process {
     return [...new Set([...this.awaits].filter(isLately).map(({ run }) => run))]
   }
 
-  /** The store has granted what was asked of it before the death: from now on every lease that the process has is known. */
+  /** The store has done what was asked of it before the death: from now on no lease that the process has is granted or extended. */
   async untilStill(): Promise<void> {
-    for (let tries = 0; tries < 100 && this.#claims > 0; tries++) await delay(1)
+    for (let tries = 0; tries < 1_000 && this.#underWay > 0; tries++) await delay(1)
   }
 
   /** Whoever waits for an answer gets none: the client can be closed. */
@@ -91,10 +92,9 @@ export class SimulatedProcess implements Process {
 
   #wrap({ store, faultAt, onFault, onWritten }: SimulatedProcessOptions): Store {
     let struck: Fault | undefined
-    return wrapStore(store, {
+    return wrapStore(this.#counting(store), {
       before: async (act) => {
         if (this.isDead) await this.#silence()
-        if (act === 'claim') this.#claims++
         if (act !== 'commit' && act !== 'transact') return
         const fault = faultAt()
         if (fault === undefined) return
@@ -108,7 +108,6 @@ export class SimulatedProcess implements Process {
         else struck = fault
       },
       after: async (act) => {
-        if (act === 'claim') this.#claims--
         if (this.isDead) await this.#silence()
         if (act === 'commit' || act === 'transact' || act === 'deliver' || act === 'deleteThread') await onWritten(act)
         if (act !== 'commit' && act !== 'transact') return
@@ -123,6 +122,21 @@ export class SimulatedProcess implements Process {
         }
       },
     })
+  }
+
+  #counting(store: Store): Store {
+    const counted = async <T>(answer: Promise<T>): Promise<T> => {
+      this.#underWay++
+      return answer.finally(() => this.#underWay--)
+    }
+    const { transact } = store
+    return {
+      ...wrapStore(store, {}),
+      claim: (request) => counted(store.claim(request)),
+      renew: (request) => counted(store.renew(request)),
+      commit: (changes) => counted(store.commit(changes)),
+      ...(transact !== undefined && { transact: (guarded, body) => counted(transact.call(store, guarded, body)) }),
+    }
   }
 
   #silence(): Promise<never> {

@@ -32,8 +32,10 @@ export interface CallValue {
   readonly saw?: string
   /** What the body saw of the state. */
   readonly state?: string
-  readonly how?: 'skipped' | 'fallback' | 'timeout' | 'default'
+  readonly how?: 'skipped' | 'fallback' | 'timeout' | 'default' | 'replaced'
   readonly value?: unknown
+  /** By which fork, where it has another result than was made. */
+  readonly by?: number
   /** What became of a wait that has a limit. */
   readonly waited?: Pick<CallValue, 'how' | 'value'>
 }

@@ -118,8 +118,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/execution/run-journal.ts',
-        find: '      const answer = await this.#write(change, options.undoable)\n      if (!answer.ok) return await this.#refused(answer.refusal, options)\n      seq = ',
-        put: '      const answer = { lastSeq: 0, hasMail: false }\n      this.#write(change, options.undoable).catch(() => {})\n      seq = ',
+        find: '      const answer = await this.#writes.write(change, options)\n      if (!answer.ok) return await this.#writes.refused(answer.refusal, options)\n      seq = ',
+        put: '      const answer = { lastSeq: 0, hasMail: false }\n      this.#writes.write(change, options).catch(() => {})\n      seq = ',
       },
     ],
     test: { file: 'test/crash/windows.test.ts', name: 'on sqlite > a plain step' },
@@ -252,7 +252,7 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/execution/run-journal.ts',
-        find: 'return (claim.takenFrom !== null || claim.run.claimsWithoutProgress > 1) && !this.#hasProgress',
+        find: 'return (claim.takenFrom !== null || claim.run.claimsWithoutProgress > 1) && !this.#writes.hasProgress',
         put: 'return claim.run.claimsWithoutProgress > 9',
       },
     ],
@@ -408,7 +408,7 @@ export const mutants: readonly Mutant[] = [
     isRequired: true,
     edits: [
       {
-        file: 'engine/execution/run-journal.ts',
+        file: 'engine/execution/run-writes.ts',
         find: '      if (undoable !== undefined && answer.ok)',
         put: '      if (undoable !== undefined && answer.ok && !answer.hasMail)',
       },
@@ -530,8 +530,8 @@ export const mutants: readonly Mutant[] = [
     edits: [
       {
         file: 'engine/undo/undoable.ts',
-        find: '    if (isFailure || isSkip === true || !/^(?:step|effect|child):/.test(key)) return []',
-        put: "    if (isFailure || isSkip === true || key.includes('/') || !/^(?:step|effect|child):/.test(key)) return []",
+        find: 'return !isFailure && isSkip !== true && /^(?:step|effect|child):/.test(key)',
+        put: "return !isFailure && isSkip !== true && !key.includes('/') && /^(?:step|effect|child):/.test(key)",
       },
     ],
     test: { file: 'test/behaviour/sections.test.ts', name: 'on memory > that was not entered again is undone' },
@@ -601,5 +601,41 @@ export const mutants: readonly Mutant[] = [
       },
     ],
     test: { file: 'test/behaviour/undo-with-open-step.test.ts', name: 'on memory > fails the run again after a retry' },
+  },
+  {
+    name: 'fork-undoes-original',
+    wrong: 'a copy undoes what the original did',
+    edits: [
+      {
+        file: 'engine/undo/undoable.ts',
+        find: '  if (seq <= copiedUpTo) return true\n',
+        put: '',
+      },
+    ],
+    test: { file: 'test/behaviour/fork.test.ts', name: 'on memory > undoes nothing that was copied' },
+  },
+  {
+    name: 'replace-does-not-cut',
+    wrong: 'what came after a replaced call stays in the copy',
+    edits: [
+      {
+        file: 'engine/replay/copy-tape.ts',
+        find: 'const upToFirst = all.filter((record) => record.seq < cutBefore(first))\n',
+        put: 'const upToFirst = all.filter((record) => record.seq !== first.outcome.seq)\n',
+      },
+    ],
+    test: { file: 'test/behaviour/fork.test.ts', name: 'on memory > with `replace` gives a recorded call another result' },
+  },
+  {
+    name: 'rewind-then-retry',
+    wrong: 'a run is retried after its thread was rewound',
+    edits: [
+      {
+        file: 'control/rewind-thread.ts',
+        find: "types: ['thread_rewound'] as const",
+        put: "types: ['thread_deleted'] as const",
+      },
+    ],
+    test: { file: 'test/behaviour/rewind.test.ts', name: 'on memory > makes retry, rollback and resume of earlier runs' },
   },
 ]

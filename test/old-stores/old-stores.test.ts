@@ -1,7 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Holdfast, open } from 'holdfast'
+import { type Holdfast, type HoldfastError, open, type RunHandle } from 'holdfast'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { storeKinds } from '../behaviour/places.ts'
 import { startProgram } from '../behaviour/programs.ts'
@@ -27,9 +27,34 @@ describe.each(stores)('a store that 09549e1 wrote, on %s', (store) => {
     const { url, folder } = await prepare(store)
     const hf = await openClient(url, folder)
     await expectAsItWasLeft(hf)
+    expect((await hf.verify()).damaged).toEqual([])
     const worker = await openWorker(url, folder)
     onTestFinished(() => worker.close())
     await finish(hf, folder)
+    expect((await hf.verify()).damaged).toEqual([])
+  })
+
+  test('is read by the debugger, verified, forked and rewound', async () => {
+    const { url, folder } = await prepare(store)
+    const hf = await openClient(url, folder)
+    expect(await hf.verify()).toMatchObject({ isSound: true, damaged: [] })
+    const refused = await Promise.all(oldRuns.map(async (row) => expectForks(clientOf(hf, row), await handleOf(hf, row))))
+    // What these had done was being undone when the store was left.
+    expect(refused.filter((id) => id !== null).sort()).toEqual(['in-rollback', 'in-undo'])
+    const library = hf.thread('library')
+    await library.rewind('part 1', { by: 'dana' })
+    expect(await library.state()).toEqual({ text: libraryText(changesAPart) })
+    expect((await hf.debug.audit('library')).at(-1)).toMatchObject({ decision: 'rewound', by: 'dana' })
+    expect(await hf.verify()).toMatchObject({ isSound: true, damaged: [] })
+
+    const worker = await openWorker(url, folder)
+    onTestFinished(() => worker.close())
+    const signalled = hf.thread('signalled')
+    const fork = await signalled.fork((await (await hf.runs.get('signalled')).info()).checkpoint as string)
+    const copy = await fork.resume()
+    await hf.signal(copy.id, 'go', 'forked')
+    expect(await copy.result({ timeoutMs: patience(30_000) })).toBe('forked')
+    expect(await library.run('noting')).toBe('noted')
   })
 
   test('is opened by two processes at once, which bring every run to its end', async () => {
@@ -92,6 +117,33 @@ async function expectAsItWasLeft(hf: Holdfast): Promise<void> {
   ])
   expect(await hf.queues.get('narrow')).toMatchObject({ concurrency: 1 })
   expect(await hf.queues.get('closed')).toMatchObject({ isPaused: true, rateLimit: { count: 100, perMs: 1_000 } })
+}
+
+/** All that can be read of it, and a fork at its latest checkpoint with the state that is there. Says its id where that is refused. */
+async function expectForks(hf: Holdfast, run: RunHandle): Promise<string | null> {
+  const { checkpoint } = await run.info()
+  const rows = await hf.debug.timeline(run.threadId)
+  expect(rows.map((row) => row.checkpoint)).toEqual(
+    (await hf.thread(run.threadId).checkpoints({ limit: 1_000 })).map((row) => row.checkpoint),
+  )
+  const steps = await hf.debug.replay(run.threadId)
+  expect(steps.at(-1)?.state).toEqual(await hf.thread(run.threadId).stateAt(steps.at(-1)?.checkpoint as string))
+  expect((await hf.debug.explain(run.id)).runId).toBe(run.id)
+  await hf.debug.audit(run.threadId)
+  await hf.debug.effects({ runId: run.id })
+  if (checkpoint === undefined) return null
+  const { isThere, last } = await hf.debug.blame(checkpoint, 'notes')
+  expect(last === null).toBe(!isThere)
+  const fork = await hf
+    .thread(run.threadId)
+    .fork(checkpoint)
+    .catch((error: HoldfastError) => {
+      expect(error.code).toBe('conflict')
+      return null
+    })
+  if (fork === null) return run.id
+  expect(await fork.state()).toEqual(await hf.thread(run.threadId).stateAt(checkpoint))
+  return null
 }
 
 /** Does what the runs wait for, lets hours pass, and looks at what came of each. */

@@ -33,6 +33,15 @@ test('npm ci needs no compiler, and installs nothing that SQLite would need', ()
   expect(existsSync(join(app, 'node_modules/better-sqlite3'))).toBe(false)
 })
 
+test('the AI SDK is not installed with it, and holdfast/ai says what it needs', async () => {
+  expect(existsSync(join(app, 'node_modules/ai'))).toBe(false)
+  await writeFile(
+    join(app, 'agent.js'),
+    "await import('holdfast'); await import('holdfast/ai').catch(({ code, message }) => console.log(code, message))",
+  )
+  expect(await run(process.execPath, ['agent.js'], app)).toMatch(/^ERR_MODULE_NOT_FOUND Cannot find package 'ai'/)
+})
+
 test("README's program runs, and nothing is said on stderr", async () => {
   expect(await runProgram(process.execPath)).toMatchObject({ stderr: '' })
 })

@@ -5,7 +5,20 @@ import type { Store } from '../../src/store/store.ts'
 import { openPostgresStore } from '../../src/stores/postgres/postgres-store.ts'
 import { type TestStoreOptions, testStore } from '../../src/testing/store-suite/index.ts'
 
-const tables = ['threads', 'runs', 'log', 'snapshots', 'operations', 'inbox', 'labels', 'writers', 'queues', 'queue_starts']
+const tables = [
+  'threads',
+  'records',
+  'record_fields',
+  'runs',
+  'log',
+  'snapshots',
+  'operations',
+  'inbox',
+  'labels',
+  'writers',
+  'queues',
+  'queue_starts',
+]
 
 /** One schema and one pool for all tests of a file, emptied after each: setting both up anew takes ten times as long as most tests. */
 export class SharedSchema {

@@ -153,7 +153,8 @@ async function tortureByOrphans(bed: CrashTestBed): Promise<void> {
 }
 
 async function tortureByFaults(bed: CrashTestBed): Promise<void> {
-  for (const scenario of ['allFeatures', 'waitsForOthers', 'notifiesOthers'] as const) await tortureByFaultsOf(bed, scenario)
+  for (const scenario of ['allFeatures', 'waitsForOthers', 'notifiesOthers', 'remembers'] as const)
+    await tortureByFaultsOf(bed, scenario)
 }
 
 async function tortureByFaultsOf(bed: CrashTestBed, scenario: ScenarioName): Promise<void> {

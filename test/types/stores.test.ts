@@ -11,6 +11,7 @@ import type {
   Committed,
   Delivery,
   Hint,
+  KeyedRecord,
   LogQuery,
   LogRecord,
   LogStretch,
@@ -18,6 +19,8 @@ import type {
   Operation,
   Queue,
   QueueChange,
+  RecordQuery,
+  RecordScan,
   Renewed,
   RenewRequest,
   Run,
@@ -67,6 +70,9 @@ class StoreOfOnesOwn implements Store {
   readChunks = async (_: ChunkQuery): Promise<readonly ChunkRecord[]> => notYet()
   readOperation = async (_: { readonly owner: string; readonly key: string }): Promise<Operation | null> => notYet()
   listUnsure = async (_: UnsureQuery): Promise<Page<Operation>> => notYet()
+  readRecords = async (_: RecordQuery): Promise<readonly KeyedRecord[]> => notYet()
+  scanRecords = async (_: RecordScan): Promise<Page<KeyedRecord>> => notYet()
+  sweepRecords = async (_: { readonly limit: number }): Promise<number> => notYet()
   deleteThread = async (_: ThreadKey & { readonly at: number }): Promise<boolean> => notYet()
   scanThreads = async (_: ScanQuery): Promise<Page<Thread>> => notYet()
   readThreadImage = async (_: ThreadKey): Promise<ThreadImage | null> => notYet()

@@ -39,7 +39,7 @@ test('a namespace that 09549e1 has filled is migrated once by twenty that open i
   await Promise.all(stores.map((store) => store.migrate()))
   const admin = await createClient({ url: server.url }).connect()
   onTestFinished(() => admin.destroy())
-  expect(await admin.get('holdfast:{default}:life')).toMatch(/^2:/)
+  expect(await admin.get('holdfast:{default}:life')).toMatch(/^3:/)
   expect(await admin.exists('holdfast:{default}:lanes')).toBe(0)
   expect(await codeOfRejection(before.start('report', undefined))).toBe('store_unavailable')
 

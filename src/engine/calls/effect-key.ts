@@ -25,7 +25,8 @@ export async function standingKey(host: CallHost, call: Call): Promise<string | 
 export function hasOtherKey({ calls }: CallHost, call: Call, key: string, options: Pick<EffectOptions<unknown>, 'key'>): boolean {
   const { history } = call
   const isFree = history?.outcome === undefined && (history?.effect === undefined || history.effect === 'not_happened')
-  if (isFree || history?.key === undefined) return false
+  // What another run sent has the key that that one gave, which may be made of its id.
+  if (isFree || history?.key === undefined || history.isCopied === true) return false
   if (options.key !== undefined) return key !== history.key
   // A default one is what is on record, unless that was given by the function.
   return !calls.isDefaultName(call, key)

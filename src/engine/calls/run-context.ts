@@ -13,6 +13,7 @@ import type {
   WaitForOptions,
   Withdrawable,
 } from '../../define/context.ts'
+import type { Memory } from '../../define/memory.ts'
 import {
   askOptionNames,
   callOptionNames,
@@ -43,6 +44,7 @@ import { runEffect } from './effect.ts'
 import { mapInParallel } from './map-in-parallel.ts'
 import { beginStep } from './open-step.ts'
 import { askPerson } from './question.ts'
+import { recordedMemory } from './recorded-memory.ts'
 import { recordedValue } from './recorded-value.ts'
 import { runScope } from './section.ts'
 import { waitForSignal } from './signal.ts'
@@ -256,6 +258,13 @@ export class RunContext implements Context<never, never> {
       checkOptions(call, `ctx.call("${name}")`, options, callOptionNames)
       return callChild(this.#host, call, workflow, input, options)
     })
+  }
+
+  /** Each call is a step, so it is recorded, retried and replayed like one. */
+  get memory(): Memory {
+    return recordedMemory((name, body, options) =>
+      this.#enter('step', name, true, (call) => runStep(this.#host, call, body, options), undefined, name),
+    )
   }
 
   usage(usage: Usage): void {

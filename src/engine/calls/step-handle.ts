@@ -1,9 +1,17 @@
 import type { StepHandle } from '../../define/context.ts'
 import { checkUsage, refuseUnknownUsage } from '../../model/usage.ts'
 import type { CallHost } from '../execution/call-host.ts'
+import { AttemptMemory } from './attempt-memory.ts'
 import type { Call } from './calls.ts'
 
 export type Recipe = (draft: never) => unknown
+
+/** What an attempt writes with its result. */
+export class AttemptWrites {
+  readonly recipes: Recipe[] = []
+  /** Made when it is first asked for. */
+  memory: AttemptMemory | undefined
+}
 
 /** What the body of a step is given. */
 // A class, because an object literal with getters takes longer to make than all the rest of a short step's bookkeeping.
@@ -16,10 +24,12 @@ export class Handle implements StepHandle<never> {
   readonly #call: Call
   readonly #signal: AbortSignal | undefined
 
-  constructor(host: CallHost, call: Call, attempt: number, recipes: Recipe[], signal: AbortSignal | undefined) {
+  readonly #writes: AttemptWrites
+
+  constructor(host: CallHost, call: Call, attempt: number, writes: AttemptWrites, signal: AbortSignal | undefined) {
     this.attempt = attempt
     // Functions of its own, so that they can be destructured: ({ update }) => update(…).
-    this.update = (recipe) => void recipes.push(recipe as Recipe)
+    this.update = (recipe) => void writes.recipes.push(recipe as Recipe)
     this.usage = (usage) => {
       refuseUnknownUsage('step.usage', usage)
       host.budget.book(call, checkUsage(usage), attempt)
@@ -27,11 +37,17 @@ export class Handle implements StepHandle<never> {
     this.log = (message, data) => host.run.log.info(message, { runId: host.run.runId, step: call.path, attempt, ...data })
     this.#host = host
     this.#call = call
+    this.#writes = writes
     this.#signal = signal
   }
 
   get stream(): StepHandle<never>['stream'] {
     return (name) => this.#host.output.streams.ofStep(this.#call, this.attempt, name)
+  }
+
+  get memory(): StepHandle<never>['memory'] {
+    this.#writes.memory ??= new AttemptMemory(this.#host, this.#call, this.attempt)
+    return this.#writes.memory
   }
 
   get key(): string {

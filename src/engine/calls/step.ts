@@ -22,7 +22,7 @@ import { explainInPlaceChange } from './in-place-change.ts'
 import { nextAttempt } from './next-attempt.ts'
 import { resultOf } from './recorded-result.ts'
 import { deathOf } from './step-deaths.ts'
-import { Handle, type Recipe } from './step-handle.ts'
+import { AttemptWrites, Handle } from './step-handle.ts'
 import { recordedUndo, takeUndo } from './undo-option.ts'
 import { withTimeout } from './with-timeout.ts'
 
@@ -98,23 +98,24 @@ async function runAttempt<T>(
   const described = isDescribed ? inputData(options) : undefined
   const input = host.calls.hasPlainNames ? described : { ...described, key: host.calls.keyOf(call) }
   const durable = host.journal.begin(call, { attempt, at: startedAt, data: input })
-  const recipes: Recipe[] = []
+  const writes = new AttemptWrites()
   try {
     if (durable !== null) {
       await durable
       host.admission.throwIfEnded()
     }
-    const made = runBody(host, call, body, options, attempt, recipes)
+    const made = runBody(host, call, body, options, attempt, writes)
     if (options.undo !== undefined)
-      return { ok: true, value: await recordToEnd(host, call, made, { attempt, started, recipes, options }) }
+      return { ok: true, value: await recordToEnd(host, call, made, { attempt, started, writes, options }) }
     let value = await made
     if (options.schema !== undefined) value = await checked(call, options, value)
+    if (writes.memory !== undefined) await writes.memory.prepare()
     const durationMs = Math.round(performance.now() - started)
     const result = {
       attempt,
       durationMs,
       data: plainData(value),
-      recipes,
+      writes,
       undo: undefined,
       isDeferred: options.checkpoint === false,
     }
@@ -138,10 +139,10 @@ function runBody<T>(
   body: Body<T>,
   options: StepOptions<T>,
   attempt: number,
-  recipes: Recipe[],
+  writes: AttemptWrites,
 ): Promise<T> | T {
-  if (options.timeoutMs !== undefined) return runLimited(host, call, body, options, attempt, recipes)
-  const handle = new Handle(host, call, attempt, recipes, call.within?.signal)
+  if (options.timeoutMs !== undefined) return runLimited(host, call, body, options, attempt, writes)
+  const handle = new Handle(host, call, attempt, writes, call.within?.signal)
   if (options.undo !== undefined) return host.calls.inBody(call.path, body, handle)
   return host.activity.runBody(call, body, handle)
 }
@@ -152,10 +153,10 @@ function runLimited<T>(
   body: Body<T>,
   { timeoutMs = 0, undo }: StepOptions<T>,
   attempt: number,
-  recipes: Recipe[],
+  writes: AttemptWrites,
 ): Promise<T> {
   const limit = withTimeout(timeoutMs, `Step "${call.path}"`, call.within?.signal ?? host.activity.signal)
-  const handle = new Handle(host, call, attempt, recipes, limit.signal)
+  const handle = new Handle(host, call, attempt, writes, limit.signal)
   const made = limit.run(async () => host.calls.inBody(call.path, body, handle))
   return undo === undefined ? host.activity.orThrow(made) : made
 }
@@ -169,13 +170,14 @@ function recordToEnd<T>(
   host: CallHost,
   call: Call,
   made: Promise<T> | T,
-  how: { attempt: number; started: number; recipes: readonly Recipe[]; options: StepOptions<T> },
+  how: { attempt: number; started: number; writes: AttemptWrites; options: StepOptions<T> },
 ): Promise<T> {
-  const { attempt, started, recipes, options } = how
+  const { attempt, started, writes, options } = how
   return toEnd(host, options, made, async (value) => {
     const result = await checked(call, options, value)
+    if (writes.memory !== undefined) await writes.memory.prepare()
     const durationMs = Math.round(performance.now() - started)
-    return recordResult(host, call, result, { attempt, durationMs, recipes, options })
+    return recordResult(host, call, result, { attempt, durationMs, writes, options })
   })
 }
 
@@ -190,13 +192,13 @@ function recordResult<T>(
   host: CallHost,
   call: Call,
   value: T,
-  made: { attempt: number; durationMs: number; recipes: readonly Recipe[]; options: StepOptions<T>; via?: 'fallback' },
+  made: { attempt: number; durationMs: number; writes: AttemptWrites; options: StepOptions<T>; via?: 'fallback' },
 ): Promise<T> {
-  const { attempt, durationMs, recipes, options, via } = made
+  const { attempt, durationMs, writes, options, via } = made
   const undo = options.undo === undefined ? undefined : recordedUndo(options.undo)
   const data = via === undefined && undo === undefined ? plainData(value) : describedData(value, via, undo)
   const isDeferred = options.checkpoint === false && undo === undefined
-  return host.journal.recordResult(call, value, { attempt, durationMs, data, recipes, undo, isDeferred })
+  return host.journal.recordResult(call, value, { attempt, durationMs, data, writes, undo, isDeferred })
 }
 
 function plainData(value: unknown): Record<string, unknown> | undefined {
@@ -225,7 +227,7 @@ async function runFallback<T>(
       recordResult(host, call, value, {
         attempt: failures + 1,
         durationMs: Math.round(performance.now() - started),
-        recipes: [],
+        writes: new AttemptWrites(),
         options: options.undo === undefined ? {} : { undo: options.undo },
         via: 'fallback',
       })

@@ -311,7 +311,7 @@ export class Ending {
 
 const none = (): readonly NewEvent[] => []
 
-type MoreOfEnd = Pick<ChangeOptions, 'delivers' | 'headSeq'>
+type MoreOfEnd = Pick<ChangeOptions, 'delivers' | 'headSeq' | 'writes'>
 
 /** How an execution ended. */
 export type ExecutionEnd =

@@ -1,9 +1,11 @@
+import { type RebuiltSession, rebuildSession } from '../../memory/rebuild-session.ts'
 import { toStorableError } from '../../model/stored-error.ts'
 import type { Playback } from '../replay/playback.ts'
 import type { Order } from '../replay/tape.ts'
 import { loadStateFor } from '../state/thread-state.ts'
 import type { Finish, UnwoundRun } from '../undo/unwinding.ts'
 import type { Ending } from './ending.ts'
+import type { RunClock } from './run-clock.ts'
 import type { StateUpdates } from './state-updates.ts'
 import type { Suspension } from './suspension.ts'
 
@@ -13,6 +15,7 @@ export interface OrderedRun extends UnwoundRun {
   readonly state: StateUpdates
   readonly suspension: Suspension
   readonly ending: Ending
+  readonly clock: RunClock
 }
 
 /** How a run ends, or stops, once what an order says is undone. What has to be read for it is read here. */
@@ -40,17 +43,30 @@ function failed({ ending, journal }: OrderedRun, { error, failed, undo }: Extrac
 async function rolledBack(ordered: OrderedRun, { to, by }: Extract<Order, { kind: 'rollback' }>): Promise<Finish> {
   const { ending, journal, undos, state, inbox } = ordered
   const before = await stateAt(ordered, to)
+  const { records, logged } = await sessionAt(ordered, to)
   return (taken, headSeq) => {
     const eventsOf = () => {
       const data = { to, undone: undos.undone(to), ...(by !== undefined && { by }) }
       state.migrate()
       const patch = state.timeline.replace(before)
       inbox.messages.forget('rollback')
-      return [journal.event('run_rolled_back', null, { data, patch })]
+      const memory = logged.map((value) => journal.event('memory_written', null, { data: { ...value } }))
+      return [...memory, journal.event('run_rolled_back', null, { data, patch })]
     }
     const run = { status: 'paused', reason: 'asked', due: 'never', setsEnd: true, currentStep: null } as const
-    return ending.endWith(eventsOf, { ...run, uncountClaim: true }, { kind: 'paused' }, { delivers: taken, headSeq })
+    return ending.endWith(
+      eventsOf,
+      { ...run, uncountClaim: true },
+      { kind: 'paused' },
+      { delivers: taken, headSeq, writes: { records } },
+    )
   }
+}
+
+/** The thread's own session goes back with it. */
+async function sessionAt({ run, clock, journal }: OrderedRun, to: number): Promise<RebuiltSession> {
+  const { owner, threadId, store, codec } = run
+  return rebuildSession({ store, codec, now: clock.now() }, { owner, threadId }, { to, headSeq: journal.lastSeq })
 }
 
 async function stateAt({ run, state }: OrderedRun, seq: number): Promise<unknown> {

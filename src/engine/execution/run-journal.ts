@@ -7,17 +7,17 @@ import type { Call } from '../calls/calls.ts'
 import type { Playback } from '../replay/playback.ts'
 import { ResultTurns } from '../replay/result-turns.ts'
 import type { StateView } from '../state/state-timeline.ts'
-import type { RecordedUndo, Undoable } from '../undo/undoable.ts'
+import type { RecordedUndo } from '../undo/undoable.ts'
 import type { QuietTime } from '../waiting/quiet-time.ts'
+import type { RecordWrites } from '../writing/record-writes.ts'
 import { type ChangeOptions, type EventFields, RunWriter, type Writing } from '../writing/run-writer.ts'
-import { WriteOrder } from '../writing/write-order.ts'
 import type { Activity } from './activity.ts'
 import type { Failures } from './failures.ts'
 import type { HeldLease } from './held-lease.ts'
 import type { HeldRun } from './held-run.ts'
 import { never } from './never.ts'
-import type { Phase } from './phase.ts'
 import type { RunClock } from './run-clock.ts'
+import { RunWrites, type WrittenRun } from './run-writes.ts'
 import { transactPatiently } from './transact-patiently.ts'
 
 /**
@@ -27,24 +27,29 @@ import { transactPatiently } from './transact-patiently.ts'
 export class RunJournal {
   readonly #run: WritingRun
   readonly #writer: RunWriter
-  readonly #order: WriteOrder
+  readonly #writes: RunWrites
   readonly #turns: ResultTurns
   #resultsOnTheirWay = 0
-  #hasProgress = false
-  /** Where the log ended after the last write that was answered for. */
-  lastSeq: number
 
   constructor(
     run: WritingRun,
     options: { readonly headSeq: number; readonly startsTape: boolean; readonly hasNewInput: boolean },
   ) {
-    const { engine, history } = run.run
+    const { engine } = run.run
     this.#run = run
-    this.#order = new WriteOrder(engine.committer, history)
+    this.#writes = new RunWrites(run, options.headSeq)
     this.#writer = new RunWriter(run, { outbox: engine.outbox, startsTape: options.startsTape })
     if (options.hasNewInput) this.#writer.startNextTape()
     this.#turns = new ResultTurns(engine.committer, run.playback)
-    this.lastSeq = options.headSeq
+  }
+
+  /** Where the log ended after the last write that was answered for. */
+  get lastSeq(): number {
+    return this.#writes.lastSeq
+  }
+
+  set lastSeq(seq: number) {
+    this.#writes.lastSeq = seq
   }
 
   event(type: EventType, call: Call | null, fields?: EventFields): NewEvent {
@@ -77,7 +82,7 @@ export class RunJournal {
   /** After a death it matters which step was running: until something is recorded, starts are durable before bodies begin. */
   get mustRecordStarts(): boolean {
     const { claim } = this.#run.run
-    return (claim.takenFrom !== null || claim.run.claimsWithoutProgress > 1) && !this.#hasProgress
+    return (claim.takenFrom !== null || claim.run.claimsWithoutProgress > 1) && !this.#writes.hasProgress
   }
 
   /**
@@ -93,30 +98,60 @@ export class RunJournal {
   /** Writes events, after everything that was deferred, and resolves when they are durable. Throws when the lease is lost. */
   async commit(events: readonly NewEvent[], options: ChangeOptions): Promise<Extract<Committed, { ok: true }>> {
     if (options.operation !== undefined) this.#writeDeferredFirst()
-    const answer = await this.#write(this.#writer.change(events, options), options.undoable)
-    return answer.ok ? answer : this.#refused(answer.refusal, options)
+    const answer = await this.#writes.write(this.#writer.change(events, options), options)
+    return answer.ok ? answer : this.#writes.refused(answer.refusal, options)
   }
 
   /** Records what a step came to, with what its recipes make of the state, and hands it to the function as a replay would. */
   async recordResult<T>(call: Call, value: T, made: MadeResult): Promise<T> {
     const run = this.#run
-    const { recipes, undo } = made
+    const { writes, undo } = made
     // A cancelled or fenced run takes no result, unless it has to be undone.
     if (undo === undefined) run.admission.throwIfEnded()
     // It will never be written: it must not reach the state timeline either.
     if (run.phase.isDetached) return run.admission.cameTooLate()
     // Encoded first: a result that can't be stored must leave nothing on the state timeline.
     const completed = this.#writer.event('step_completed', call, made)
-    const event = recipes.length === 0 ? completed : { ...completed, patch: run.state.timeline.stage(recipes) }
-    run.activity.leave(call)
-    run.output.settle(call)
-    // A deferred result would be handed out before one that is on its way and stands before it in the log (E3).
-    if (made.isDeferred && !this.hasResultsOnTheirWay) await this.#deferResult(event)
-    else await this.commitResult([event], undo === undefined ? plainResult : { undoable: { key: call.key, undo } }, call)
+    if (writes.memory?.isContested === true) await this.#recordInTurn(call, completed, made)
+    else await this.#record(call, completed, made, {})
     // A copy that shares nothing with the body.
-    return typeof value === 'object' && value !== null && event.payload !== null
-      ? (run.run.codec.decode(event.payload) as { result: T }).result
+    return typeof value === 'object' && value !== null && completed.payload !== null
+      ? (run.run.codec.decode(completed.payload) as { result: T }).result
       : value
+  }
+
+  #record(call: Call, completed: NewEvent, { writes, undo, isDeferred }: MadeResult, options: ChangeOptions): Promise<unknown> {
+    const { state, activity, output } = this.#run
+    const { recipes, memory } = writes
+    const event = recipes.length === 0 ? completed : { ...completed, patch: state.timeline.stage(recipes) }
+    activity.leave(call)
+    output.settle(call)
+    const hasMemory = memory !== undefined && !memory.isEmpty
+    // A deferred result would be handed out before one that is on its way and stands before it in the log (E3).
+    if (isDeferred && !this.hasResultsOnTheirWay && (!hasMemory || memory.canWait)) {
+      if (hasMemory) this.#writer.deferRecords(memory.records)
+      return this.#deferResult(event)
+    }
+    const undoable = undo === undefined ? plainResult : { undoable: { key: call.key, undo } }
+    if (!hasMemory) return this.commitResult([event], undoable, call)
+    return this.commitResult([...memory.events, event], { ...options, ...undoable, writes: memory }, call)
+  }
+
+  /**
+   * With records that another client may have changed first: the state's patch is made in the turn of the write, and nothing that is made after
+   * it is sent before it is written (E2).
+   */
+  async #recordInTurn(call: Call, completed: NewEvent, made: MadeResult): Promise<void> {
+    const turn = this.#writes.order.take()
+    if (turn !== null) await turn
+    const release = this.#writes.order.hold()
+    try {
+      if (made.undo === undefined) this.#run.admission.throwIfEnded()
+      const writes = made.writes.memory as RecordWrites
+      await this.#record(call, completed, made, { contest: { writes, release } })
+    } finally {
+      release()
+    }
   }
 
   /**
@@ -135,8 +170,8 @@ export class RunJournal {
       // `commit` and `#turn` spelled out: two fewer promises for every step.
       if (options.operation !== undefined) this.#writeDeferredFirst()
       const change = this.#writer.change(events, options, true)
-      const answer = await this.#write(change, options.undoable)
-      if (!answer.ok) return await this.#refused(answer.refusal, options)
+      const answer = await this.#writes.write(change, options)
+      if (!answer.ok) return await this.#writes.refused(answer.refusal, options)
       seq = answer.lastSeq
       if (answer.hasMail || inbox.holdsResults) await inbox.beforeResult(answer.hasMail)
       if (playback.isAwaited) await playback.idle()
@@ -181,24 +216,24 @@ export class RunJournal {
   /** Makes an effect's intent durable, after what was deferred. It may be refused because the key is taken: answers with the operation then. */
   async intend(event: NewEvent, operation: Extract<OperationChange, { kind: 'intend' }>): Promise<Operation | null> {
     const before = this.#writeDeferred()
-    const intent = this.#write(this.#writer.change([event], { isCheckpoint: false, operation, mustSync: true }))
+    const intent = this.#writes.write(this.#writer.change([event], { isCheckpoint: false, operation, mustSync: true }))
     const [first, answer] = await Promise.all([before, intent])
-    if (first !== null && !first.ok) return this.#refused(first.refusal)
+    if (first !== null && !first.ok) return this.#writes.refused(first.refusal)
     if (answer.ok) {
       const { key, name } = operation
       this.#run.run.history.effects.intended(key, { name, event, at: answer.now })
       return null
     }
     if (answer.refusal === 'operation_taken' && answer.operation !== undefined) return answer.operation
-    return this.#refused(answer.refusal)
+    return this.#writes.refused(answer.refusal)
   }
 
   /** Changes an operation that another client may have changed first; says whether it was done. What was deferred is written before. */
   async tryOperation(operation: OperationChange): Promise<boolean> {
     const before = this.#writeDeferred()
-    const answers = await Promise.all([before, this.#write(this.#writer.change([], { operation }))])
+    const answers = await Promise.all([before, this.#writes.write(this.#writer.change([], { operation }))])
     for (const answer of answers)
-      if (answer !== null && !answer.ok && this.#run.phase.hasEnded) return this.#refused(answer.refusal)
+      if (answer !== null && !answer.ok && this.#run.phase.hasEnded) return this.#writes.refused(answer.refusal)
     return answers[1]?.ok === true
   }
 
@@ -213,7 +248,7 @@ export class RunJournal {
       admission.throwIfEnded()
     }
     try {
-      const answer = await this.#order.alone(
+      const answer = await this.#writes.order.alone(
         () => (this.#writer.hasDeferred ? this.commit([], {}) : null),
         async () => {
           await throwIfOver()
@@ -222,8 +257,9 @@ export class RunJournal {
           return transactPatiently(run, { timeoutMs, change, throwIfOver, startOver: (error) => ending.startOver(error) })
         },
       )
-      if (!this.#onCommitted(answer).ok) return await this.#refused((answer as Extract<Committed, { ok: false }>).refusal)
-      this.#hasProgress = true
+      if (!this.#writes.answered(answer).ok)
+        return await this.#writes.refused((answer as Extract<Committed, { ok: false }>).refusal)
+      this.#writes.hasProgress = true
       await this.#turn()
     } finally {
       this.#resultsOnTheirWay--
@@ -233,7 +269,7 @@ export class RunJournal {
 
   /** Hands in the commit that ends the execution, made at that moment: when a transaction under way has ended. */
   addEnd<T>(handIn: () => Promise<T>): Promise<T> {
-    return this.#order.addEnd(handIn)
+    return this.#writes.order.addEnd(handIn)
   }
 
   /** The change that writes everything deferred and, after it, these events. For what ends the execution. */
@@ -252,63 +288,12 @@ export class RunJournal {
    */
   #writeDeferred(): Promise<Committed> | null {
     const hasMore = this.#writer.hasDeferred || this.#run.output.hasPendingChunks
-    return hasMore ? this.#write(this.#writer.change([], {})) : null
+    return hasMore ? this.#writes.write(this.#writer.change([], {})) : null
   }
 
   /** The same where the change after it is awaited, which comes to nothing with it. */
   #writeDeferredFirst(): void {
     this.#writeDeferred()?.catch(() => {})
-  }
-
-  async #write(change: Change, undoable?: ChangeOptions['undoable']): Promise<Committed> {
-    const { phase, activity } = this.#run
-    if (phase.isDetached) return this.#run.admission.cameTooLate()
-    if (phase.hasEnded) throw this.#run.admission.endError()
-    activity.beginWork()
-    activity.writes.begin()
-    try {
-      const answer = await this.#order.add(change)
-      if (answer.ok && change.run?.hasProgress === true) this.#hasProgress = true
-      // From here on it belongs to what the run has done, whatever becomes of the function.
-      if (undoable !== undefined && answer.ok)
-        this.#run.undos.add({ ...undoable, seq: answer.lastSeq, payload: change.events.at(-1)?.payload ?? null })
-      return this.#onCommitted(answer)
-    } catch (error) {
-      return await this.#run.ending.startOver(error)
-    } finally {
-      activity.writes.end()
-      if (change.chunks !== undefined) this.#run.output.written()
-      activity.endWork()
-    }
-  }
-
-  /** Takes from an answer what concerns the execution as a whole. */
-  #onCommitted(answer: Committed): Committed {
-    const run = this.#run
-    if (answer.ok) {
-      this.lastSeq = answer.lastSeq
-      run.lease.keptAlive()
-      if (run.clock.follow(answer.now)) run.suspension.clockMoved()
-      if (answer.hasMail) void run.inbox.check()
-    } else if (answer.refusal === 'lease_lost' || answer.refusal === 'thread_deleted' || answer.refusal === 'run_not_found')
-      run.ending.lose()
-    return answer
-  }
-
-  /**
-   * A change was refused that no other client had a right to stand in the way of: what the store has is not what this execution was told. The
-   * run is read anew; its function does not hear of it.
-   */
-  async #refused(refusal: string, { canBeOverruled }: ChangeOptions = {}): Promise<never> {
-    const { phase, admission, ending, run } = this.#run
-    if (phase.isDetached) return never()
-    if (phase.hasEnded) throw admission.endError()
-    const { runId } = run
-    const error = new HoldfastError('conflict', `A write of run "${runId}" was refused: ${refusal}.`, {
-      details: { runId, refusal },
-    })
-    if (canBeOverruled === true) throw error
-    return ending.startOver(error)
   }
 
   /** One result per turn of the event loop, in order (E3). */
@@ -330,37 +315,34 @@ interface MadeResult {
   readonly attempt: number
   readonly durationMs: number
   readonly data: EventFields['data']
-  readonly recipes: readonly ((draft: never) => unknown)[]
+  readonly writes: {
+    readonly recipes: readonly ((draft: never) => unknown)[]
+    readonly memory: RecordWrites | undefined
+  }
   readonly undo: RecordedUndo | undefined
   /** It needs no commit of its own. */
   readonly isDeferred: boolean
 }
 
 /** The parts of the run that its journal works with. */
-interface WritingRun extends Writing {
+interface WritingRun extends Writing, WrittenRun {
   readonly run: HeldRun
-  readonly phase: Phase
   readonly clock: RunClock
   readonly lease: HeldLease
   readonly activity: Activity
   readonly playback: Playback
   readonly failures: Failures
   readonly quiet: QuietTime
-  readonly undos: { add(undoable: Undoable): void }
   readonly state: Writing['state'] & { readonly view: StateView; viewOf(attempt: Call['within']): StateView }
-  readonly output: Writing['output'] & {
-    readonly hasPendingChunks: boolean
-    deferProgress(): void
-    deferProgressIfDue(): void
-    settle(call: Call): void
-    written(): void
-  }
-  readonly inbox: Writing['inbox'] & {
-    readonly holdsResults: boolean
-    beforeResult(hasMail: boolean): Promise<void>
-    check(): Promise<void>
-  }
-  readonly suspension: { considerStopping(): void; clockMoved(): void }
-  readonly admission: { throwIfEnded(): void; endError(): Error; cameTooLate(): Promise<never> }
-  readonly ending: { startOver(error: unknown): Promise<never>; lose(): void }
+  readonly output: Writing['output'] &
+    WrittenRun['output'] & {
+      readonly hasPendingChunks: boolean
+      deferProgress(): void
+      deferProgressIfDue(): void
+      settle(call: Call): void
+    }
+  readonly inbox: Writing['inbox'] &
+    WrittenRun['inbox'] & { readonly holdsResults: boolean; beforeResult(hasMail: boolean): Promise<void> }
+  readonly suspension: WrittenRun['suspension'] & { considerStopping(): void }
+  readonly admission: WrittenRun['admission'] & { throwIfEnded(): void }
 }

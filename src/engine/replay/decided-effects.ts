@@ -4,6 +4,7 @@ import type { Run } from '../../model/run.ts'
 import type { Store } from '../../store/store.ts'
 import type { Undoable } from '../undo/undoable.ts'
 import { keyOfRecord } from './call-key.ts'
+import { forkMarkOf } from './fork-mark.ts'
 
 /** An effect that a person decided has happened, and that no call has recorded as its result since. */
 export interface DecidedEffect extends Undoable {
@@ -18,6 +19,7 @@ const typesOfDecisions: readonly EventType[] = [
   'effect_resolved',
   'effect_completed',
   'step_undone',
+  'run_paused',
 ]
 
 /** Reads the ones that have an undo and were not undone. */
@@ -42,6 +44,8 @@ export function decidedEffects(records: readonly LogRecord[], codec: Codec): rea
     const { type, count, seq, payload } = record
     if (type === 'run_started') tape = count
     if (payload === null) continue
+    // What was decided before it is about effects of another run.
+    if (forkMarkOf(record, codec) !== undefined) decided.clear()
     if (type === 'step_undone') {
       const { of } = codec.decode(payload) as { of: number }
       for (const [key, one] of decided) if (one.seq === of) decided.delete(key)

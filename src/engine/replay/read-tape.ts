@@ -1,7 +1,8 @@
 import type { Codec } from '../../model/codec.ts'
 import type { EventType, LogRecord } from '../../model/event.ts'
 import { type CallKind, keyOfRecord } from './call-key.ts'
-import { countRollbacks, isIn, rolledBackStretches } from './rolled-back.ts'
+import { forkMarkOf } from './fork-mark.ts'
+import { countRollbacks, isIn, rolledBackStretches, type Stretch } from './rolled-back.ts'
 import type { Tape } from './tape.ts'
 import { TapeBuilder, type TapeHandlers } from './tape-builder.ts'
 import { onCalls } from './tape-calls.ts'
@@ -19,7 +20,9 @@ const kept: ReadonlySet<EventType> = new Set(['usage_recorded', 'budget_raised',
 export function readTape(records: readonly LogRecord[], codec: Codec, runId: string): Tape {
   const tape = new TapeBuilder(codec)
   const rolledBack = rolledBackStretches(records, runId, tape.data)
-  const isForgotten = ({ seq, type }: LogRecord) => rolledBack.length > 0 && isIn(rolledBack, seq) && !kept.has(type)
+  const given = rolledBack.length === 0 ? [] : givenResults(records, codec)
+  const isForgotten = ({ seq, type }: LogRecord) =>
+    rolledBack.length > 0 && isIn(rolledBack, seq) && !kept.has(type) && !isIn(given, seq)
   for (const record of records) {
     const { type } = record
     const isOwn = record.runId === runId
@@ -35,6 +38,14 @@ export function readTape(records: readonly LogRecord[], codec: Codec, runId: str
   }
   const { data, begunAnew: counts } = tape
   return tape.build({ rolledBack, rollbacks: countRollbacks(records, rolledBack, { runId, data, counts }) })
+}
+
+/** Results that a fork was given for calls that it had not made yet: a rollback does not take them back. */
+function givenResults(records: readonly LogRecord[], codec: Codec): readonly Stretch[] {
+  return records.flatMap((record) => {
+    const from = forkMarkOf(record, codec)?.optionalFrom
+    return from === undefined ? [] : [{ from: from - 1, to: record.seq }]
+  })
 }
 
 /**

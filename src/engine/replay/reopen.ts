@@ -14,6 +14,7 @@ export function reopen(tape: TapeBuilder, key: CallKey): void {
   const history = tape.calls.get(key)
   if (history === undefined) return
   tape.drop(history.outcome?.patch)
+  if (history.isCopied === true) takeOwnName(history)
   if (kindOf(key) === 'signal' && history.outcome?.isFailure === false) history.refused = history.outcome
   delete history.outcome
   delete history.next
@@ -92,6 +93,17 @@ export function forgetName(tape: TapeBuilder, key: CallKey): void {
   delete history.decided
   history.isDueAnew = true
   tape.begunAnew.set(key, (tape.begunAnew.get(key) ?? 0) + 1)
+}
+
+/** A call that another run has made, and that this one makes again: what that one began is not this one's. */
+export function takeOwnName(history: CallHistory): void {
+  delete history.isCopied
+  delete history.begun
+  delete history.key
+  delete history.effect
+  delete history.decided
+  delete history.resolution
+  delete history.childEndSeq
 }
 
 /** Position of the failure; for a section, of the first failure inside that failed it. */

@@ -2,6 +2,7 @@ import type { Codec } from '../../model/codec.ts'
 import type { LogRecord } from '../../model/event.ts'
 import type { Run } from '../../model/run.ts'
 import type { Store } from '../../store/store.ts'
+import { forkMarkOf } from './fork-mark.ts'
 import { isIn, rolledBackStretches } from './rolled-back.ts'
 
 /** The current tape of a run: its records after this position of its thread's log. */
@@ -24,7 +25,10 @@ export async function endedSectionAround(reading: Reading, place: TapePlace, to:
   const { owner, threadId, runId } = place
   const undoable = ({ payload }: LogRecord) =>
     payload !== null && (codec.decode(payload) as { undo?: unknown }).undo !== undefined
-  const ended = (await store.readLog({ owner, threadId, runId, afterSeq: to, types: ['step_completed'] })).filter(undoable)
+  const records = await store.readLog({ owner, threadId, runId, afterSeq: to, types: ['step_completed', 'run_paused'] })
+  // What another run did is not undone by this one.
+  const own = records.slice(records.findLastIndex((record) => forkMarkOf(record, codec) !== undefined) + 1)
+  const ended = own.filter((record) => record.type === 'step_completed' && undoable(record))
   if (ended.length === 0) return undefined
   const begun = await sectionsBegun(reading, place, to)
   return begun.find((start) => ended.some(({ step, count }) => step === start.step && count === start.count))

@@ -25,6 +25,7 @@ export class TapeBuilder {
   number = 1
   retriedAt: number | undefined
   renewedSeq = 0
+  copiedUpTo = 0
   order: Order | undefined
   usage = noUsage
   raised: Budget = {}
@@ -40,6 +41,8 @@ export class TapeBuilder {
   readonly childEnds = new Map<number, string>()
   /** The last thing that happened to the run is a rollback. */
   isRolledBack = false
+  /** The last thing that happened to the run is that it was forked: results from this position on were given for later calls. */
+  givenFrom: number | undefined
   /** Position of the record that is being read: what it reopens is dropped by its decision. */
   here = 0
   readonly #codec: Codec
@@ -105,11 +108,11 @@ export class TapeBuilder {
 
   /** The tape, once every record was read. */
   build(rollbacks: Pick<Tape, 'rolledBack' | 'rollbacks'>): Tape {
-    const { calls, values, valuesAt, patches, updates, streams, recoveries, number, renewedSeq, retriedAt, order } = this
-    const { undone, undoneChildren, usage, booked, usageOfChildren, raised } = this
+    const { calls, values, valuesAt, patches, updates, streams, recoveries, number, renewedSeq, copiedUpTo } = this
+    const { retriedAt, order, undone, undoneChildren, usage, booked, usageOfChildren, raised } = this
     return {
       outcomes: [...this.outcomes.values()].sort((a, b) => a.seq - b.seq),
-      ...{ calls, values, valuesAt, patches, updates, streams, recoveries, number, renewedSeq },
+      ...{ calls, values, valuesAt, patches, updates, streams, recoveries, number, renewedSeq, copiedUpTo },
       ...{ undone, undoneChildren, usage, booked, usageOfChildren, raised, ...rollbacks },
       ...(retriedAt !== undefined && { retriedAt }),
       ...(order !== undefined && { order }),

@@ -1,7 +1,8 @@
 import type { LogRecord } from '../../model/event.ts'
 import { addUsage, type Budget, noUsage, type UsageTotal } from '../../model/usage.ts'
 import { type CallKey, keyOfRecord, kindOf, pathOf } from './call-key.ts'
-import { forgetName, reopen, reopenFailures, stepsInside } from './reopen.ts'
+import type { ForkMark } from './fork-mark.ts'
+import { forgetName, reopen, reopenFailures, stepsInside, takeOwnName } from './reopen.ts'
 import { around } from './scope-paths.ts'
 import { type CallHistory, countDeath, type Order, type Recovery } from './tape.ts'
 import type { TapeBuilder, TapeHandlers } from './tape-builder.ts'
@@ -19,8 +20,10 @@ export const onControl = {
   },
   run_retried: retry,
   run_resumed(tape, record) {
-    if (tape.isRolledBack) showAllAtLast(tape)
+    if (tape.isRolledBack) showAllAtLast(tape, Number.POSITIVE_INFINITY)
+    else if (tape.givenFrom !== undefined) showAllAtLast(tape, tape.givenFrom)
     tape.isRolledBack = false
+    tape.givenFrom = undefined
     // Resumed by a person: the function may be called again.
     tape.order = tape.data<{ order?: Order }>(record).order ?? replayable(tape.order)
     if (tape.order !== undefined) return
@@ -64,6 +67,11 @@ export const onLasting = {
     tape.usage = addUsage(tape.usage, usage)
     addUsageOfChild(tape, child, usage)
   },
+  /** Up to here the tape is a copy, wherever the run was rolled back to since. */
+  run_paused(tape, record) {
+    const { fork } = tape.data<{ fork?: ForkMark }>(record)
+    if (fork !== undefined) endCopy(tape, record, fork)
+  },
   /** What was undone stays undone, also if its result was not rolled back. */
   step_undone(tape, record) {
     const { of } = tape.data<{ of: number }>(record)
@@ -96,15 +104,27 @@ function noteOrder(tape: TapeBuilder, record: LogRecord): void {
   tape.order = tape.data<{ order?: Order }>(record).order ?? tape.order
 }
 
+/** The tape up to here is a copy. Calls that have no result in it begin under names of their own; results that were given for later calls wait for those. */
+function endCopy(tape: TapeBuilder, { seq }: LogRecord, { optionalFrom = seq }: ForkMark): void {
+  tape.copiedUpTo = seq
+  tape.givenFrom = optionalFrom
+  for (const history of tape.calls.values()) {
+    if (history.outcome === undefined) takeOwnName(history)
+    else history.isCopied = true
+  }
+  for (const outcome of tape.outcomes.values())
+    if (outcome.seq >= optionalFrom) tape.replaceOutcome({ ...outcome, isOptional: true })
+}
+
 function replayable(order: Order | undefined): Order | undefined {
   if (order === undefined || order.kind === 'fail') return order
   const { replays: _, ...again } = order
   return again
 }
 
-/** After a rollback the function continues from the last result that is left, with the state as it was edited since. */
-function showAllAtLast(tape: TapeBuilder): void {
-  const last = [...tape.outcomes.values()].at(-1)
+/** After a rollback or a fork the function continues from the last result that is left, with the state as it was edited since. */
+function showAllAtLast(tape: TapeBuilder, before: number): void {
+  const last = [...tape.outcomes.values()].findLast(({ seq }) => seq < before)
   if (last !== undefined) tape.replaceOutcome({ ...last, patchCount: tape.patches.length })
 }
 

@@ -46,6 +46,8 @@ export interface Tape {
   /** How many rollbacks went over a call, if any did. */
   readonly rollbacks: ReadonlyMap<CallKey, number>
   readonly rolledBack: readonly Stretch[]
+  /** Up to this position it is a copy of the tape of another run: what is recorded there was done by that one. 0 where it is no copy. */
+  readonly copiedUpTo: number
   /** What the run was told to do instead of continuing, and has not done yet. */
   readonly order?: Order
 }
@@ -135,6 +137,8 @@ export interface CallHistory {
   reopenedFailures: number
   /** Its failure was reopened. */
   wasReopened?: boolean
+  /** It has its result from the run that the tape was copied from. */
+  isCopied?: true
   /** Children: position, in the child's log, of the failure that last failed the call. */
   childEndSeq?: number
   /** How often the worker died while it was running. */
@@ -217,6 +221,7 @@ export const emptyTape: Tape = {
   recoveries: [],
   rollbacks: new Map(),
   rolledBack: [],
+  copiedUpTo: 0,
 }
 
 /**

@@ -1,6 +1,7 @@
 import { recordChecksum, sealChecksum } from '../../model/checksum.ts'
 import type { Codec } from '../../model/codec.ts'
 import { deepFreeze } from '../../model/container.ts'
+import type { LogRecord } from '../../model/event.ts'
 import { applyPatches, type Patch } from '../../model/patch.ts'
 import type { Payload } from '../../model/payload.ts'
 import { migrateState, type StateDefinition } from '../../model/state.ts'
@@ -70,7 +71,7 @@ async function catchUp(store: Store, codec: Codec, key: ThreadKey, from: StateAt
     if (record.patch === null) continue
     patches.push(codec.decode(record.patch) as Patch)
     loadCost += patchCost(record.patch)
-    if (record.type === 'state_migrated' && record.payload !== null) version = migratedTo(codec, record.payload)
+    version = versionAfter(codec, record) ?? version
   }
   const value = patches.length === 0 ? from.value : applyPatches(from.value, patches)
   return { seq: atSeq, value, version, loadCost, measureAt: from.measureAt }
@@ -98,8 +99,10 @@ export function patchCost(patch: Payload): number {
   return patch.length + rowCost
 }
 
-function migratedTo(codec: Codec, payload: Payload): number {
-  return (codec.decode(payload) as { to: number }).to
+/** The version of the state definition that a record leads to; undefined if the version stays. */
+function versionAfter(codec: Codec, { type, count, payload }: LogRecord): number | undefined {
+  if (type === 'thread_rewound' || type === 'thread_forked') return count
+  return type !== 'state_migrated' || payload === null ? undefined : (codec.decode(payload) as { to: number }).to
 }
 
 /**

@@ -1,8 +1,9 @@
 import type { UndoInfo } from '../../define/context.ts'
 import type { Codec } from '../../model/codec.ts'
 import type { Payload } from '../../model/payload.ts'
-import type { CallKey } from '../replay/call-key.ts'
-import type { Tape } from '../replay/tape.ts'
+import { type CallKey, pathOf } from '../replay/call-key.ts'
+import { isInScopeOrFallback } from '../replay/scope-paths.ts'
+import type { Outcome, Tape } from '../replay/tape.ts'
 
 /** A recorded result that can be taken back. */
 export interface Undoable {
@@ -30,13 +31,27 @@ export interface UndoRecord {
   readonly undoGets?: 'state'
 }
 
-/** The results on a tape that have an undo. */
+/** The results on a tape that have an undo. What another run did is that run's to undo. */
 export function undoablesOf(tape: Tape, codec: Codec): Undoable[] {
-  return tape.outcomes.flatMap(({ key, seq, payload, isFailure, isSkip }) => {
-    if (isFailure || isSkip === true || !/^(?:step|effect|child):/.test(key)) return []
+  return tape.outcomes.filter(isDone).flatMap(({ key, seq, payload }) => {
+    if (isOfCopy(tape, key, seq)) return []
     const { undo } = (payload === null ? {} : codec.decode(payload)) as UndoRecord
     // Records of 0.1 said so when the step began.
     const recorded = undo ?? (tape.calls.get(key)?.hasUndo === true ? true : undefined)
     return recorded === undefined ? [] : [{ key, seq, undo: recorded, payload }]
   })
+}
+
+/** Whether a result is, or has in it, what another run has done: that is not taken back by this one. */
+export function isOfCopy({ copiedUpTo, calls, outcomes }: Tape, key: CallKey, seq: number): boolean {
+  if (seq <= copiedUpTo) return true
+  const call = copiedUpTo === 0 ? undefined : calls.get(key)
+  if (call?.scope === undefined || call.begunAt > copiedUpTo) return false
+  const { scope } = call
+  return outcomes.some((one) => one.seq <= copiedUpTo && isDone(one) && isInScopeOrFallback(pathOf(one.key), scope))
+}
+
+/** What failed, was waited for, asked or noted is nothing that could be taken back. */
+function isDone({ key, isFailure, isSkip }: Outcome): boolean {
+  return !isFailure && isSkip !== true && /^(?:step|effect|child):/.test(key)
 }

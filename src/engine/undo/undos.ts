@@ -15,7 +15,7 @@ import { type DecidedEffect, readDecidedEffects } from '../replay/decided-effect
 import { isInside } from '../replay/scope-paths.ts'
 import type { Tape } from '../replay/tape.ts'
 import { loadStateFor } from '../state/thread-state.ts'
-import { type RecordedUndo, type Undoable, type UndoFunction, type UndoRecord, undoablesOf } from './undoable.ts'
+import { isOfCopy, type RecordedUndo, type Undoable, type UndoFunction, type UndoRecord, undoablesOf } from './undoable.ts'
 
 /**
  * What a run has done that can be taken back: what its log says, and the functions that the calls have given for it, by call.
@@ -54,7 +54,7 @@ export class Undos {
 
   /** A result is durable. */
   add(undoable: Undoable): void {
-    this.#recorded.push(undoable)
+    if (!isOfCopy(this.#run.run.tape, undoable.key, undoable.seq)) this.#recorded.push(undoable)
   }
 
   /** Named undos of earlier tapes. Functions end with their tape. */
@@ -182,8 +182,9 @@ interface GivenUndo {
 }
 
 /** The answers on a tape, whether or not the function has reached them. */
-function answersOn({ outcomes, calls }: Tape): { readonly seq: number; readonly operationKey: string }[] {
+function answersOn({ outcomes, calls, copiedUpTo }: Tape): { readonly seq: number; readonly operationKey: string }[] {
   return outcomes.flatMap(({ key, seq, isFailure }) => {
+    if (seq <= copiedUpTo) return []
     const asked = key.startsWith('question:') && !isFailure ? calls.get(key)?.begun?.data : undefined
     return asked === undefined ? [] : [{ seq, operationKey: String(asked['key']) }]
   })

@@ -67,6 +67,18 @@ export async function releaseLease(claim: Claim, how: GivingUp): Promise<boolean
   return answers?.[0]?.ok === true
 }
 
+/**
+ * This process has claimed a run of which it was the holder before: the store had lost commits, and with them what kept the lease. What it had
+ * begun under that is intended once more under the new one.
+ */
+export async function tellOfFormer(
+  claim: Claim,
+  { store, codec }: Pick<GivingUp, 'store' | 'codec'>,
+  former: LeaseHistory,
+): Promise<void> {
+  await tellOfEffects(claim, { store, codec, history: former }, true)
+}
+
 async function isHeld({ run: { owner, id: runId, epoch }, leaseId }: Claim, store: Store): Promise<boolean> {
   const run = await store.readRun({ owner, runId })
   return run !== null && run.epoch === epoch && run.leaseId === leaseId
@@ -78,7 +90,11 @@ function guardOf({ run, leaseId }: Claim): Change['guard'] {
 }
 
 /** Intends what is forgotten once more. What is known of outcomes is kept as evidence, for the person who may have to decide; that needs no lease. */
-async function tellOfEffects(claim: Claim, { store, codec, history }: GivingUp, isHeld: boolean): Promise<void> {
+async function tellOfEffects(
+  claim: Claim,
+  { store, codec, history }: Pick<GivingUp, 'store' | 'codec' | 'history'>,
+  isHeld: boolean,
+): Promise<void> {
   const { owner, id: runId, threadId } = claim.run
   const forgotten = await history.effects.forgotten(runId, (key) => store.readOperation({ owner, key }))
   if (forgotten.length === 0) return

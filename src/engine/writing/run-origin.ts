@@ -8,6 +8,8 @@ export interface RunOrigin {
   readonly parent?: string
   /** The run that started it and does not wait for it. */
   readonly startedBy?: string
+  /** The checkpoint that its thread was forked from, inside the run of which it is a copy. */
+  readonly forkedFrom?: string
   /** Its limits, where they are not those of its workflow. */
   readonly budget?: Budget
   /** The tick of the schedule that started it, in ms. */
@@ -18,10 +20,13 @@ export interface RunOrigin {
 
 /** A run's input and origin, from the payload that a claim brings. */
 export function readOrigin(codec: Codec, payload: Payload): { readonly input: unknown; readonly origin: RunOrigin } {
-  const { input, parent, startedBy, budget, scheduledAt, unchecked } = codec.decode(payload) as { input?: unknown } & RunOrigin
+  const { input, parent, startedBy, budget, scheduledAt, forkedFrom, unchecked } = codec.decode(payload) as {
+    input?: unknown
+  } & RunOrigin
   const origin = {
     ...(parent !== undefined && { parent }),
     ...(startedBy !== undefined && { startedBy }),
+    ...(forkedFrom !== undefined && { forkedFrom }),
     ...(budget !== undefined && { budget }),
     ...(scheduledAt !== undefined && { scheduledAt }),
     ...(unchecked !== undefined && { unchecked }),

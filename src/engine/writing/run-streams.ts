@@ -7,8 +7,10 @@ import type { ChunkWriter, NewChunks } from '../../model/stream.ts'
 import type { Call } from '../calls/calls.ts'
 import type { CallKey } from '../replay/call-key.ts'
 
-/** Chunks that no commit took along are written after this long. */
+/** Chunks that no commit took along are written this often at most. */
 const flushMs = 50
+/** The first after a pause waits only so long: somebody waits for it, and a step that ends before needs no write of its own. */
+const firstMs = 4
 /** So many bytes are written at once, and a record is not made longer. */
 const recordBytes = 64 * 1024
 /** While more than this waits to be written, `write` resolves later. */
@@ -46,6 +48,7 @@ export class RunStreams {
   readonly #functionStreams = new Map<string, FunctionStream>()
   #timer: NodeJS.Timeout | undefined
   #isFlushing = false
+  #flushedAt = Number.NEGATIVE_INFINITY
   #hasEnded = false
   #whenRoom: (() => void)[] = []
 
@@ -197,13 +200,14 @@ export class RunStreams {
 
   #schedule(): void {
     if (this.#hasEnded || this.#isFlushing) return
-    this.#timer ??= setTimeout(() => this.#flush(), flushMs)
+    this.#timer ??= setTimeout(() => this.#flush(), Math.max(firstMs, this.#flushedAt + flushMs - performance.now()))
   }
 
   /** One write after the other; what comes meanwhile is gathered for the next. */
   #flush(): void {
     if (this.#isFlushing || this.#hasEnded || this.#pending.length === 0) return
     this.#isFlushing = true
+    this.#flushedAt = performance.now()
     this.#options
       .flush()
       .catch(() => {})

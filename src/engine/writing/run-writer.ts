@@ -1,6 +1,7 @@
 import type { Codec } from '../../model/codec.ts'
 import type { EventType, NewEvent } from '../../model/event.ts'
 import type { Payload } from '../../model/payload.ts'
+import { joinChanges, type RecordChange } from '../../model/record.ts'
 import type { NewChunks } from '../../model/stream.ts'
 import type { Change, Guard, OperationChange, RunChange } from '../../store/change.ts'
 import type { Claim } from '../../store/store.ts'
@@ -10,6 +11,7 @@ import type { StateTimeline } from '../state/state-timeline.ts'
 import type { Undoable } from '../undo/undoable.ts'
 import type { RunInbox } from '../waiting/run-inbox.ts'
 import type { Outbox } from './outbox.ts'
+import type { RecordWrites } from './record-writes.ts'
 import type { RunOrigin } from './run-origin.ts'
 
 /** Deferred events that no commit has taken along are written after this long. */
@@ -24,6 +26,7 @@ export class RunWriter {
   readonly #guard: Extract<Guard, { kind: 'lease' }>
   readonly #outbox: Outbox | undefined
   #deferred: NewEvent[] = []
+  #deferredRecords: readonly RecordChange[] = []
   #deferredSince = 0
   #hasDeferredResult = false
   #hasDeferredProgress = false
@@ -61,6 +64,11 @@ export class RunWriter {
     if (hasProgress) this.#hasDeferredProgress = true
   }
 
+  /** Buffers what an event that is buffered has done to records. */
+  deferRecords(records: readonly RecordChange[]): void {
+    this.#deferredRecords = joinChanges(this.#deferredRecords, records)
+  }
+
   get hasDeferred(): boolean {
     return this.#deferred.length > 0
   }
@@ -78,13 +86,20 @@ export class RunWriter {
     this.#hasDeferredResult = false
     this.#hasDeferredProgress = false
     const chunks = this.#run.output.takeChunks()
-    const change = this.#make(all, options, isCheckpoint, hasProgress)
+    const change = this.#withRecords(this.#make(all, options, isCheckpoint, hasProgress), options.writes?.records ?? [])
     return chunks.length === 0 ? change : { ...change, chunks }
   }
 
   /** The change that writes these events and leaves what is deferred alone. */
   changeAlone(events: readonly NewEvent[], options: ChangeOptions): Change {
     return this.#make(events, options, options.isCheckpoint ?? true, options.hasProgress === true)
+  }
+
+  #withRecords(change: Change, written: readonly RecordChange[]): Change {
+    const deferred = this.#deferredRecords
+    if (deferred.length === 0 && written.length === 0) return change
+    this.#deferredRecords = []
+    return { ...change, records: joinChanges(deferred, written) }
   }
 
   #behindDeferred(events: readonly NewEvent[]): readonly NewEvent[] {
@@ -193,6 +208,10 @@ export interface ChangeOptions {
   readonly reads?: readonly number[]
   /** The last of these events is a result that has an undo. */
   readonly undoable?: Pick<Undoable, 'key' | 'undo' | 'operationKey'>
+  /** Records that are written with these events. */
+  readonly writes?: Pick<RecordWrites, 'records'> | undefined
+  /** Records of which another client may be faster: how they are made again, and what lets later changes be sent. */
+  readonly contest?: { readonly writes: RecordWrites; readonly release: () => void }
   /** The call whose final failure this is. */
   readonly failureOf?: CallKey
   /** False: handing the result out does not show what the state has become. */

@@ -1,11 +1,14 @@
+import { joinChanges } from '../../model/record.ts'
 import type { Change, Committed } from '../../store/change.ts'
 import type { Committer } from './committer.ts'
 import type { LeaseHistory } from './lease-history.ts'
+import type { RecordWrites } from './record-writes.ts'
 
 /**
  * The order of one execution's writes. Commits are handed in as they come, and the committer keeps their order. A transaction
- * reaches the store by another way: it waits for the commits under way, and holds later ones back until it has ended. What ends the
- * execution waits for it as well: it must not overtake what is held.
+ * reaches the store by another way: it waits for the commits under way, and holds later ones back until it has ended. So does a commit
+ * that may be refused and made again: the patches of later ones stand on its own. What ends the execution waits as well: it must not
+ * overtake what is held.
  */
 export class WriteOrder {
   readonly #committer: Committer
@@ -31,6 +34,40 @@ export class WriteOrder {
     if (held !== undefined) return new Promise((resolve, reject) => held.push(() => this.#passOn(change, resolve, reject)))
     if (this.#passedOn > 0) return new Promise((resolve, reject) => this.#passOn(change, resolve, reject))
     return this.#handIn(change)
+  }
+
+  /** Takes the next turn for `hold`. Null: it has come. */
+  take(): Promise<void> | null {
+    this.#turns ??= []
+    const turns = this.#turns
+    if (this.#isTaken) return new Promise((resolve) => turns.push(resolve))
+    this.#isTaken = true
+    return null
+  }
+
+  /** With the turn: from now on what is handed in waits until it is given back, by the function that is returned or by `addContested`. */
+  hold(): () => void {
+    this.#held = []
+    let isOver = false
+    return () => {
+      if (!isOver) this.#release()
+      isOver = true
+    }
+  }
+
+  /**
+   * With the turn: hands a commit in that another client may have been faster than. It is handed in again, with its records as they are then made,
+   * until it is written or refused for another reason.
+   */
+  async addContested(change: Change, writes: RecordWrites): Promise<Committed> {
+    // Those that are made again may have other keys: of the first ones none is left.
+    const own = new Set(writes.records)
+    const others = (change.records ?? []).filter((one) => !own.has(one))
+    for (let next = change; ; ) {
+      const answer = await this.#handIn(next)
+      if (answer.ok || answer.refusal !== 'record_changed') return answer
+      next = { ...change, records: joinChanges(others, await writes.recordsAfter(answer.record ?? null)) }
+    }
   }
 
   #handIn(change: Change): Promise<Committed> {
@@ -62,10 +99,8 @@ export class WriteOrder {
 
   /** Runs a transaction in its turn: `before` hands in what must be durable before it, and nothing else is under way. */
   async alone<T>(before: () => Promise<unknown> | null, transaction: () => Promise<T>): Promise<T> {
-    this.#turns ??= []
-    const turns = this.#turns
-    if (this.#isTaken) await new Promise<void>((resolve) => turns.push(resolve))
-    this.#isTaken = true
+    const turn = this.take()
+    if (turn !== null) await turn
     try {
       const handedIn = before()
       this.#held = []

@@ -14,6 +14,7 @@ import { appendChunks } from './chunks.ts'
 import { deliver } from './inbox.ts'
 import { changeOperation, refuseOperation, settleWhatIsOpen } from './operations.ts'
 import { countRuns } from './queues.ts'
+import { changeRecords, refuseRecords } from './records.ts'
 import {
   copyPayload,
   findRun,
@@ -32,6 +33,8 @@ export function commit(tables: Tables, change: Change, now: number): Committed {
   if (refusal !== null) return { ok: false, refusal }
   const operationRefusal = refuseOperation(tables, change)
   if (operationRefusal !== null) return operationRefusal
+  const recordRefusal = refuseRecords(tables, change, now)
+  if (recordRefusal !== null) return recordRefusal
   if (isBusy(tables, change)) return { ok: false, refusal: 'conflict' }
   if (change.guard.kind === 'none' && isFull(tables, change)) return { ok: false, refusal: 'queue_full' }
   return write(tables, change, now)
@@ -98,6 +101,7 @@ function write(tables: Tables, change: Change, now: number): Committed {
     if (change.snapshot !== undefined) saveSnapshot(thread, positions.lastSeq, change.snapshot)
   }
   const hasWoken = changeOperation(tables, change, now)
+  changeRecords(tables, change, now)
   const row = runId === null ? undefined : findRun(tables, owner, runId)
   if (row !== undefined) {
     const read = new Set(change.readMessages)

@@ -9,6 +9,7 @@ import { deliver, readInbox } from './inbox.ts'
 import { copyOperation, listUnsure } from './operations.ts'
 import { listQueues, setQueue } from './queues.ts'
 import { listCheckpoints, listRuns, listThreads, readLog, readSnapshot, scanThreads } from './reads.ts'
+import { readRecords, scanRecords, sweepRecords } from './records.ts'
 import { createTables, findRun, findThread, type Tables } from './tables.ts'
 import { readThreadImage, restoreThread } from './thread-image.ts'
 import { deleteThread, tag } from './threads.ts'
@@ -80,10 +81,13 @@ export function createStoreOver(tables: Tables, options: MemoryStoreOptions = {}
         return operation === undefined ? null : copyOperation(operation)
       }),
     listUnsure: (query) => act(() => listUnsure(tables, query)),
+    readRecords: (query) => act(() => readRecords(tables, query, now())),
+    scanRecords: (query) => act(() => scanRecords(tables, query, now())),
+    sweepRecords: ({ limit }) => act(() => sweepRecords(tables, limit, now())),
     deleteThread: (request) => act(() => deleteThread(tables, request)),
     scanThreads: (query) => act(() => scanThreads(tables, query)),
     readThreadImage: (key) => act(() => readThreadImage(tables, key)),
-    restoreThread: (whole) => act(() => restoreThread(tables, whole)),
+    restoreThread: (whole) => act(() => restoreThread(tables, whole, now())),
     close: async () => {
       isClosed = true
       tables.listeners.clear()

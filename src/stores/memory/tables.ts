@@ -3,6 +3,7 @@ import { pairKey } from '../../model/ids.ts'
 import type { Operation } from '../../model/operation.ts'
 import type { Payload } from '../../model/payload.ts'
 import type { QueueSettings } from '../../model/queue.ts'
+import type { KeyedRecord } from '../../model/record.ts'
 import { isTerminal, type Run } from '../../model/run.ts'
 import type { ChunkRecord } from '../../model/stream.ts'
 import type { Hint, Message, Snapshot, Thread } from '../../store/store.ts'
@@ -12,6 +13,8 @@ export interface Tables {
   readonly threads: Map<string, ThreadRow>
   readonly runs: Map<string, RunRow>
   readonly operations: Map<string, Operation>
+  /** Records by owner and collection, then by key; expired ones too, until they are swept. */
+  readonly records: Map<string, Map<string, KeyedRecord>>
   /** Threads with unfinished runs: where a claim looks. */
   readonly busyThreads: Set<ThreadRow>
   /** Runs that wait for an operation. */
@@ -62,7 +65,7 @@ export type Mutable<Row> = { -readonly [Field in keyof Row]: Row[Field] }
 
 export function createTables(): Tables {
   return {
-    ...{ threads: new Map(), runs: new Map(), operations: new Map() },
+    ...{ threads: new Map(), runs: new Map(), operations: new Map(), records: new Map() },
     ...{ busyThreads: new Set(), waitingRuns: new Set(), queues: new Map(), listeners: new Set(), lastNumber: 0 },
   }
 }

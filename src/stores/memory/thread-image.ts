@@ -5,6 +5,7 @@ import type { RunImage, ThreadImage, WholeThread } from '../../store/thread-imag
 import { restoreChunks, streamsOf } from './chunks.ts'
 import { readInbox } from './inbox.ts'
 import { copyOperation } from './operations.ts'
+import { putRecord, readRecord } from './records.ts'
 import {
   copyPayload,
   findRun,
@@ -35,9 +36,9 @@ export function readThreadImage(tables: Tables, { owner, threadId }: ThreadKey):
   }
 }
 
-export function restoreThread(tables: Tables, whole: WholeThread) {
+export function restoreThread(tables: Tables, whole: WholeThread, now: number) {
   const { owner, threadId } = whole.thread
-  if (isTaken(tables, whole)) return { ok: false, refusal: 'conflict' } as const
+  if (isTaken(tables, whole, now)) return { ok: false, refusal: 'conflict' } as const
   const thread: ThreadRow = {
     number: ++tables.lastNumber,
     thread: { ...whole.thread },
@@ -53,14 +54,16 @@ export function restoreThread(tables: Tables, whole: WholeThread) {
   for (const image of whole.runs) restoreRun(tables, thread, image)
   for (const { runId, ...record } of whole.chunks) restoreChunks(findRun(tables, owner, runId), record)
   for (const { key, runId } of whole.operations) findRun(tables, owner, runId)?.openedKeys.add(pairKey(owner, key))
+  for (const record of whole.records) putRecord(tables, { ...record, owner })
   tellListeners(tables, { owner, threadId, isClaimable: true })
   return { ok: true } as const
 }
 
-function isTaken(tables: Tables, { thread, runs, operations }: WholeThread): boolean {
+function isTaken(tables: Tables, { thread, runs, operations, records }: WholeThread, now: number): boolean {
   const { owner, threadId } = thread
   if (findThread(tables, owner, threadId) !== undefined) return true
   if (runs.some(({ run }) => findRun(tables, owner, run.id) !== undefined)) return true
+  if (records.some((record) => readRecord(tables, { ...record, owner }, now) !== undefined)) return true
   return operations.some(({ key }) => tables.operations.has(pairKey(owner, key)))
 }
 

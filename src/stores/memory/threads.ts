@@ -2,6 +2,7 @@ import { pairKey } from '../../model/ids.ts'
 import type { ThreadKey } from '../../store/store.ts'
 import { clearLabel } from './commit.ts'
 import { settleWhatIsOpen } from './operations.ts'
+import { deleteRecordsOf } from './records.ts'
 import { findThread, type Tables, tellListeners } from './tables.ts'
 
 export function deleteThread(tables: Tables, { owner, threadId, at }: ThreadKey & { readonly at: number }): boolean {
@@ -13,6 +14,7 @@ export function deleteThread(tables: Tables, { owner, threadId, at }: ThreadKey 
     tables.waitingRuns.delete(deleted)
     settleWhatIsOpen(tables, deleted, at)
   }
+  deleteRecordsOf(tables, { owner, threadId })
   tables.busyThreads.delete(row)
   row.runs = []
   row.unfinished = []

@@ -4,6 +4,7 @@ import { hintOfChange, hintOfMail, hintOfNewRun } from '../../store/hints.ts'
 import type { Hint } from '../../store/store.ts'
 import { dueOf } from './integers.ts'
 import type { Leases } from './leases.ts'
+import { type RecordJson, recordOfJson } from './records.ts'
 import { runOfJson, toOperation } from './rows.ts'
 import type { LeasedGroup, SortedChanges } from './sort-changes.ts'
 
@@ -61,7 +62,7 @@ interface Answer {
 }
 
 type OtherAnswer =
-  | { readonly refusal: Refusal; readonly operation?: Parameters<typeof toOperation>[0] }
+  | { readonly refusal: Refusal; readonly operation?: Parameters<typeof toOperation>[0]; readonly record?: RecordJson }
   | {
       readonly refusal?: undefined
       readonly first: number
@@ -75,7 +76,8 @@ type WokenAnswer = Committed & { readonly hasWoken?: boolean }
 
 function otherAnswer(answer: OtherAnswer, now: number): Committed {
   if (answer.refusal !== undefined) {
-    const { refusal, operation } = answer
+    const { refusal, operation, record } = answer
+    if (refusal === 'record_changed') return { ok: false, refusal, record: record === undefined ? null : recordOfJson(record) }
     return { ok: false, refusal, ...(operation === undefined ? {} : { operation: toOperation(operation) }) }
   }
   const { first, last, mail, woken } = answer

@@ -61,6 +61,13 @@ const operationSql = `
     END IF;
   END IF;`
 
+/** Records are written as they are judged: the caller has set a savepoint. */
+const recordsSql = `
+  IF c.records IS NOT NULL THEN
+    answer := holdfast.fn_write_records(c.owner, c.records, v_now, extra_crc, extra_payload, extra_payload_bytes);
+    IF answer IS NOT NULL THEN RETURN; END IF;
+  END IF;`
+
 /** Whether a run to be created refuses to wait behind other runs of its thread, and would have to. */
 const busyThreadSql = `
   FOR n IN SELECT * FROM jsonb_to_recordset(c.creates) AS x(owner text, thread text, run text, queue text, reject boolean) LOOP
@@ -90,5 +97,6 @@ const fullQueueSql = `
 export const judgeSql = `
   ${guardSql}
   ${operationSql}
+  ${recordsSql}
   ${busyThreadSql}
   ${fullQueueSql}`

@@ -23,7 +23,7 @@ BEGIN
   is_refused := true;
   places := '{}';
   SELECT * INTO c FROM jsonb_to_record(p_change) AS x(
-    owner text, thread text, run text, count int, slot int, rank int, is_checkpoint boolean, label text, state_version bigint, snapshot int, read bigint[], mail_seen bigint, delivers jsonb,
+    owner text, thread text, run text, count int, slot int, rank int, is_checkpoint boolean, label text, state_version bigint, snapshot int, read bigint[], mail_seen bigint, delivers jsonb, records jsonb,
     patch int, patch_crc bigint, guard text, epoch bigint, lease text, guard_written bigint, guard_status text, is_undisturbed boolean, guard_head bigint,
     has_run boolean, status text, sets_reason boolean, reason text, due_kind int, due bigint, wait_key text, sets_step boolean, step text,
     has_progress boolean, uncounts boolean, starts_tape boolean, has_new_input boolean, sets_end boolean, lease_ms bigint, operation jsonb, creates jsonb);

@@ -5,6 +5,7 @@ import type { EventEncoder, PatchPlace } from './event-columns.ts'
 import type { ExtraPayloads } from './extra-payloads.ts'
 import { countOrNull, dueOf, whole, wholeMs } from './integers.ts'
 import { operationJson } from './operations.ts'
+import { recordsJson } from './records.ts'
 import { newMessageChecksum, newSnapshotChecksum } from './rows.ts'
 import type { SortedChanges } from './sort-changes.ts'
 
@@ -54,6 +55,7 @@ function changeJson(change: Change, extras: ExtraPayloads): object {
     ...(delivers === undefined ? {} : { delivers: delivers.map((message) => messageJson(message, extras)) }),
     ...guardJson(guard),
     ...(to === undefined ? {} : runJson(to)),
+    ...(change.records === undefined ? {} : { records: recordsJson(change, extras) }),
     ...(change.chunks === undefined ? {} : { chunks: chunksJson(change, extras) }),
     ...(operation === undefined
       ? {}

@@ -50,6 +50,16 @@ const lockRunsSql = `
       PERFORM FROM holdfast.runs r WHERE r.id = ANY (leased_run || v_ids) ORDER BY r.thread, r.id FOR NO KEY UPDATE;
     END IF;`
 
+/** Those that exist, in the order of their keys, so that two batches that write the same ones meet in the same order. */
+const lockRecordsSql = `
+    IF p_records THEN
+      PERFORM FROM (
+          SELECT a.owner, w.collection, w.key FROM jsonb_to_recordset(p_others) AS a(owner text, records jsonb)
+            CROSS JOIN jsonb_to_recordset(a.records) AS w(collection text, key text) ORDER BY 1, 2, 3
+        ) k CROSS JOIN LATERAL (
+          SELECT FROM holdfast.records x WHERE x.owner = k.owner AND x.collection = k.collection AND x.key = k.key FOR UPDATE) x;
+    END IF;`
+
 /** Under the locks, because a thread's runs are executed in the order of their numbers. */
 const drawNumbersSql = `
     IF p_ranks > 0 THEN
@@ -63,5 +73,6 @@ export const locksSql = `
     ${lockQueuesSql}
     ${lockThreadsSql}
     ${lockRunsSql}
+    ${lockRecordsSql}
     ${drawNumbersSql}
   END IF;`

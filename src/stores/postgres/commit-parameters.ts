@@ -6,7 +6,14 @@ import { startColumns } from './start-columns.ts'
 
 /** JSON for what has many shapes, the rest about the batch as a whole. */
 const singles = new ParameterList({
-  ...({ p_offset: 'bigint', p_sync: 'boolean', p_ranks: 'int', p_others: 'jsonb', p_chunks: 'jsonb' } as const),
+  ...({
+    p_offset: 'bigint',
+    p_sync: 'boolean',
+    p_ranks: 'int',
+    p_records: 'boolean',
+    p_others: 'jsonb',
+    p_chunks: 'jsonb',
+  } as const),
 })
 const lists = {
   ...{ leased: leasedColumns, snapshots: snapshotColumns, starts: startColumns },

@@ -49,7 +49,7 @@ const applyCall = 'holdfast.fn_apply(v_change, v_now, v_thread_ids, v_run_ids, e
 /** Those with a savepoint may be refused after they wrote, or meet a process that creates the same thread or run at this moment (P2). */
 const othersSql = `
   FOR v_change IN SELECT x FROM jsonb_array_elements(v_others) x LOOP
-    IF v_change->'creates' IS NULL AND v_change->>'guard' IN ('lease', 'run') THEN
+    IF v_change->'creates' IS NULL AND v_change->'records' IS NULL AND v_change->>'guard' IN ('lease', 'run') THEN
       v_result := ${applyCall};
     ELSE
       FOR i IN 1..5 LOOP

@@ -35,9 +35,17 @@ export function encodeBatch(changes: readonly Change[], { offset, isDurable, lea
   const starts = encodeStarts(changes, sorted, events)
   const chunks = encodeLeasedChunks(changes, sorted.leased, extras)
   const others = encodeOthers(changes, sorted, { events, extras })
+  const hasRecords = changes.some(({ records }) => records !== undefined)
   return {
     values: commitValues(
-      { p_offset: offset, p_sync: isDurable, p_ranks: sorted.rankCount, p_others: others, p_chunks: chunks },
+      {
+        p_offset: offset,
+        p_sync: isDurable,
+        p_ranks: sorted.rankCount,
+        p_records: hasRecords,
+        p_others: others,
+        p_chunks: chunks,
+      },
       { leased, snapshots, starts, extras: extras.encode(), events: events.encode() },
     ),
     readAnswer: (text) => readAnswers(text, changes, { sorted, leases }),

@@ -1,4 +1,5 @@
 import type { Store } from '../../store/store.ts'
+import { deleteRecordsSql } from './records.ts'
 import { durableSql, settleOpenSql } from './sql.ts'
 import type { StoreParts } from './store-parts.ts'
 
@@ -22,7 +23,7 @@ BEGIN
   DELETE FROM holdfast.runs r WHERE r.thread = v_thread;
   DELETE FROM holdfast.log l WHERE l.thread = v_thread;
   DELETE FROM holdfast.snapshots s WHERE s.thread = v_thread;
-  DELETE FROM holdfast.labels b WHERE b.thread = v_thread;
+  DELETE FROM holdfast.labels b WHERE b.thread = v_thread;${deleteRecordsSql}
   PERFORM holdfast.fn_record(p_writer, p_batch, 'true');
   RETURN 'true';
 END $$;

@@ -82,8 +82,8 @@ export function logsSql(query: LogQuery): string {
 }
 
 /** What tells statements of `logsSql` apart, and the values that all queries of one statement share. */
-export function filtersOf({ runId, withEdits, types, patchesOnly, bare, payloadsOf, limit }: LogQuery): string {
-  return JSON.stringify([runId === undefined, withEdits, types, patchesOnly, bare, payloadsOf, limit ?? null])
+export function filtersOf({ runId, withEdits, types, patchesOnly, bare, payloadsOf, withPatches, limit }: LogQuery): string {
+  return JSON.stringify([runId === undefined, withEdits, types, patchesOnly, bare, payloadsOf, withPatches, limit ?? null])
 }
 
 /**
@@ -96,7 +96,7 @@ export function isFilteredByRun(query: LogQuery): boolean {
 
 /** Records of thread `t` between `t.first` and `t.last`, and their columns. `next` is the number of the first parameter for types. */
 function recordsSql(query: LogQuery, { owner, run, next }: { owner: string; run: string; next: number }) {
-  const { withEdits, types, patchesOnly, payloadsOf } = query
+  const { withEdits, types, patchesOnly, payloadsOf, withPatches } = query
   const hasPatch = '(l.patch IS NOT NULL OR l.patch_bytes IS NOT NULL)'
   const ofRun = `l.run = (SELECT r.id FROM holdfast.runs r WHERE r.owner = ${owner} AND r.run_id = ${run})`
   const filters = [
@@ -109,6 +109,9 @@ function recordsSql(query: LogQuery, { owner, run, next }: { owner: string; run:
     filters.length === 0
       ? `SELECT *, NULL AS n ${range}`
       : `SELECT * FROM (SELECT *, row_number() OVER (ORDER BY l.seq) AS n ${range}) l WHERE (${filters.join(' AND ')}) OR l.seq = t.last`
-  const wanted = payloadsOf === undefined ? 'false' : `l.type = ANY ($${types === undefined ? next : next + 1}::text[])`
-  return { records, columns: isBare(query) ? bareRecordColumns(wanted) : selectRecordColumns }
+  const wanted = [
+    ...(payloadsOf === undefined ? [] : [`l.type = ANY ($${types === undefined ? next : next + 1}::text[])`]),
+    ...(withPatches === true ? [hasPatch] : []),
+  ]
+  return { records, columns: isBare(query) ? bareRecordColumns(wanted.join(' OR ') || 'false') : selectRecordColumns }
 }

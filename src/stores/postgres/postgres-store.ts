@@ -12,6 +12,7 @@ import { prepareDeliver } from './inbox.ts'
 import { Leases } from './leases.ts'
 import { prepareListQueues, prepareSetQueue } from './queues.ts'
 import { prepareReads } from './reads.ts'
+import { prepareSweepRecords } from './records.ts'
 import { prepareRenew } from './renew.ts'
 import { checkSchemaName, inSchema, migrateSchema, tableNames } from './schema.ts'
 import type { StoreParts } from './store-parts.ts'
@@ -122,6 +123,7 @@ function writesOf(parts: StoreParts, schema: Schema) {
     deleteThread: prepareDeleteThread(parts),
     setQueue: prepareSetQueue(parts),
     restoreThread: prepareRestore(parts),
+    sweepRecords: prepareSweepRecords(parts),
 
     async transact(guarded, body) {
       const { change, answer } = await transactions.transact(guarded, body)

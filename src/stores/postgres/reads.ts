@@ -3,6 +3,7 @@ import { prepareReadInbox } from './inbox.ts'
 import { prepareOperationReads } from './operations.ts'
 import { LogReader } from './read-log.ts'
 import { prepareRunReads } from './read-runs.ts'
+import { prepareRecordReads } from './records.ts'
 import { StatementReader } from './statement-reader.ts'
 import type { StoreParts } from './store-parts.ts'
 import { prepareThreadReads } from './threads.ts'
@@ -25,6 +26,7 @@ export function prepareReads({ connections, prepare, clock }: StoreParts) {
     ...prepareRunReads(reader),
     ...prepareThreadReads(reader),
     ...prepareOperationReads(reader),
+    ...prepareRecordReads(reader, clock),
     readInbox: prepareReadInbox(reader),
     readLog: (query: LogQuery) => log.readLog(query),
     readLogs: (queries: readonly LogQuery[]) => log.readLogs(queries),

@@ -130,7 +130,7 @@ export function toRecord(row: Row, place: Place, runId: string | null, at = 0): 
   return record
 }
 
-/** A record without its patch, and with its payload where `bareRecordColumns` brought it. */
+/** A record with its contents where `bareRecordColumns` brought them. */
 export function toBareRecord(
   row: Row,
   place: Place,
@@ -138,7 +138,7 @@ export function toBareRecord(
   at: number,
 ): { readonly record: LogRecord; readonly hasPatch: boolean } {
   const isWhole = row[at + 13] === 'true'
-  const record = isWhole ? { ...toRecord(row, place, runId, at), patch: null } : headOf(row, runId, at)
+  const record = isWhole ? toRecord(row, place, runId, at) : headOf(row, runId, at)
   if (!isWhole) verifyRecord(Number(row[at + 8]), place, record, true)
   return { record, hasPatch: row[at + 14] === 'true' }
 }

@@ -11,6 +11,7 @@ import { deliverFunctions } from './inbox.ts'
 import { listHash } from './list-runs.ts'
 import { stepFunction } from './lone-step.ts'
 import { setQueueFunction } from './queues.ts'
+import { recordFunctions } from './records.ts'
 import { renewFunction } from './renew-sql.ts'
 import { setBackFunction } from './set-back-sql.ts'
 import { tagFunction } from './threads.ts'
@@ -250,6 +251,37 @@ const migrations: readonly string[] = [
     FROM holdfast.log l JOIN holdfast.runs r ON r.id = l.run WHERE l.thread = b.thread AND l.seq = b.seq;
   CREATE INDEX labels_by_run ON holdfast.labels (label, owner, created_at, run) WHERE run IS NOT NULL;
   `,
+  // Records, and what they are looked up by.
+  `
+  CREATE TABLE holdfast.records (
+    version bigint NOT NULL,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    expires_at bigint,
+    checksum bigint NOT NULL,
+    owner text COLLATE "C" NOT NULL,
+    collection text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    parent text COLLATE "C",
+    thread_id text COLLATE "C",            -- an id, not a number: the thread need not exist
+    fields text COLLATE "C" NOT NULL,      -- JSON: pairs of name and value; empty for none
+    payload text COLLATE "C",
+    payload_bytes bytea,
+    PRIMARY KEY (owner, collection, key)
+  ) WITH (fillfactor = 80);
+  CREATE INDEX records_by_parent ON holdfast.records ((owner || ''), (collection || ''), parent, (key || '')) WHERE parent IS NOT NULL;
+  CREATE INDEX records_of_thread ON holdfast.records (thread_id, (owner || '')) WHERE thread_id IS NOT NULL;
+  CREATE INDEX records_expiring ON holdfast.records (expires_at) WHERE expires_at IS NOT NULL;
+
+  CREATE TABLE holdfast.record_fields (
+    owner text COLLATE "C" NOT NULL,
+    collection text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    PRIMARY KEY (owner, collection, name, value, key)
+  );
+  `,
 ]
 
 /** All tables of the store. */
@@ -269,6 +301,7 @@ const schemaVersion = migrations.length
 const functionsSql = [
   settleFunctions,
   appendChunksFunction,
+  ...recordFunctions,
   applyFunction,
   commitFunction,
   stepFunction,
@@ -295,10 +328,23 @@ export async function migrateSchema(
 ): Promise<void> {
   try {
     if (await connections.withClient((client) => isUpToDate(client, schema))) return
-    await connections.withClient((client) => migrateWith(client, schema), { answerMs: migrationMs + 5_000 })
+    for (let tries = 1; ; tries++) {
+      const problem = await connections.withClient((client) => migrateWith(client, schema).catch((error: unknown) => error), {
+        answerMs: migrationMs + 5_000,
+      })
+      if (problem === undefined) return
+      if (!isDeadlock(problem) || tries === mostDeadlocks) throw problem
+    }
   } catch (error) {
     throw toHoldfastError(error, 'open')
   }
+}
+
+/** A process of an earlier version may be writing while its tables are changed: each then waits for what the other has locked. */
+const mostDeadlocks = 10
+
+function isDeadlock(error: unknown): boolean {
+  return (error as { code?: string }).code === '40P01'
 }
 
 /** How long the set-up may take, and wait for that of another process. */

@@ -176,8 +176,8 @@ function sortByThread(groups: LeasedGroup[]): LeasedGroup[] {
 }
 
 /** Nothing in it needs to be judged beside its lease. */
-export function isLeasedKind({ creates, operation, label, readMessages, delivers, run, guard }: Change): boolean {
-  if (creates !== undefined || operation !== undefined || label !== undefined) return false
+export function isLeasedKind({ creates, operation, records, label, readMessages, delivers, run, guard }: Change): boolean {
+  if (creates !== undefined || operation !== undefined || records !== undefined || label !== undefined) return false
   if (readMessages !== undefined || delivers !== undefined) return false
   if (run?.waitKey !== undefined || guard.kind !== 'lease' || namesHead(guard)) return false
   return Number.isSafeInteger(guard.epoch) && Number.isSafeInteger(guard.writtenSeq ?? 0)

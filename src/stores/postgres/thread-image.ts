@@ -7,6 +7,7 @@ import { chunkRows, insertChunksSql, streamsOfThreadSql } from './chunks.ts'
 import type { PgClientLike } from './driver.ts'
 import { isConnectionLost, serverCodeOf, toHoldfastError } from './errors.ts'
 import { atLeastZero } from './integers.ts'
+import { insertRecordsSql, makeRoomSql, recordRows } from './records.ts'
 import {
   byteLengthOf,
   hexOf,
@@ -95,13 +96,15 @@ const uniqueViolation = '23505'
 const partBytes = 8 * 1024 * 1024
 
 /** Writes a thread as it was elsewhere, in one transaction of several statements: a long log goes in parts. */
-export function prepareRestore({ connections, writes, watch, prepare, isFull }: StoreParts): Store['restoreThread'] {
+export function prepareRestore({ connections, writes, watch, prepare, clock, isFull }: StoreParts): Store['restoreThread'] {
   const sql = {
     thread: prepare(insertThreadSql).text,
     runs: prepare(insertRunsSql).text,
     rest: prepare(insertRestSql).text,
     log: prepare(insertLogSql).text,
     chunks: prepare(insertChunksSql).text,
+    room: prepare(makeRoomSql).text,
+    records: prepare(insertRecordsSql).text,
     record: prepare('SELECT holdfast.fn_record($1, $2, $3)').text,
   }
 
@@ -140,6 +143,12 @@ export function prepareRestore({ connections, writes, watch, prepare, isFull }: 
     await client.query({ text: sql.runs, values: [thread, JSON.stringify(runRows(whole))] })
     for (const part of parts(logRows(whole))) await client.query({ text: sql.log, values: [thread, `[${part.join(',')}]`] })
     for (const part of parts(chunkRows(whole))) await client.query({ text: sql.chunks, values: [thread, `[${part.join(',')}]`] })
+    const { owner } = whole.thread
+    for (const part of parts(recordRows(owner, whole.records))) {
+      const rows = `[${part.join(',')}]`
+      await client.query({ text: sql.room, values: [owner, rows, clock.offset()] })
+      await client.query({ text: sql.records, values: [owner, rows] })
+    }
     await client.query({ text: sql.rest, values: [thread, ...restValues(whole)] })
     await client.query({ text: sql.record, values: [writer.id, writer.batch, 'true'] })
     try {

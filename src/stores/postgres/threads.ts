@@ -50,15 +50,20 @@ const snapshotSql = `
     CROSS JOIN LATERAL (SELECT * FROM holdfast.snapshots s WHERE s.thread = t.id AND s.seq <= $3 ORDER BY s.seq DESC LIMIT 1) s
   WHERE t.owner = $1 AND t.thread_id = $2`
 
+/** The limit is inside: what is joined to the checkpoints is looked up for those of the page alone. */
 function checkpointsSql({ isLabelled }: { isLabelled: boolean }): string {
+  const labelled = `
+      AND l.seq = (SELECT b.seq FROM holdfast.labels b WHERE b.thread = t.id AND b.label = $5 LIMIT 1)`
   return `
   SELECT r.run_id, b.label, ${bareRecordColumns('false')}
-  FROM holdfast.threads t
-    JOIN holdfast.log l ON l.thread = t.id AND l.seq > $3 AND l.checkpoint_bytes IS NOT NULL
-    ${isLabelled ? '' : 'LEFT'} JOIN holdfast.labels b ON b.thread = t.id AND b.seq = l.seq
-    LEFT JOIN holdfast.runs r ON r.id = l.run
-  WHERE t.owner = $1 AND t.thread_id = $2 ${isLabelled ? 'AND b.label = $5' : ''}
-  ORDER BY l.seq LIMIT $4`
+  FROM (SELECT t.id FROM holdfast.threads t WHERE t.owner = $1 AND t.thread_id = $2) t
+    CROSS JOIN LATERAL (
+      SELECT * FROM holdfast.log l
+      WHERE l.thread = t.id AND l.seq > $3 AND l.checkpoint_bytes IS NOT NULL ${isLabelled ? labelled : ''}
+      ORDER BY l.seq LIMIT $4) l
+    LEFT JOIN LATERAL (SELECT b.label FROM holdfast.labels b WHERE b.thread = t.id AND b.seq = l.seq LIMIT 1) b ON true
+    LEFT JOIN LATERAL (SELECT r.run_id FROM holdfast.runs r WHERE r.id = l.run LIMIT 1) r ON true
+  ORDER BY l.seq`
 }
 
 /** Labels a checkpoint, under the lock of its thread: a deletion comes before or after. */

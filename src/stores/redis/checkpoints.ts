@@ -11,19 +11,22 @@ export async function listCheckpoints(connection: Connection, query: CheckpointQ
   if (query.label !== undefined) return limit === 0 ? [] : readLabel(connection, query, query.label)
   const checkpoints: CheckpointRow[] = []
   if (limit === 0) return checkpoints
-  for await (const { stored, labels } of labelledPieces(connection, query)) {
-    for (const one of stored) {
-      if (one.checkpointBytes !== null && checkpoints.length < limit) {
-        checkpoints.push(toCheckpoint(one, labels.get(one.record.seq) ?? null))
-      }
+  const { owner, threadId } = query
+  for await (const { first, entries, labels } of labelledPieces(connection, query)) {
+    for (const [i, entry] of entries.entries()) {
+      const one = toRecord(entry, first + i, { owner, threadId }, () => false)
+      if (one.checkpointBytes !== null) checkpoints.push(toCheckpoint(one, labels.get(one.record.seq) ?? null))
+      // What comes after it may be damaged.
+      if (checkpoints.length >= limit) return checkpoints
     }
-    if (checkpoints.length >= limit) break
   }
   return checkpoints
 }
 
 interface Piece {
-  readonly stored: readonly StoredRecord[]
+  /** The position of its first entry. */
+  readonly first: number
+  readonly entries: readonly Buffer[]
   readonly labels: ReadonlyMap<number, string>
 }
 
@@ -46,10 +49,7 @@ async function* labelledPieces(connection: Connection, query: CheckpointQuery): 
     if (incarnation !== undefined && foundIncarnation !== incarnation) return
     incarnation = foundIncarnation
     end = Math.min(end ?? head, head)
-    yield {
-      stored: entries.map((entry, i) => toRecord(entry, first + i, { owner, threadId }, [])),
-      labels: readLabels(labels),
-    }
+    yield { first, entries, labels: readLabels(labels) }
     afterSeq = first + entries.length - 1
     if (entries.length === 0 || afterSeq >= end) return
   }
@@ -68,7 +68,12 @@ async function readLabel(connection: Connection, query: CheckpointQuery, label: 
   const { owner, threadId, afterSeq = 0 } = query
   const [seq, entry] = (await connection.repeat(readLabelScript, pairOf(owner, threadId), label)) as readonly [number?, Buffer?]
   if (seq === undefined || entry === undefined || seq <= afterSeq) return []
-  return [toCheckpoint(toRecord(entry, seq, { owner, threadId }, []), label)]
+  return [
+    toCheckpoint(
+      toRecord(entry, seq, { owner, threadId }, () => false),
+      label,
+    ),
+  ]
 }
 
 function toCheckpoint({ record, checkpointBytes }: StoredRecord, label: string | null): CheckpointRow {

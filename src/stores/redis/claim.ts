@@ -112,7 +112,7 @@ function readClaim(
   const [pair, rows, logLength, entry, holder, until, isLimited] = reply
   const row = [...(readRow(rows as Reply) as Row)]
   const stored = toRun(String(pair), row)
-  const { thread } = toThread(stored.thread, row.slice(runFields.length), logLength as number)
+  const thread = toThread(stored.thread, row.slice(runFields.length), logLength as number)
   const claim = {
     run: stored.run,
     leaseId: stored.run.leaseId as string,

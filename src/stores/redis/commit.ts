@@ -7,6 +7,7 @@ import { partlyWrittenError } from './errors.ts'
 import { pairOf } from './keys.ts'
 import type { Reply } from './link.ts'
 import { packChanges } from './pack-changes.ts'
+import { refusingRecord } from './records.ts'
 import { type Row, readRow, toOperation, toRun } from './rows.ts'
 import { commitScript } from './scripts/commit.ts'
 
@@ -40,6 +41,8 @@ function readAnswer(change: Change, answer: Reply, now: number): Committed {
     return readPlainAnswer(change, answer, now)
   }
   const [first, last, hasMail, created] = answer as readonly Reply[]
+  if (first instanceof Buffer && String(first) === 'record_changed')
+    return { ok: false, refusal: 'record_changed', record: refusingRecord(change, [last, hasMail]) }
   if (first instanceof Buffer) return readRefusal(change, String(first) as Refusal, last)
   return {
     ok: true,

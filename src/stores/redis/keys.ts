@@ -22,6 +22,12 @@ import { HoldfastError } from '../../model/errors.ts'
  *   voids:<stream>          zset    those among them that declare others void
  *   intents:<run>           set     operations that it has open: intended effects, questions
  *   operation:<operation>   hash    its row (rows.ts)
+ *   record:<record>         hash    its row (record-row.ts); a record is `<bytes of collection>:<collection><key>`, a collection a pair of owner and name
+ *   records:<collection>    zset    keys of its records, bytewise
+ *   index:<index>           zset    keys of the records of one parent or with one field, bytewise (record-row.ts)
+ *   collections             zset    collections of all owners that have records
+ *   thread-records:<thread> zset    records that belong to it, bytewise
+ *   expiring                zset    records that expire, by when
  *   unsure                  zset    operations that a person has to decide about, of all owners, by when they were opened
  *   waiting:<operation>     set     runs that wait for it
  *   lane:<lane>             zset    runs that are the next of their thread, by the time from which they can be claimed: when they are due, or the end of a lease
@@ -61,7 +67,7 @@ import { HoldfastError } from '../../model/errors.ts'
  */
 
 /** Raised when the form of the data changes. Every script refuses a process of another version, because the namespace id contains it. */
-export const schemaVersion = 2
+export const schemaVersion = 3
 
 /** The one key that scripts are given. They derive the others from it. */
 export function namespaceKey(namespace: string): string {

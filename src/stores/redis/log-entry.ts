@@ -82,15 +82,20 @@ export interface StoredRecord {
   readonly checkpointBytes: number | null
 }
 
-/** With `wholeTypes` entries of other types were cut off after their headers, and nothing of them is verified. */
-export function toRecord(entry: Buffer, seq: number, thread: ThreadKey, wholeTypes?: readonly EventType[]): StoredRecord {
+/** With `isWhole` other entries were cut off after their headers, and only those are verified. */
+export function toRecord(
+  entry: Buffer,
+  seq: number,
+  thread: ThreadKey,
+  isWhole?: (type: EventType, hasPatch: boolean) => boolean,
+): StoredRecord {
   const what = `Record ${thread.threadId}@${seq}`
   const start = entry.indexOf(32) + 2
   const end = entry.indexOf(10)
   const header = parseHeader(entry.toString('utf8', start, end), lettersOf[entry.toString('latin1', start - 1, start)] ?? 0, what)
   const [type, run, step, count, attempt, at, durationMs, payloadLength, patchLength, checkpointBytes, sum] = header
   const patchStart = end + 1 + bytesOf(payloadLength)
-  const isBare = wholeTypes !== undefined && !wholeTypes.includes(type)
+  const isBare = isWhole !== undefined && !isWhole(type, patchLength !== null)
   const record: LogRecord = {
     seq,
     runId: run === true ? thread.threadId : run,

@@ -9,6 +9,7 @@ import { packEvents } from './log-entry.ts'
 import { messageChecksum, packMessage } from './message-entry.ts'
 import { type Fields, Packer, packFields, refuseTooLarge } from './pack.ts'
 import { packPayload } from './payload-bytes.ts'
+import { packRecords } from './records.ts'
 import { marked, packOperationPayload } from './rows.ts'
 import { snapshotChecksum } from './snapshot-entry.ts'
 
@@ -117,6 +118,8 @@ function packChange(packer: Packer, change: Change): void {
   if (creates !== undefined && creates.length > 0) fields.push(['creates', () => packCreates(packer, creates)])
   if (creates?.some(({ ifBusy }) => ifBusy === 'reject') === true) fields.push(['rejects', () => packer.boolean(true)])
   if (operation !== undefined) fields.push(['operation', () => packOperation(packer, operation, owner)])
+  const { records } = change
+  if (records !== undefined && records.length > 0) fields.push(['records', () => packRecords(packer, records, owner)])
   if (stateVersion !== undefined) fields.push(['version', () => packer.text(String(stateVersion))])
   if (label !== undefined) fields.push(['label', () => packer.text(label)])
   if (snapshot !== undefined) {

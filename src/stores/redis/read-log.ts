@@ -1,6 +1,6 @@
 import type { HoldfastError } from '../../model/errors.ts'
 import type { EventType, LogRecord } from '../../model/event.ts'
-import { isAskedFor, shownRecord } from '../../store/log-query.ts'
+import { isAskedFor, isBare, isWanted, shownRecord } from '../../store/log-query.ts'
 import { stretchOf } from '../../store/log-stretch.ts'
 import type { LogQuery, LogStretch } from '../../store/store.ts'
 import type { Connection } from './connection.ts'
@@ -48,7 +48,7 @@ export async function readLogs(connection: Connection, queries: readonly LogQuer
       String(afterSeq),
       Number.isFinite(end) ? String(end) : '',
       String(size),
-      wholeTypesOf(query)?.reduce((list, type) => `${list}${type}\n`, '\n') ?? '',
+      wholeOf(query),
     ])
     const replies = (await connection.repeat(readLogsScript, String(pieceBytes), ...args)) as readonly Reply[]
     for (const [index, reply] of replies.entries()) continueReading(open[index] as Reading, reply)
@@ -74,9 +74,10 @@ function continueReading(reading: Reading, reply: Reply): void {
   }
   reading.incarnation = incarnation
   reading.end = Math.min(reading.end, head)
+  const isWhole = isBare(query) ? (type: EventType, hasPatch: boolean) => isWanted({ type }, hasPatch, query) : undefined
   const found = stretchOf(() => {
     for (const [index, entry] of entries.entries()) {
-      const one = toRecord(entry, first + index, query, wholeTypesOf(query))
+      const one = toRecord(entry, first + index, query, isWhole)
       if (records.length < limit && isAskedFor(one.record, one.hasPatch, query)) records.push(shownRecord(one.record, query))
     }
     return records
@@ -86,9 +87,11 @@ function continueReading(reading: Reading, reply: Reply): void {
   reading.isOver = 'damage' in found || records.length >= limit || entries.length === 0 || reading.afterSeq >= reading.end
 }
 
-/** The types of records whose contents are asked for; undefined for all. */
-function wholeTypesOf({ bare, payloadsOf }: LogQuery): readonly EventType[] | undefined {
-  return payloadsOf ?? (bare === true ? [] : undefined)
+/** Which records are sent whole, as the script takes it. */
+function wholeOf(query: LogQuery): string {
+  if (!isBare(query)) return ''
+  const { payloadsOf = [], withPatches } = query
+  return ['', ...payloadsOf, ...(withPatches === true ? ['+'] : []), ''].join('\n')
 }
 
 /** One record, as `run.result()` reads how its run ended. */
@@ -103,5 +106,5 @@ export async function readRecord(entries: ReadBatcher, query: LogQuery & { reado
 /** Whether this asks for one whole record. */
 export function isForOne(query: LogQuery): query is LogQuery & { readonly toSeq: number } {
   const { toSeq, afterSeq = 0, limit } = query
-  return toSeq !== undefined && toSeq === afterSeq + 1 && wholeTypesOf(query) === undefined && limit !== 0
+  return toSeq !== undefined && toSeq === afterSeq + 1 && !isBare(query) && limit !== 0
 }

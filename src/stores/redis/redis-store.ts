@@ -18,6 +18,7 @@ import { listQueues, setQueue } from './queues.ts'
 import { ReadBatcher } from './read-batcher.ts'
 import { isForOne, readLog, readLogs, readRecord } from './read-log.ts'
 import { listUnsure, readOperation, readRun, readSnapshot } from './reads.ts'
+import { readRecords, scanRecords, sweepRecords } from './records.ts'
 import { readRecordsScript } from './scripts/read-log.ts'
 import { nowScript, readRunsScript } from './scripts/read-rows.ts'
 import { hasOldRunsScript, listOldRunsScript, openNamespaceScript } from './scripts/schema.ts'
@@ -103,7 +104,8 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
 
     ...hintedWritesOf(connection, watch, offsetMs),
     tag: (request) => tag(connection, request),
-    ...readsOf(connection),
+    sweepRecords: ({ limit }) => sweepRecords(connection, limit, offsetMs()),
+    ...readsOf(connection, offsetMs),
     subscribe: (listener) => watch.subscribe(listener),
 
     async close() {
@@ -146,14 +148,14 @@ function hintedWritesOf(
     async restoreThread(whole) {
       const { owner, threadId } = whole.thread
       const hints: Hint[] = [{ owner, threadId, isClaimable: true }]
-      const answer = await restoreThread(connection, whole, watch.publicationOf(hints))
+      const answer = await restoreThread(connection, whole, { offsetMs: offsetMs(), publication: watch.publicationOf(hints) })
       if (answer.ok) watch.tell(hints)
       return answer
     },
   }
 }
 
-function readsOf(connection: Connection): Reads {
+function readsOf(connection: Connection, offsetMs: () => number): Reads {
   const runRows = new ReadBatcher(connection, readRunsScript)
   const entries = new ReadBatcher(connection, readRecordsScript)
   return {
@@ -171,6 +173,8 @@ function readsOf(connection: Connection): Reads {
     readChunks: (query) => readChunks(connection, query),
     readOperation: (key) => readOperation(connection, key),
     listUnsure: (query) => listUnsure(connection, query),
+    readRecords: (query) => readRecords(connection, query, offsetMs()),
+    scanRecords: (query) => scanRecords(connection, query, offsetMs()),
   }
 }
 
@@ -190,6 +194,8 @@ type Reads = Pick<
   | 'readChunks'
   | 'readOperation'
   | 'listUnsure'
+  | 'readRecords'
+  | 'scanRecords'
 >
 
 function readAddress({ url, client, namespace }: RedisStoreOptions): { url: string; namespace: string } {

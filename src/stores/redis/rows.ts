@@ -80,13 +80,13 @@ export function toRun(pair: string, row: Row): StoredRun {
 /** As `runFields` lists them. */
 type RunRow = readonly [...Seven<string>, string, string, string, string, string, string, ...Seven<string>, string]
 
-export function toThread(pair: string, row: Row, logLength: number): { thread: Thread; number: number } {
-  const [number, base, life, version, created, deleted, head, foreign, patch, checksum] = row as unknown as ThreadRow
+export function toThread(pair: string, row: Row, logLength: number): Thread {
+  const [, base, life, version, created, deleted, head, foreign, patch, checksum] = row as unknown as ThreadRow
   const { owner, id } = splitPair(pair)
   const baseSeq = Number(base)
   const isThere = deleted === false || deleted === ''
   const headSeq = isThere ? baseSeq + logLength : Number(head)
-  const thread = {
+  return verifyThread({
     owner,
     threadId: id,
     headSeq,
@@ -98,8 +98,7 @@ export function toThread(pair: string, row: Row, logLength: number): { thread: T
     baseSeq,
     createdAt: Number(created),
     deletedAt: isThere ? null : Number(deleted),
-  }
-  return { thread: verifyThread(thread), number: Number(number) }
+  })
 }
 
 /** As `threadFields` lists them. */

@@ -12,6 +12,7 @@ import type { Reply } from './link.ts'
 import { entryOf } from './log-entry.ts'
 import { messageEntryOf } from './message-entry.ts'
 import { Packer, packFields, refuseTooLarge } from './pack.ts'
+import { restoredFields } from './record-row.ts'
 import { marked, packOperationPayload, type Row, readRow, toOperation, toRun, toThread } from './rows.ts'
 import { readThreadImageScript, restoreThreadScript, stageScript } from './scripts/thread-image.ts'
 import { snapshotEntryOf } from './snapshot-entry.ts'
@@ -26,7 +27,7 @@ export async function readThreadImage(connection: Connection, { owner, threadId 
   if (reply.length === 0) return null
   const [row, logLength, floor, runs, operations] = reply as readonly [Reply, number, Buffer, readonly Reply[], readonly Reply[]]
   return {
-    thread: toThread(pair, readRow(row) as Row, logLength).thread,
+    thread: toThread(pair, readRow(row) as Row, logLength),
     epochFloor: Number(floor),
     runs: runs.map((one) => readRunImage(one as readonly Reply[])),
     operations: operations
@@ -39,7 +40,11 @@ export async function readThreadImage(connection: Connection, { owner, threadId 
  * Log, snapshots and streams are staged in parts, under keys that expire. Then one call judges, writes the rest and renames the staged keys.
  * Until then the thread does not exist, and what a crash leaves behind expires.
  */
-export async function restoreThread(connection: Connection, whole: WholeThread, publication: string) {
+export async function restoreThread(
+  connection: Connection,
+  whole: WholeThread,
+  { offsetMs, publication }: { readonly offsetMs: number; readonly publication: string },
+) {
   const staging = `restoring:${randomBytes(12).toString('base64url')}`
   const staged = { log: `${staging}:log`, snapshots: `${staging}:snapshots` }
   const bytesAt = new Map(whole.checkpoints.map(({ seq, bytes }) => [seq, bytes]))
@@ -52,7 +57,7 @@ export async function restoreThread(connection: Connection, whole: WholeThread, 
     await stage(connection, [chunks, 'ZADD'], records, entryAt)
     await stage(connection, [voids, 'ZADD'], records.filter(isMark), entryAt)
   }
-  const answer = await connection.once(restoreThreadScript, 0, [publication, packWhole(whole, { ...staged, streams })])
+  const answer = await connection.once(restoreThreadScript, offsetMs, [publication, packWhole(whole, { ...staged, streams })])
   if (answer === -1) {
     const text = `Thread "${thread.threadId}" was on its way into the store for more than an hour; nothing of it was written. Restore it again.`
     throw new HoldfastError('store_unavailable', text, { retryable: true, details: { threadId: thread.threadId } })
@@ -143,6 +148,7 @@ function packWhole(whole: WholeThread, staged: Staged): Buffer {
     ],
     ['streams', () => packEach(packer, staged.streams, (one) => packStream(packer, one, owner))],
     ['runs', () => packEach(packer, runs, (one) => packRun(packer, one, { thread, isIntending: intending.has(one.run.id) }))],
+    ['kept', () => packEach(packer, whole.records, (one) => packFields(packer, restoredFields(packer, { ...one, owner })))],
     ['operations', () => packEach(packer, operations, (one) => packOperation(packer, one, intents.includes(one)))],
   ])
   refuseTooLarge(`What belongs to thread "${threadId}" besides its log`, packer)

@@ -1,9 +1,10 @@
+import { HoldfastError } from '../../model/errors.ts'
 import { pageOf, readCursor } from '../../store/page.ts'
 import type { ScanQuery, Thread, ThreadKey, ThreadQuery } from '../../store/store.ts'
 import type { Connection } from './connection.ts'
-import { pairOf } from './keys.ts'
+import { pairOf, splitPair } from './keys.ts'
 import type { Reply } from './link.ts'
-import { readRow, toThread } from './rows.ts'
+import { type Row, readRow, toThread } from './rows.ts'
 import { listThreadsScript } from './scripts/list-threads.ts'
 import { readThreadScript } from './scripts/read-rows.ts'
 import { tagScript } from './scripts/tag.ts'
@@ -12,7 +13,7 @@ export async function readThread(connection: Connection, { owner, threadId }: Th
   const pair = pairOf(owner, threadId)
   const [reply, logLength] = (await connection.repeat(readThreadScript, pair)) as readonly [Reply, number]
   const row = readRow(reply)
-  return row === null ? null : toThread(pair, row, logLength).thread
+  return row === null ? null : toThread(pair, row, logLength)
 }
 
 export async function tag(
@@ -22,12 +23,16 @@ export async function tag(
   return { ok: (await connection.once(tagScript, 0, [pairOf(owner, threadId), String(seq), label, owner])) === 1 }
 }
 
-export function listThreads(connection: Connection, { owner, ...query }: ThreadQuery): Promise<ThreadPage> {
-  return readThreads(connection, `owner-threads:${owner}`, query)
+export async function listThreads(connection: Connection, { owner, limit, cursor }: ThreadQuery): Promise<ThreadPage> {
+  const listed = await readListed(connection, `owner-threads:${owner}`, { limit, ...(cursor !== undefined && { cursor }) })
+  return threadPage(
+    listed.filter(({ row }) => row !== null),
+    limit,
+  )
 }
 
-export function scanThreads(connection: Connection, query: ScanQuery): Promise<ThreadPage> {
-  return readThreads(connection, 'threads', query)
+export async function scanThreads(connection: Connection, query: ScanQuery): Promise<ThreadPage> {
+  return threadPage(await readListed(connection, 'threads', query), query.limit)
 }
 
 interface ThreadPage {
@@ -35,14 +40,33 @@ interface ThreadPage {
   readonly cursor?: string
 }
 
-async function readThreads(connection: Connection, index: string, { limit, cursor }: ScanQuery): Promise<ThreadPage> {
+/** What an index lists. */
+interface Listed {
+  readonly pair: string
+  readonly number: number
+  readonly row: Row | null
+  readonly logLength: number
+}
+
+async function readListed(connection: Connection, index: string, { limit, cursor }: ScanQuery): Promise<Listed[]> {
   const above = String(readCursor(cursor))
-  if (limit <= 0) return { items: [] }
+  if (limit <= 0) return []
   const reply = (await connection.repeat(listThreadsScript, index, above, String(limit + 1))) as readonly Reply[]
-  const found: { thread: Thread; number: number }[] = []
-  for (let i = 0; i < reply.length; i += 3) {
-    const row = readRow(reply[i + 1] as Reply)
-    if (row !== null) found.push(toThread(String(reply[i]), row, reply[i + 2] as number))
+  const listed: Listed[] = []
+  for (let i = 0; i < reply.length; i += 4) {
+    const [pair, number, row, logLength] = reply.slice(i, i + 4) as unknown as readonly [Reply, Reply, Reply, number]
+    listed.push({ pair: String(pair), number: Number(number), row: readRow(row), logLength })
   }
-  return pageOf(found, limit, { numberOf: ({ number }) => number, toItem: ({ thread }) => thread })
+  return listed
+}
+
+function threadPage(listed: readonly Listed[], limit: number): ThreadPage {
+  return pageOf(listed, limit, { numberOf: ({ number }) => number, toItem: listedThread })
+}
+
+function listedThread({ pair, row, logLength }: Listed): Thread {
+  if (row !== null) return toThread(pair, row, logLength)
+  const { owner, id: threadId } = splitPair(pair)
+  const text = `The row of thread ${JSON.stringify(threadId)} is missing. Restore it from a backup.`
+  throw new HoldfastError('corrupt_record', text, { details: { owner, threadId } })
 }

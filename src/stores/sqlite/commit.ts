@@ -11,6 +11,7 @@ import { LogWriter } from './log-writer.ts'
 import { NewRuns } from './new-runs.ts'
 import { prepareOperations } from './operations.ts'
 import { prepareQueueSpace } from './queues.ts'
+import { prepareRecords } from './records.ts'
 import { type FoundRun, Runs } from './runs.ts'
 import { prepareThreadQueue } from './thread-queue.ts'
 import { type FoundThread, prepareThreads } from './thread-rows.ts'
@@ -51,11 +52,13 @@ export class Commits {
 
   apply(change: Change, now: number, hints: Hint[]): Committed {
     const found = this.#find(change)
-    const { operations, newRuns } = this.#parts
+    const { operations, records, newRuns } = this.#parts
     const refusal = this.#judge(change, found)
     if (refusal !== null) return { ok: false, refusal }
     const operationRefusal = operations.refuse(change)
     if (operationRefusal !== null) return operationRefusal
+    const recordRefusal = change.records === undefined ? null : records.refuse(change, now)
+    if (recordRefusal !== null) return recordRefusal
     const createRefusal = newRuns.refuse(change)
     if (createRefusal !== null) return { ok: false, refusal: createRefusal }
     return this.#write(change, found, { now, hints })
@@ -104,6 +107,7 @@ export class Commits {
     const firstId = log.nextId()
     if (thread !== undefined) this.#append(change, thread, run?.run ?? null)
     const hasWoken = operations.apply(change, now)
+    if (change.records !== undefined) this.#parts.records.apply(change, now)
     let lastMessage = 0
     if (run !== undefined && runId !== null) {
       lastMessage = this.#removeRead(run, change)
@@ -166,6 +170,7 @@ function prepareParts(db: Database) {
   const space = prepareQueueSpace(db)
   return {
     ...{ runs, threads, threadQueue, operations, log, space },
+    records: prepareRecords(db),
     newRuns: new NewRuns({ runs, threads, threadQueue, space, log }),
     changeRun: prepareChangeRun({ runs, operations, threadQueue }),
     unread: prepareUnread(db),

@@ -1,6 +1,7 @@
 import { HoldfastError } from '../../model/errors.ts'
+import type { LogQuery } from '../../store/store.ts'
 import { type Database, prepare, type Statement } from './connection.ts'
-import type { BareLogRow, LogRow, ThreadRow } from './rows.ts'
+import type { BareLogRow, LogRow, SomeLogRow, ThreadRow } from './rows.ts'
 
 /** Reads stretches of the log. Gaps and wrong links are `corrupt_record`. */
 export function prepareStretches(db: Database) {
@@ -13,7 +14,9 @@ export function prepareStretches(db: Database) {
   const read = {
     full: prepareRead(db, { columns: `${sharedColumns}, l.payload, l.patch, l.checksum` }),
     patches: prepareRead(db, { columns: `${sharedColumns}, l.payload, l.patch, l.checksum`, where: 'l.patch IS NOT NULL' }),
-    bare: prepareRead(db, { columns: `${sharedColumns}, l.checksum, l.patch IS NOT NULL AS has_patch` }),
+    bare: prepareRead(db, { columns: bareColumns }),
+    checkpoints: prepareRead(db, { columns: bareColumns, where: 'l.checkpoint_bytes IS NOT NULL' }),
+    some: prepareRead(db, { columns: `${bareColumns}, ${ifWanted('payload')}, ${ifWanted('patch')}` }),
   }
 
   /** A record from which a stretch can be reached: its last or one soon after it. */
@@ -27,23 +30,31 @@ export function prepareStretches(db: Database) {
    * What a read brings of a stretch, oldest first. Ids rise with positions; so where two records are as far apart by id as they are by
    * position, all between them are the thread's own, and one range has them. Otherwise the chain is walked back.
    */
-  function rowsOf<Row extends { readonly seq: number }>({ range, chain }: Read, thread: ThreadRow, stretch: Stretch): Row[] {
+  function rowsOf<Row extends { readonly seq: number }>(
+    { range, chain, isFiltered }: Read,
+    thread: ThreadRow,
+    stretch: Stretch,
+    selecting: readonly unknown[] = [],
+  ): Row[] {
     const { firstSeq, lastSeq } = stretch
     const start = startOf(thread, lastSeq)
     const firstId = (start.id ?? 0) - (start.seq - firstSeq)
     const isDense = idIs.get(firstId, thread.id, firstSeq) !== undefined && idIs.get(start.id, thread.id, start.seq) !== undefined
     if (isDense) {
       const lastId = firstId + lastSeq - firstSeq
-      if (countIn.get(firstId, lastId, thread.id) !== lastId - firstId + 1) throw gapError(thread, stretch)
-      return range.all(firstId, lastId, thread.id) as Row[]
+      // Where all records come, the caller sees which are missing.
+      if (isFiltered && countIn.get(firstId, lastId, thread.id) !== lastId - firstId + 1) throw gapError(thread, stretch)
+      return range.all(...selecting, firstId, lastId, thread.id) as Row[]
     }
-    const rows = (chain.all(start.id, thread.id, start.seq, thread.id, firstSeq, lastSeq, firstSeq) as Row[]).reverse()
+    const walk = [start.id, thread.id, start.seq, thread.id, firstSeq]
+    const rows = (chain.all(...walk, ...selecting, lastSeq, firstSeq) as Row[]).reverse()
     if (rows[0]?.seq !== firstSeq) throw gapError(thread, stretch)
     return rows
   }
 
-  function allOf<Row extends { readonly seq: number }>(reading: Read, thread: ThreadRow, stretch: Stretch): Row[] {
-    const rows = rowsOf<Row>(reading, thread, stretch)
+  function allOf<Row extends { readonly seq: number }>(...reading: Parameters<typeof rowsOf>): Row[] {
+    const [, thread, stretch] = reading
+    const rows = rowsOf<Row>(...reading)
     const isWhole = rows.length === stretch.lastSeq - stretch.firstSeq + 1
     if (!isWhole || !rows.every(({ seq }, index) => seq === stretch.firstSeq + index)) throw gapError(thread, stretch)
     return rows
@@ -56,6 +67,12 @@ export function prepareStretches(db: Database) {
     readPatches: (thread: ThreadRow, stretch: Stretch) =>
       rowsOf<LogRow>(read.patches, thread, stretch).filter(({ patch }) => patch !== null),
     readBare: (thread: ThreadRow, stretch: Stretch) => allOf<BareLogRow>(read.bare, thread, stretch),
+    readCheckpoints: (thread: ThreadRow, stretch: Stretch) => rowsOf<BareLogRow>(read.checkpoints, thread, stretch),
+    /** All of them, with contents of those that `isWanted` names. */
+    readSome: (thread: ThreadRow, stretch: Stretch, { payloadsOf = [], withPatches = false }: LogQuery) => {
+      const wanted = [` ${payloadsOf.join(' ')} `, withPatches ? 1 : 0]
+      return allOf<SomeLogRow>(read.some, thread, stretch, [...wanted, ...wanted])
+    },
   }
 }
 
@@ -63,10 +80,12 @@ export function prepareStretches(db: Database) {
 interface Read {
   readonly range: Statement
   readonly chain: Statement
+  readonly isFiltered: boolean
 }
 
 function prepareRead(db: Database, { columns, where }: { columns: string; where?: string }): Read {
   return {
+    isFiltered: where !== undefined,
     range: prepare(
       db,
       `SELECT ${columns} FROM holdfast_log l WHERE l.id BETWEEN ? AND ? AND l.thread = ?${where === undefined ? '' : ` AND ${where}`} ORDER BY l.id`,
@@ -82,6 +101,12 @@ export interface Stretch {
 }
 
 const sharedColumns = 'l.id, l.thread, l.seq, l.run, l.type, l.step, l.count, l.attempt, l.at, l.duration_ms, l.checkpoint_bytes'
+const bareColumns = `${sharedColumns}, l.checksum, l.patch IS NOT NULL AS has_patch`
+
+/** What a record contains, if its type is among those of the first parameter or the second asks for patches and it has one. */
+function ifWanted(column: string): string {
+  return `CASE WHEN instr(?, ' ' || l.type || ' ') > 0 OR (? AND l.patch IS NOT NULL) THEN l.${column} END AS ${column}`
+}
 
 /** Walks back along the chain, newest first; a link that leads to another place ends the walk, and is noticed by its end. */
 function chainSql(columns: string): string {

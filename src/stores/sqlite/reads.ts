@@ -1,7 +1,8 @@
+import { codeOf } from '../../model/errors.ts'
 import type { LogRecord } from '../../model/event.ts'
 import type { Operation } from '../../model/operation.ts'
 import type { Run } from '../../model/run.ts'
-import { isAskedFor, isBare, shownRecord } from '../../store/log-query.ts'
+import { isAskedFor, isBare, isWanted, shownRecord } from '../../store/log-query.ts'
 import { stretchOf } from '../../store/log-stretch.ts'
 import { pageOf, readCursor } from '../../store/page.ts'
 import type {
@@ -19,13 +20,14 @@ import type {
 import { readUnsureCursor, unsurePage } from '../../store/unsure-page.ts'
 import { type Database, prepare } from './connection.ts'
 import { prepareListRuns } from './list-runs.ts'
-import { prepareStretches } from './log.ts'
+import { prepareStretches, type Stretch } from './log.ts'
 import {
+  type BareLogRow,
   isInLog,
-  type LogRow,
   type NamedRunRow,
   type OperationRow,
   type SnapshotRow,
+  type SomeLogRow,
   selectRun,
   type ThreadRow,
   toBareRecord,
@@ -104,7 +106,6 @@ export function prepareReads(db: Database) {
 
 function prepareReadLog(db: Database) {
   const stretches = prepareStretches(db)
-  const wholeRow = prepare(db, 'SELECT * FROM holdfast_log WHERE id = ?')
   const findRunId = prepare(db, 'SELECT run_id FROM holdfast_runs WHERE id = ?').pluck()
   const findRunIds = prepare(db, 'SELECT id, run_id FROM holdfast_runs WHERE thread = ?').raw()
 
@@ -138,14 +139,9 @@ function prepareReadLog(db: Database) {
 
   function readPiece(thread: ThreadRow, stretch: { firstSeq: number; lastSeq: number }, { query, nameOf }: Piece): LogRecord[] {
     if (isBare(query)) {
-      // Verified before it is asked for: a damaged one may only look like that of another run.
-      const rows = stretches.readBare(thread, stretch).map((row) => ({ row, record: toBareRecord(row, thread, nameOf(row.run)) }))
-      return rows
-        .filter(({ row, record }) => isAskedFor(record, row.has_patch === 1, query))
-        .map(({ row, record }) => {
-          if (query.payloadsOf?.includes(row.type) !== true) return record
-          return shownRecord(toRecord(wholeRow.get(row.id) as LogRow, thread, record.runId), query)
-        })
+      return query.payloadsOf === undefined && query.withPatches !== true
+        ? readBarePiece(thread, stretches.readBare(thread, stretch), { query, nameOf })
+        : readSomePiece(thread, stretches.readSome(thread, stretch, query), { query, nameOf })
     }
     const rows = query.patchesOnly === true ? stretches.readPatches(thread, stretch) : stretches.readFull(thread, stretch)
     return rows
@@ -154,7 +150,30 @@ function prepareReadLog(db: Database) {
       .map((record) => shownRecord(record, query))
   }
 
-  return { read, readBare: stretches.readBare, namer }
+  /** Also what is not asked for is verified: a damaged record may only look like one of another run. */
+  function readBarePiece(thread: ThreadRow, rows: readonly BareLogRow[], { query, nameOf }: Piece): LogRecord[] {
+    const records: LogRecord[] = []
+    for (const row of rows) {
+      const record = toBareRecord(row, thread, nameOf(row.run))
+      if (isAskedFor(record, row.has_patch === 1, query)) records.push(record)
+    }
+    return records
+  }
+
+  function readSomePiece(thread: ThreadRow, rows: readonly SomeLogRow[], { query, nameOf }: Piece): LogRecord[] {
+    const records: LogRecord[] = []
+    for (const row of rows) {
+      const runId = nameOf(row.run)
+      const hasPatch = row.has_patch === 1
+      const isAsked = isAskedFor({ runId, type: row.type }, hasPatch, query)
+      const isWhole = isAsked && isWanted(row, hasPatch, query)
+      const record = isWhole ? toRecord(row, thread, runId) : toBareRecord(row, thread, runId)
+      if (isAsked) records.push(isWhole ? shownRecord(record, query) : record)
+    }
+    return records
+  }
+
+  return { read, readCheckpoints: stretches.readCheckpoints, namer }
 }
 
 interface Piece {
@@ -173,15 +192,28 @@ function prepareCheckpoints(db: Database, log: ReturnType<typeof prepareReadLog>
       (labelsFrom.all(thread.id, afterSeq) as { seq: number; label: string }[]).map(({ seq, label }) => [seq, label]),
     )
     const found: CheckpointRow[] = []
+    if (limit <= 0) return found
     for (const stretch of query.label === undefined ? pieces(thread, { afterSeq, size: 1_024 }) : stretchOfLabel(thread, query)) {
-      if (found.length >= limit) break
-      for (const row of log.readBare(thread, stretch)) {
-        if (row.checkpoint_bytes === null || found.length >= limit) continue
+      for (const row of readableRows(thread, stretch)) {
+        if (row.checkpoint_bytes === null) continue
         const { seq, at, runId, step } = toBareRecord(row, thread, nameOf(row.run))
         found.push({ seq, at, runId, step, label: labels.get(seq) ?? null, bytes: row.checkpoint_bytes })
+        if (found.length >= limit) return found
       }
     }
     return found
+  }
+
+  /** A stretch, in parts where it has a gap: what comes before that may be all that is asked for. */
+  function* readableRows(thread: ThreadRow, { firstSeq, lastSeq }: Stretch): Generator<BareLogRow> {
+    try {
+      yield* log.readCheckpoints(thread, { firstSeq, lastSeq })
+    } catch (error) {
+      if (codeOf(error) !== 'corrupt_record' || firstSeq === lastSeq) throw error
+      const middle = Math.floor((firstSeq + lastSeq) / 2)
+      yield* readableRows(thread, { firstSeq, lastSeq: middle })
+      yield* readableRows(thread, { firstSeq: middle + 1, lastSeq })
+    }
   }
 
   function stretchOfLabel(thread: ThreadRow, { label, afterSeq = 0 }: CheckpointQuery) {

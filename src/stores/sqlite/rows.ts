@@ -78,6 +78,9 @@ export interface LogRow {
 /** What a read without contents brings. */
 export type BareLogRow = Omit<LogRow, 'payload' | 'patch'> & { readonly has_patch: number }
 
+/** The same with contents, where they were asked for. */
+export type SomeLogRow = LogRow & { readonly has_patch: number }
+
 export interface SnapshotRow {
   readonly seq: number
   readonly state: string | Uint8Array

@@ -235,6 +235,37 @@ const migrations: readonly string[] = [
   CREATE INDEX holdfast_runs_listed ON holdfast_runs (owner, workflow, queue, created_at);
   CREATE INDEX holdfast_runs_failed ON holdfast_runs (owner, status, workflow, queue, created_at) WHERE status IN ('failed', 'cancelled');
   `,
+  // Records, and what they are looked up by.
+  `
+  CREATE TABLE holdfast_records (
+    id INTEGER PRIMARY KEY,
+    owner TEXT NOT NULL,
+    collection TEXT NOT NULL,
+    key TEXT NOT NULL,
+    parent TEXT,
+    thread_id TEXT,                  -- an id, not a row number: the thread need not exist
+    fields TEXT NOT NULL,            -- JSON: pairs of name and value; empty for none
+    version INTEGER NOT NULL,
+    payload NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    checksum INTEGER NOT NULL,
+    UNIQUE (owner, collection, key)
+  );
+  CREATE INDEX holdfast_records_by_parent ON holdfast_records (owner, collection, parent, key) WHERE parent IS NOT NULL;
+  CREATE INDEX holdfast_records_of_thread ON holdfast_records (thread_id, owner) WHERE thread_id IS NOT NULL;
+  CREATE INDEX holdfast_records_expiring ON holdfast_records (expires_at) WHERE expires_at IS NOT NULL;
+
+  CREATE TABLE holdfast_record_fields (
+    owner TEXT NOT NULL,
+    collection TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    key TEXT NOT NULL,
+    PRIMARY KEY (owner, collection, name, value, key)
+  ) WITHOUT ROWID;
+  `,
 ]
 
 /** What the end of a run settles, as the index of it says. */

@@ -34,7 +34,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
   }
   const watch = new Watch(connection)
   const transactions = openTransactions(connection, { now, tell: (hints) => watch.tell(hints) })
-  const { ready, read, write } = transactions
+  const { ready, read, readOne, write } = transactions
 
   return {
     kind: 'sqlite',
@@ -74,8 +74,13 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     tag: (request) => write(({ tag }) => tag(request)),
     deleteThread: (request) => write(({ deleteThread }, hints) => deleteThread(request, hints)),
 
-    restoreThread: (whole) => write(({ restoreThread }, hints) => restoreThread(whole, hints)),
-    ...readsOf(transactions),
+    restoreThread: (whole) => write(({ restoreThread }, hints) => restoreThread(whole, { now: now(), hints })),
+    async sweepRecords({ limit }) {
+      // The write lock is taken only where there is something to delete.
+      if (!(await readOne(({ records }) => records.hasExpired(now())))) return 0
+      return write(({ commits }) => commits.parts.records.sweep(limit, now()))
+    },
+    ...readsOf(transactions, now),
 
     async transact(guarded, body) {
       const { transact } = await ready()
@@ -117,7 +122,7 @@ function lookForClaims({ candidates, findDead }: Acts, request: ClaimRequest, no
   return { isWorthIt: found.length > 0 || candidates.wokenLanes(request, now).length > 0, deadHolderIds }
 }
 
-function readsOf({ read, readOne }: Transactions): Pick<Store, ReadAct> {
+function readsOf({ read, readOne }: Transactions, now: () => number): Pick<Store, ReadAct> {
   return {
     readInbox: (key) => read(({ readInbox }) => readInbox(key)),
     readRun: (key) => readOne(({ reads }) => reads.readRun(key)),
@@ -132,6 +137,9 @@ function readsOf({ read, readOne }: Transactions): Pick<Store, ReadAct> {
     readOperation: (key) => readOne(({ reads }) => reads.readOperation(key)),
     listUnsure: (query) => readOne(({ reads }) => reads.listUnsure(query)),
 
+    readRecords: (query) => readOne(({ records }) => records.readRecords(query, now())),
+    scanRecords: (query) => readOne(({ records }) => records.scanRecords(query, now())),
+
     scanThreads: (query) => read(({ images }) => images.scanThreads(query)),
     readThreadImage: (key) => read(({ images }) => images.readThreadImage(key)),
   }
@@ -140,3 +148,4 @@ function readsOf({ read, readOne }: Transactions): Pick<Store, ReadAct> {
 type ReadAct =
   | ('readInbox' | 'readRun' | 'listRuns' | 'readThread' | 'listThreads' | 'readLog' | 'readLogs' | 'readSnapshot')
   | ('listCheckpoints' | 'readChunks' | 'readOperation' | 'listUnsure' | 'scanThreads' | 'readThreadImage')
+  | ('readRecords' | 'scanRecords')

@@ -46,19 +46,20 @@ export function prepareImages(db: Database) {
 
 /** Writes a thread as it was elsewhere, inside an open write transaction. Everything is judged before anything is written. */
 export function prepareRestore(db: Database, { parts }: Commits) {
-  const { log, runs, threads, operations, threadQueue, chunks, saveLabel } = parts
+  const { log, runs, threads, operations, records, threadQueue, chunks, saveLabel } = parts
   const insertThread = prepareInsertThread(db)
   const restoreRun = prepareRestoreRun(db, runs)
   const setHead = prepare(db, 'UPDATE holdfast_threads SET head_record = ? WHERE id = ?')
 
-  function isTaken({ thread, runs: images, operations: restored }: WholeThread): boolean {
+  function isTaken({ thread, runs: images, operations: restored, records: kept }: WholeThread, now: number): boolean {
     const { owner } = thread
     if (threads.find(thread) !== undefined) return true
+    if (kept.some((record) => records.has({ ...record, owner }, now))) return true
     return images.some(({ run }) => runs.has(owner, run.id)) || restored.some(({ key }) => operations.has(owner, key))
   }
 
-  return function restore(whole: WholeThread, hints: Hint[]) {
-    if (isTaken(whole)) return { ok: false, refusal: 'conflict' } as const
+  return function restore(whole: WholeThread, { now, hints }: { readonly now: number; readonly hints: Hint[] }) {
+    if (isTaken(whole, now)) return { ok: false, refusal: 'conflict' } as const
     const { owner, threadId, baseSeq } = whole.thread
     const thread = insertThread(whole)
     // Records get consecutive ids, so a position says which.
@@ -75,6 +76,7 @@ export function prepareRestore(db: Database, { parts }: Commits) {
       if (label !== null) saveLabel(thread, { seq, label, run: record === undefined ? null : numberOf(record) })
     }
     for (const operation of whole.operations) operations.insert(operation)
+    for (const record of whole.records) records.restore({ ...record, owner })
     for (const { runId, ...record } of whole.chunks) {
       const id = numbers.get(runId)
       if (id !== undefined) chunks.write({ id, owner, runId }, record)

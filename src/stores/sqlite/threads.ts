@@ -1,12 +1,12 @@
 import type { Hint, ThreadKey } from '../../store/store.ts'
+import type { Commits } from './commit.ts'
 import { type Database, prepare } from './connection.ts'
 import { prepareSaveLabel } from './labels.ts'
 import { prepareStretches } from './log.ts'
-import type { Operations } from './operations.ts'
 import { isInLog, type ThreadRow } from './rows.ts'
 
 /** Deletes a thread inside an open write transaction: what is left is its row, from which a new life would continue. */
-export function prepareDeleteThread(db: Database, operations: Operations) {
+export function prepareDeleteThread(db: Database, { operations, records }: Commits['parts']) {
   const find = prepare(db, 'SELECT * FROM holdfast_threads WHERE owner = ? AND thread_id = ? AND deleted_at IS NULL')
   const highestEpoch = prepare(db, 'SELECT max(epoch) FROM holdfast_runs WHERE thread = ?').pluck()
   // The chain leads through all records of this life; those of earlier lives went with them.
@@ -45,6 +45,7 @@ export function prepareDeleteThread(db: Database, operations: Operations) {
     deleteChunks.run(thread.id)
     for (const runId of runIds.all(thread.id) as string[]) operations.settleWhatIsOpen(owner, runId, at)
     for (const statement of deleteRest) statement.run(thread.id)
+    records.deleteOf({ owner, threadId })
     hints.push({ owner, threadId })
     return true
   }

@@ -8,6 +8,7 @@ import { prepareReadInbox } from './inbox.ts'
 import { prepareDeadHolders } from './lease-holders.ts'
 import { prepareListQueues, prepareSetQueue } from './queues.ts'
 import { prepareReads } from './reads.ts'
+import { prepareReadRecords } from './records.ts'
 import { prepareHeedSetBack, prepareIsHeldUp } from './set-back.ts'
 import { prepareImages, prepareRestore } from './thread-image.ts'
 import { prepareDeleteThread, prepareTag } from './threads.ts'
@@ -80,9 +81,10 @@ function prepareActs(connection: Connection, now: () => number) {
     listQueues: prepareListQueues(reader),
     readInbox: prepareReadInbox(reader),
     tag: prepareTag(writer),
-    deleteThread: prepareDeleteThread(writer, commits.parts.operations),
+    deleteThread: prepareDeleteThread(writer, commits.parts),
     reads: prepareReads(reader),
     chunks: prepareReadChunks(reader),
+    records: prepareReadRecords(reader),
     images: prepareImages(reader),
     restoreThread: prepareRestore(writer, commits),
     transact: prepareTransact(connection, commits, now),

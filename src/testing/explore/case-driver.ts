@@ -13,6 +13,8 @@ export interface DriverOptions {
   readonly store: Store
   readonly clock: TestClock
   readonly setup: Setup
+  /** The names of the workflows that each process is opened with. */
+  readonly workflows: () => readonly string[]
   /** A process that is being started. */
   readonly starting: () => Promise<void> | undefined
   /** What an effect that was sent under a key came to, where it came to a result. */
@@ -47,7 +49,8 @@ export class CaseDriver {
       const survey = await surveyRuns(this.#options.store)
       if (survey.unfinished.length === 0) return undefined
       if (survey.isBusy || this.#isCancelling || this.#options.starting() !== undefined) {
-        if (performance.now() - since > this.#options.setup.stuckMs) return `${describe(survey)}, and nothing happens any more`
+        if (performance.now() - since > this.#options.setup.stuckMs)
+          return `${describe(survey)}, and nothing happens any more${this.#unknownTo(survey)}`
         await this.#untilChanged()
         continue
       }
@@ -57,6 +60,15 @@ export class CaseDriver {
       this.#options.clock.advance(survey.nextDueAt - this.#options.clock.now())
     }
     return 'the run does not come to an end: timers and answers follow one another'
+  }
+
+  /** A process that was started anew knows what its client was opened with, and not what a call would bring. */
+  #unknownTo({ unfinished }: Survey): string {
+    const known = new Set(this.#options.workflows())
+    const missing = new Set(unfinished.map(({ workflow }) => workflow).filter((name) => !known.has(name)))
+    if (missing.size === 0) return ''
+    const names = [...missing].map((name) => `"${name}"`).join(', ')
+    return `: a process that takes over does not have workflow ${names}. Name it in workflows, here and in open`
   }
 
   /** Does what a run waits for, if it can. */

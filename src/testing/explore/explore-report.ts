@@ -1,4 +1,5 @@
 import type { ThreadBundle } from '../../index.ts'
+import { sentence } from '../../model/sentence.ts'
 import type { Finding } from './judge-case.ts'
 
 /** A case that went wrong. */
@@ -25,15 +26,18 @@ export class ExploreReport {
   readonly failures: readonly ExploreFailure[]
   /** How the undisturbed run ended: `completed`, `waiting (person)`. */
   readonly ending: string
+  /** Why it failed or is paused. */
+  readonly error?: string
   /** What is not compared, because two undisturbed runs differ in it: `$.output.sentAt`. */
   readonly ignored: readonly string[]
   readonly durationMs: number
 
-  constructor(report: Pick<ExploreReport, 'workflow' | 'cases' | 'failures' | 'ending' | 'ignored' | 'durationMs'>) {
+  constructor(report: Pick<ExploreReport, 'workflow' | 'cases' | 'failures' | 'ending' | 'error' | 'ignored' | 'durationMs'>) {
     this.workflow = report.workflow
     this.cases = report.cases
     this.failures = report.failures
     this.ending = report.ending
+    if (report.error !== undefined) this.error = report.error
     this.ignored = report.ignored
     this.durationMs = report.durationMs
   }
@@ -43,7 +47,10 @@ export class ExploreReport {
     const { failures } = this
     const took = `${(this.durationMs / 1_000).toFixed(1)} s`
     const head = `explore ${this.workflow}: ${this.cases.length} cases, ${failures.length === 0 ? 'nothing' : failures.length} went wrong (${took})`
-    const ending = this.ending === 'completed' ? [] : [`Undisturbed the run is ${this.ending}.`]
+    const ending =
+      this.ending === 'completed'
+        ? []
+        : [`Undisturbed the run is ${this.ending}${this.error === undefined ? '.' : `: ${sentence(this.error)}`}`]
     const ignored = this.ignored.length === 0 ? [] : [`Not compared, because it differs undisturbed: ${this.ignored.join(', ')}`]
     if (failures.length === 0) return [head, ...ending, ...ignored].join('\n')
     const rows = failures.map(({ point, onRecord, findings }) => [

@@ -5,6 +5,7 @@ import { type AnyWorkflow, HoldfastError, type RunDetails, type RunEvent } from 
 import { type OptionNames, refuseUnknownOptions } from '../../model/known-options.ts'
 import type { Store } from '../../store/store.ts'
 import { createMemoryStore } from '../../stores/memory/memory-store.ts'
+import { refuseNoCount, refuseNoneOf, refuseNoRecord } from '../given-options.ts'
 import { createRandom } from '../random.ts'
 import type { Setup } from './case-setup.ts'
 import { type ExploreFailure, ExploreReport } from './explore-report.ts'
@@ -30,7 +31,7 @@ export interface ExploreOptions<World> {
   readonly world?: () => World | Promise<World>
   /** The workflow over that world. Asked for anew for every process, as a new process would make it. */
   readonly workflow: AnyWorkflow | ((world: World) => AnyWorkflow)
-  /** Others that it calls by name. */
+  /** Those of its children, which a process that takes over has to know: as in the options of `open`. */
   readonly workflows?: readonly AnyWorkflow[] | ((world: World) => readonly AnyWorkflow[])
   /** Its input; a function gets the world. */
   readonly input?: unknown
@@ -83,6 +84,7 @@ export interface ExploreOptions<World> {
 const mostBundles = 20
 
 const usualFaults: readonly Fault[] = ['crash', 'lostAnswer', 'zombie']
+const allFaults: readonly Fault[] = [...usualFaults, 'slowCommit']
 
 /**
  * Plays a run of a workflow once undisturbed, then once for every point at which its process can fail: before and after each of its writes,
@@ -91,7 +93,8 @@ const usualFaults: readonly Fault[] = ['crash', 'lostAnswer', 'zombie']
  * acts as it declares. `invariant` and `compare` say what must hold besides. Throws nothing for what it finds: look at `failures`.
  */
 export async function explore<World = undefined>(options: ExploreOptions<World>): Promise<ExploreReport> {
-  refuseUnknownOptions('explore', options, optionNames)
+  refuseUnknownOptions('explore', options ?? null, optionNames)
+  checkOptions(options as ExploreOptions<unknown>)
   const startedAt = performance.now()
   const setup = setupOf(options as ExploreOptions<unknown>)
   const judge = new Judge(options as ExploreOptions<unknown>)
@@ -104,11 +107,17 @@ export async function explore<World = undefined>(options: ExploreOptions<World>)
     // A point that this case did not come by: what else it wrote was written in another order.
     if (point !== undefined) played.push({ seed: formatSeed(one), point })
   })
+  if (options.only !== undefined && options.only !== '' && played.length === 1)
+    throw new HoldfastError(
+      'invalid_input',
+      `The run does not come by ${JSON.stringify(options.only)}: nothing was tried there. Take a seed from a report on this workflow.`,
+    )
   return new ExploreReport({
     workflow: first.workflow,
     cases: played,
     failures: judge.failures,
     ending: first.ending,
+    ...(first.error !== undefined && { error: first.error }),
     ignored: [...judge.ignored],
     durationMs: Math.round(performance.now() - startedAt),
   })
@@ -139,17 +148,24 @@ const optionNames: OptionNames<ExploreOptions<unknown>> = {
   stuckMs: true,
 }
 
+function checkOptions({ faults, crashes, unsure, store, answers, signals, ...counts }: ExploreOptions<unknown>): void {
+  refuseNoneOf('crashes of explore', crashes, [1, 2])
+  refuseNoneOf('unsure of explore', unsure, ['truth', 'happened', 'not', 'ask'])
+  if (typeof store !== 'function') refuseNoneOf('store of explore', store, ['memory:', 'sqlite:'])
+  for (const fault of faults ?? []) refuseNoneOf('One of the faults of explore', fault, allFaults)
+  refuseNoRecord('answers of explore', answers)
+  refuseNoRecord('signals of explore', signals)
+  for (const name of ['pairs', 'orders', 'seed'] as const) refuseNoCount(`${name} of explore`, counts[name], 0)
+  for (const name of ['concurrency', 'stuckMs'] as const) refuseNoCount(`${name} of explore`, counts[name], 1)
+}
+
 function setupOf(options: ExploreOptions<unknown>): Setup {
   const { world, workflow, workflows = [], input, answers = {}, signals = {}, unsure = 'truth', cancel = false } = options
   const { store, quietMs = 10, mismatchMs = 100, stuckMs = 10_000 } = options
-  if (typeof workflow !== 'function' && typeof workflow?.fn !== 'function')
-    throw new HoldfastError(
-      'invalid_input',
-      'explore needs { workflow }: what workflow() or plan() returned, or a function that returns it.',
-    )
+  if (typeof workflow !== 'function') asWorkflow(workflow)
   return {
     world: world ?? (() => undefined),
-    workflow: typeof workflow === 'function' ? workflow : () => workflow,
+    workflow: (made) => asWorkflow(typeof workflow === 'function' ? workflow(made) : workflow),
     workflows: typeof workflows === 'function' ? workflows : () => workflows,
     input: typeof input === 'function' ? (input as () => unknown) : () => input,
     ...{ answers, signals, unsure, cancels: cancel, stuckMs, times: { quietMs, mismatchMs } },
@@ -159,6 +175,14 @@ function setupOf(options: ExploreOptions<unknown>): Setup {
       return { store: made, close: () => made.close() }
     },
   }
+}
+
+function asWorkflow(given: AnyWorkflow): AnyWorkflow {
+  if (typeof given?.fn === 'function') return given
+  throw new HoldfastError(
+    'invalid_input',
+    'explore needs { workflow }: what workflow() or plan() returned, or a function that returns it.',
+  )
 }
 
 async function createFile(clock: { readonly clockOffsetMs: () => number }): ReturnType<Setup['createStore']> {
@@ -176,6 +200,7 @@ async function createFile(clock: { readonly clockOffsetMs: () => number }): Retu
 interface Scouted {
   readonly workflow: string
   readonly ending: string
+  readonly error: string | undefined
   readonly writes: Observation['writes']
   readonly claims: number
 }
@@ -239,7 +264,7 @@ class Judge {
       const findings = [...(await this.#invariant(seen)), ...judgeCase(seen, ending, { ending, ignored: new Set() })]
       await this.#report(seen, findings, { faultPoints: [] })
     } else this.#expected = expectationOf(this.#first, ending)
-    return { workflow: seen.run.workflow, ending: ending.status, writes: seen.writes, claims: seen.claims }
+    return { workflow: seen.run.workflow, ending: ending.status, error: ending.error, writes: seen.writes, claims: seen.claims }
   }
 
   /** Where the fault was; undefined where the case did not come by its point. */

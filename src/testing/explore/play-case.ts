@@ -120,6 +120,7 @@ class CasePlayer {
     this.#hf = await open(this.#store, { worker: false, logger: false })
     this.#driver = new CaseDriver({
       ...{ hf: this.#hf, store: this.#store, clock: this.#clock, setup: this.#setup },
+      workflows: () => [this.#workflow as AnyWorkflow, ...this.#setup.workflows(this.#world as never)].map(({ name }) => name),
       starting: () => this.#starting,
       sentUnder: (key) =>
         this.#calls.find((call) => call.kind === 'effect' && call.key === key && 'value' in (call.end ?? {}))?.end,

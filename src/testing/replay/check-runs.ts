@@ -3,6 +3,7 @@ import { refuseUnknownOptions } from '../../model/known-options.ts'
 import { isTerminal, type Run } from '../../model/run.ts'
 import type { WholeThread } from '../../store/thread-image.ts'
 import { createMemoryStore } from '../../stores/memory/memory-store.ts'
+import { refuseNoCount, refuseNoListOf } from '../given-options.ts'
 import { type ReplayOptions, type ReplayProblem, replayRun } from './replay-run.ts'
 
 export interface ReplayAllOptions {
@@ -72,8 +73,10 @@ export class RunsCheck {
  * is done.
  */
 export async function checkRuns(hf: Holdfast, options: CheckRunsOptions): Promise<RunsCheck> {
-  refuseUnknownOptions('checkRuns', options, { ...replayOptionNames, states: true, sample: true })
+  refuseUnknownOptions('checkRuns', options ?? null, { ...replayOptionNames, states: true, sample: true })
   const { states = [], sample } = options
+  refuseNoListOf('states of checkRuns', states, 'state')
+  refuseNoCount('sample of checkRuns', sample, 1)
   const inFlight: { readonly id: string; readonly threadId: string; readonly owner: string }[] = []
   let cursor: string | undefined
   do {
@@ -85,7 +88,7 @@ export async function checkRuns(hf: Holdfast, options: CheckRunsOptions): Promis
   const check = await replayEach(chosen, options, async ({ id, threadId, owner }) => {
     const bundle = await hf.debug.export(threadId).catch((error: unknown) => {
       // It was deleted meanwhile.
-      if (error instanceof HoldfastError && (error.code === 'run_not_found' || error.code === 'thread_deleted')) return null
+      if (error instanceof HoldfastError && (error.code === 'run_not_found' || error.code === 'thread_deleted')) return undefined
       throw error
     })
     return { bundle, owner, isMeant: (run) => run.id === id && !isTerminal(run.status) }
@@ -103,7 +106,9 @@ export async function replayAll(
   bundles: Iterable<ThreadBundle | string | Uint8Array>,
   options: ReplayAllOptions,
 ): Promise<RunsCheck> {
-  refuseUnknownOptions('replayAll', options, { ...replayOptionNames, owner: true })
+  refuseUnknownOptions('replayAll', options ?? null, { ...replayOptionNames, owner: true })
+  if (bundles == null || typeof bundles === 'string' || typeof bundles[Symbol.iterator] !== 'function')
+    throw new HoldfastError('invalid_input', 'replayAll takes a list of bundles: what hf.debug.export() returned, or its JSON.')
   const { owner = '' } = options
   const check = await replayEach([...bundles], options, async (bundle) => ({
     bundle,
@@ -116,13 +121,16 @@ export async function replayAll(
 const replayOptionNames = { workflows: true, mismatchMs: true, concurrency: true, limitMs: true } as const
 
 interface Meant {
-  readonly bundle: ThreadBundle | string | Uint8Array | null
+  /** Undefined: the thread is gone. */
+  readonly bundle: ThreadBundle | string | Uint8Array | undefined
   readonly owner: string
   readonly isMeant: (run: Run) => boolean
 }
 
 async function replayEach<Item>(items: readonly Item[], options: ReplayAllOptions, read: (item: Item) => Promise<Meant>) {
   const { workflows, concurrency = 20, mismatchMs = 250, limitMs = 60_000 } = options
+  refuseNoListOf('workflows', workflows, 'workflow')
+  refuseNoCount('concurrency', concurrency, 1)
   const replay: ReplayOptions = { workflows, mismatchMs, limitMs }
   const reader = await BundleReader.open()
   const problems: ReplayProblem[] = []
@@ -132,7 +140,7 @@ async function replayEach<Item>(items: readonly Item[], options: ReplayAllOption
   const lane = async (): Promise<void> => {
     while (next < items.length) {
       const { bundle, owner, isMeant } = await read(items[next++] as Item)
-      const whole = bundle === null ? null : await reader.read(bundle, owner)
+      const whole = bundle === undefined ? null : await reader.read(bundle, owner)
       for (const { run } of whole?.runs ?? []) {
         if (!isMeant(run) || wasUndone(whole as WholeThread, run)) continue
         if (run.tapeSeq === null) notBegun++

@@ -12,6 +12,7 @@ import { testOwners } from './owners.ts'
 import { testPayloads } from './payloads.ts'
 import { testQueues } from './queues.ts'
 import { testReading } from './reading.ts'
+import { testRecords } from './records.ts'
 import { testRules } from './rules.ts'
 import { type StoreTest, type SuitePart, sceneTest, type TestStoreOptions } from './scene.ts'
 import { testStreams } from './streams.ts'
@@ -42,6 +43,7 @@ const parts: Record<SuitePart, (test: StoreTest) => void> = {
   operations: testOperations,
   inbox: testInbox,
   reading: testReading,
+  records: testRecords,
   streams: testStreams,
   threads: testThreads,
   moving: testMoving,

@@ -62,6 +62,17 @@ const logQueries: readonly [string, Partial<LogQuery>, string[]][] = [
     { payloadsOf: ['run_queued', 'state_updated'], runId: 'b', withEdits: true, afterSeq: 3 },
     ['4 - -', '6 p6 -', '7 in -', '8 - -'],
   ],
+  [
+    'bare with patches has those',
+    { bare: true, withPatches: true, afterSeq: 3 },
+    ['4 - d4', '5 - -', '6 - d6', '7 - -', '8 - d8'],
+  ],
+  ['bare with patches of a run', { bare: true, withPatches: true, runId: 'b' }, ['7 - -', '8 - d8']],
+  [
+    'with the payloads of types and patches of a run with edits',
+    { payloadsOf: ['run_queued', 'state_updated'], withPatches: true, runId: 'b', withEdits: true },
+    ['3 - d3', '4 - d4', '6 p6 d6', '7 in -', '8 - d8'],
+  ],
   ['with the payloads of no type', { payloadsOf: [], afterSeq: 6 }, ['7 - -', '8 - -']],
   ['with a limit counts what matches, not what was passed over', { types: ['run_queued'], limit: 2 }, ['1 in -', '7 in -']],
 ]

@@ -147,7 +147,7 @@ async function restore(scene: Scene, { owner, row, later, operations = [], hasMa
       ...{ owner, threadId, headSeq, writtenSeq: headSeq, patchSeq: 0, patchChecksum: 0, stateVersion: 0 },
       ...{ incarnation: 1, baseSeq: 0, createdAt: 1_000, deletedAt: null },
     },
-    ...{ epochFloor: 0, runs, operations, log, snapshots: [], chunks: [] },
+    ...{ epochFloor: 0, runs, operations, records: [], log, snapshots: [], chunks: [] },
     checkpoints: log.map(({ seq }) => ({ seq, label: null, bytes: 1 })),
   }
   expect(await scene.store.restoreThread(whole)).toEqual({ ok: true })

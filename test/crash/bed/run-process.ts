@@ -1,5 +1,6 @@
 import { HoldfastError, type Notification, open, type RunHandle } from 'holdfast'
-import type { Change } from '../../../src/store/change.ts'
+import type { NewEvent } from '../../../src/model/event.ts'
+import type { Change, Committed } from '../../../src/store/change.ts'
 import { type StoreAct, wrapStore } from '../../../src/testing/faulty-store.ts'
 import { createRandom } from '../../../src/testing/random.ts'
 import { actAsOthers, ignoreAnswered } from '../workflows/act-as-others.ts'
@@ -77,8 +78,10 @@ export async function runProcess(processRun: ProcessRun, toldToClose?: Promise<u
       failAtRandom('store_unavailable', act)
       if (isFaultAt(fault, { act, nth, args, when: 'before' })) injectFault()
     },
-    after: (act, nth, args) => {
-      const written = act === 'commit' ? resultsIn(args[0] as Change[]) : []
+    after: (act, nth, args, answer) => {
+      // One that was refused, because another was faster with a profile, has written nothing.
+      const isWritten = (_: Change, index: number) => (answer as readonly Committed[])[index]?.ok === true
+      const written = act === 'commit' ? resultsIn((args[0] as Change[]).filter(isWritten)) : []
       failAtRandom(isWrite(act) ? 'outcome_unknown' : 'store_unavailable', act, written)
       if (isFaultAt(fault, { act, nth, args, when: 'after' })) injectFault(written)
     },
@@ -202,8 +205,10 @@ function isWrite(act: StoreAct): boolean {
 
 function resultsIn(changes: readonly Change[]): string[] {
   const results = ['step_completed', 'step_failed', 'effect_completed', 'effect_failed']
+  // After a crash an effect was looked up, and had not happened: the attempt begins again.
+  const isAgain = ({ payload }: NewEvent) => typeof payload === 'string' && payload.includes('"counts":false')
   return changes.flatMap(({ events }) =>
-    events.flatMap(({ type, step }) => (step !== null && results.includes(type) ? step : [])),
+    events.flatMap((event) => (event.step !== null && results.includes(event.type) && !isAgain(event) ? event.step : [])),
   )
 }
 

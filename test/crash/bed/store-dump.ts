@@ -3,6 +3,7 @@ import type { LogRecord } from '../../../src/model/event.ts'
 import type { Operation } from '../../../src/model/operation.ts'
 import type { Run } from '../../../src/model/run.ts'
 import type { ChunkRecord } from '../../../src/model/stream.ts'
+import { compareRecords } from '../../../src/store/record-query.ts'
 import type { Snapshot, Store, Thread } from '../../../src/store/store.ts'
 import { listAllRuns, listAllThreads, readAllChunks } from '../../../src/testing/store-contents.ts'
 import { transcript } from '../workflows/notifies-others.ts'
@@ -19,6 +20,14 @@ export interface DumpedChunks extends ChunkRecord {
   readonly chunks: readonly unknown[] | null
 }
 
+export interface DumpedValue {
+  readonly collection: string
+  readonly key: string
+  readonly parent: string | null
+  readonly version: number
+  readonly value: unknown
+}
+
 /** Everything in a store at one moment. All checksums were verified while reading it. */
 export interface StoreDump {
   readonly runs: readonly Run[]
@@ -30,13 +39,15 @@ export interface StoreDump {
   readonly operations: readonly Operation[]
   /** The streams of runs of `notifiesOthers`. */
   readonly streams: readonly { readonly runId: string; readonly records: readonly DumpedChunks[] }[]
+  /** Values beside the threads, in order of their keys. */
+  readonly memory: readonly DumpedValue[]
   /** The user's own table, where there is one. */
   readonly orders: readonly { readonly run: string; readonly round: number }[]
 }
 
 const codec = createCodec()
 
-export const emptyDump: StoreDump = { runs: [], threads: [], operations: [], streams: [], orders: [] }
+export const emptyDump: StoreDump = { runs: [], threads: [], operations: [], streams: [], memory: [], orders: [] }
 
 /** Everything that a store shows of the owner of the crash tests. */
 export async function readStore(store: Store): Promise<Omit<StoreDump, 'orders'>> {
@@ -54,7 +65,14 @@ export async function readStore(store: Store): Promise<Omit<StoreDump, 'orders'>
   const operations = found.filter((operation) => operation !== null)
   const notifiers = runs.filter(({ workflow }) => workflow === 'notifiesOthers')
   const streams = await inGroups(notifiers, async ({ id: runId }) => ({ runId, records: await readChunks(store, owner, runId) }))
-  return { runs, threads, operations, streams }
+  return { runs, threads, operations, streams, memory: await readMemory(store) }
+}
+
+async function readMemory(store: Store): Promise<DumpedValue[]> {
+  const { items } = await store.scanRecords({ limit: 10_000 })
+  return [...items]
+    .sort(compareRecords)
+    .map(({ collection, key, parent, version, payload }) => ({ collection, key, parent, version, value: codec.decode(payload) }))
 }
 
 /** So many at once are answered in time, also by a server that is busy. */

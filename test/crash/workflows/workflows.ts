@@ -7,6 +7,7 @@ import { deadlyWorkflows } from './deadly-workflows.ts'
 import { mixedWork } from './mixed-work.ts'
 import { notifiesOthers } from './notifies-others.ts'
 import { recordedCallsOf } from './recorded-calls.ts'
+import { remembers } from './remembers.ts'
 import { oneStep, shortSteps, untilFileExists } from './simple-workflows.ts'
 import { waitsForOthers } from './waits-for-others.ts'
 
@@ -25,6 +26,7 @@ export function workflowsOf(services: TestServices): Record<string, AnyWorkflow>
     mixedWork(services, calls),
     ...waitsForOthers(services, calls),
     notifiesOthers(calls),
+    remembers(calls),
   ]
   return Object.fromEntries(list.map((one) => [one.name, one]))
 }

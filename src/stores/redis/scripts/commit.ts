@@ -8,6 +8,7 @@ import { judgeGuard } from './commit/judge-guard.ts'
 import { operations } from './commit/operations.ts'
 import { plainStart } from './commit/plain-start.ts'
 import { plainStep } from './commit/plain-step.ts'
+import { recordChanges } from './commit/record-changes.ts'
 import { threadRow } from './commit/thread-row.ts'
 import { claimableRuns } from './parts/claimable-runs.ts'
 import { closeOperations } from './parts/close-operations.ts'
@@ -19,6 +20,7 @@ import { laneIndex } from './parts/lane-index.ts'
 import { laneNames } from './parts/lane-names.ts'
 import { putMessage } from './parts/put-message.ts'
 import { queueCounts } from './parts/queue-counts.ts'
+import { records } from './parts/records.ts'
 import { gatheredRunLists, runLists } from './parts/run-lists.ts'
 import { runRow } from './parts/run-row.ts'
 import { appendChunks, streamKey } from './parts/streams.ts'
@@ -85,6 +87,14 @@ ${operations}
 ${judgeCreates}
 ${changeRun}
 ${createRun}
+local record_parts
+local function load_records()
+  if record_parts then return record_parts end
+${records}
+${recordChanges}
+  record_parts = { judge = judge_records, write = write_records }
+  return record_parts
+end
 ${applyChange}
   general_parts = { apply_change = apply_change, move_held = move_held }
   return general_parts

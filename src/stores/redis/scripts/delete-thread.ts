@@ -6,6 +6,7 @@ import { labels } from './parts/labels.ts'
 import { laneIndex } from './parts/lane-index.ts'
 import { laneNames } from './parts/lane-names.ts'
 import { queueCounts } from './parts/queue-counts.ts'
+import { records } from './parts/records.ts'
 import { runLists } from './parts/run-lists.ts'
 import { deleteStreams, streamKey } from './parts/streams.ts'
 import { threadRuns } from './parts/thread-runs.ts'
@@ -34,6 +35,7 @@ ${runLists}
 ${labels}
 ${streamKey}
 ${deleteStreams}
+${records}
 local thread, owner = ARGV[6], ARGV[7]
 local key = P .. 'thread:' .. thread
 local t = call('HMGET', key, 'number', 'version', 'deleted', 'floor', 'base', 'foreign')
@@ -63,6 +65,7 @@ local last = base + call('LLEN', log)
 call('HSET', key, 'head', last, 'version', 0, 'floor', floor, 'run', '', 'foreign', foreign_of(t[6], base, last), 'patch', 0, 'checksum', 0, 'deleted', ARGV[8])
 call('UNLINK', log, P .. 'runs:' .. thread, P .. 'line:' .. thread, P .. 'snapshots:' .. thread, P .. 'labels:' .. thread)
 call('ZREM', P .. 'owner-threads:' .. owner, thread)
+for _, record in ipairs(call('ZRANGE', P .. 'thread-records:' .. thread, 0, -1)) do drop_record(record) end
 ${publish}
 return keep(1)
 `,

@@ -3,9 +3,16 @@ import { defineScript } from './script.ts'
 /** Reads a part of a log. */
 const readStretch = `
 -- Positions after \`after\` up to \`to\`, which may be empty; at most \`limit\` entries, until all stretches together have about \`max_bytes\`. Where
--- \`whole\` is not empty, it names types, each between line breaks; entries of other types are cut off after their headers.
+-- \`whole\` is not empty, it names types, each between line breaks, and \`+\` for all with a patch; other entries are cut off after their headers.
 -- Returns { incarnation or 0, head, first position, entries }.
 local bytes = 0
+local function is_whole(header, whole)
+  if string.find(whole, '\\n' .. (string.match(header, '^%d+ .%["([%a_]+)"') or '') .. '\\n', 1, true) then return true end
+  if not string.find(whole, '\\n+\\n', 1, true) then return false end
+  -- The size of the patch comes before the bytes of the checkpoint and, except in entries of version 1, a checksum.
+  local size = string.match(header, '^%d+ [C%-]') and ',([^,]+),[^,]+%]\\n$' or ',([^,]+),[^,]+,%d+%]\\n$'
+  return string.match(header, size) ~= 'null'
+end
 local function read_stretch(thread, after, to, limit, max_bytes, whole)
   local t = call('HMGET', P .. 'thread:' .. thread, 'number', 'base', 'life', 'deleted')
   if not t[1] or (t[4] or '') ~= '' then return { 0, 0, 0, {} } end
@@ -17,8 +24,9 @@ local function read_stretch(thread, after, to, limit, max_bytes, whole)
   while seq <= last and #entries < limit and bytes < max_bytes do
     local size = math.min(256, limit - #entries, last - seq + 1)
     for _, entry in ipairs(call('LRANGE', log, seq - base - 1, seq - base + size - 2)) do
-      if whole ~= '' and not string.find(whole, '\\n' .. (string.match(entry, '^%d+ .%["([%a_]+)"') or '') .. '\\n', 1, true) then
-        entry = string.sub(entry, 1, string.find(entry, '\\n', 1, true))
+      if whole ~= '' then
+        local header = string.sub(entry, 1, string.find(entry, '\\n', 1, true))
+        if not is_whole(header, whole) then entry = header end
       end
       entries[#entries + 1] = entry
       bytes = bytes + #entry
@@ -45,7 +53,7 @@ return answer
 
 /**
  * Stretches of many logs. ARGV: 1 namespace id, 2 at most about so many bytes, then for each log: thread, after this position, up to this one
- * or empty, at most so many, and the types whose entries are sent whole, each between line breaks, or empty for all. Answers for each
+ * or empty, at most so many, and the types whose entries are sent whole, each between line breaks, and \`+\` for those with a patch, or empty for all. Answers for each
  * { incarnation or 0, head, first position, entries }, and stops after the log that exceeded the size.
  */
 export const readLogsScript = defineScript(

@@ -17,18 +17,19 @@ if not namespace_id then
   call('SET', KEYS[1], ARGV[1])
   return ARGV[1]
 end
-if string.match(namespace_id, '^%d+') ~= '1' then return namespace_id end
--- Lanes are indexed and runs listed in parts, before any process works with them: \`listOldRunsScript\`.
-call('SET', P .. 'unlisted', '0')
+local version = tonumber(string.match(namespace_id, '^%d+'))
+if not version or version >= 3 then return namespace_id end
+-- Lanes are indexed and runs listed in parts, before any process works with them: \`listOldRunsScript\`. Version 2 had no records.
+if version == 1 then call('SET', P .. 'unlisted', '0') end
 call('SET', KEYS[1], ARGV[1])
 return ARGV[1]
 `
 
 /**
- * Creates a namespace, or begins to migrate one of version 1. ARGV: 1 the namespace id if it is created or migrated now. Answers the id that it
+ * Creates a namespace, or begins to migrate one of version 1 or 2. ARGV: 1 the namespace id if it is created or migrated now. Answers the id that it
  * has. Of many processes that open it at once, the first creates or migrates it. From then on all scripts of a process that opened the
  * earlier version are refused, because they compare the id; so are those of a process that still has the namespace open after
- * a backup of version 1 was restored and migrated. Data without an id is not taken over: something has removed part of it.
+ * a backup of an earlier version was restored and migrated. Data without an id is not taken over: something has removed part of it.
  */
 export const openNamespaceScript: Script = { text, sha: createHash('sha1').update(text).digest('hex') }
 

@@ -5,11 +5,12 @@ import { labels } from './parts/labels.ts'
 import { laneIndex } from './parts/lane-index.ts'
 import { laneNames } from './parts/lane-names.ts'
 import { queueCounts } from './parts/queue-counts.ts'
+import { records } from './parts/records.ts'
 import { runLists } from './parts/run-lists.ts'
 import { runRow } from './parts/run-row.ts'
 import { streamKey } from './parts/streams.ts'
 import { threadRuns } from './parts/thread-runs.ts'
-import { defineScript, once, publish, quoted } from './script.ts'
+import { clock, defineScript, once, publish, quoted } from './script.ts'
 
 /**
  * What belongs to a thread, except its log, snapshots and chunks. ARGV: 1 namespace id, 2 thread. Answers nothing if there never was such a thread, or
@@ -53,16 +54,18 @@ return keep(1)
 )
 
 /**
- * Restores a thread. ARGV: 1 namespace id, 2 nothing, 3 slot, 4 number, 5 publication, 6 the thread as thread-image.ts
+ * Restores a thread. ARGV: 1 namespace id, 2 clock offset, 3 slot, 4 number, 5 publication, 6 the thread as thread-image.ts
  * packs it. Answers 1, 0 if something of it exists already, -1 if a staged part has expired.
  */
 export const restoreThreadScript = defineScript(
   'write',
   `
+${clock}
 ${once}
 if kept then return kept end
+local present = now
 -- At this time no run is due; those that are will be woken by the first claim.
-local now = 0
+now = 0
 ${isOver}
 ${laneNames}
 ${laneIndex}
@@ -72,6 +75,7 @@ ${streamKey}
 ${queueCounts}
 ${runLists}
 ${labels}
+${records}
 local whole = cmsgpack.unpack(ARGV[6])
 local thread, owner = whole.thread, whole.owner
 local staged_log, staged_snapshots = P .. whole.staged_log, P .. whole.staged_snapshots
@@ -83,6 +87,9 @@ local function is_taken()
   end
   for _, o in ipairs(whole.operations) do
     if call('EXISTS', P .. 'operation:' .. o.operation) == 1 then return true end
+  end
+  for _, w in ipairs(whole.kept) do
+    if live_version(w.record, present) > 0 then return true end
   end
 end
 
@@ -138,6 +145,7 @@ for _, o in ipairs(whole.operations) do
   if o.intended_by then call('SADD', P .. 'intents:' .. o.intended_by, o.operation) end
   if o.unsure_since then call('ZADD', P .. 'unsure', o.unsure_since, o.operation) end
 end
+for _, w in ipairs(whole.kept) do put_record(w.record, w, w.version, w.created, w.updated, w.expires) end
 call('HSET', P .. 'thread:' .. thread, 'number', number, 'run', #whole.runs == 1 and whole.runs[1].run or '', unpack(whole.row))
 for label, at in pairs(whole.labels) do set_label(thread, label, at[1], at[2] ~= '' and at[2] or nil) end
 local next_run = next_run_of(thread)

@@ -50,6 +50,8 @@ local function apply_change(c)
   refusal = c.operation and judge_operation(c)
   if refusal == 'conflict' then return { refusal } end
   if refusal then return { refusal, call('HMGET', P .. 'operation:' .. c.operation.key, ${quoted(operationFields)}) } end
+  local other = c.records and load_records().judge(c.records)
+  if other then return other end
   if c.rejects and is_busy(c, r) then return { 'conflict' } end
   if c.guard == 'none' and c.creates and is_full(c) then return { 'queue_full' } end
 
@@ -63,6 +65,7 @@ local function apply_change(c)
   end
   if t then write_state(c, t, last) end
   if c.operation then write_operation(c, r) end
+  if c.records then load_records().write(c.records) end
   if r and c.read then delete_read_messages(c, r) end
   if r and c.change then change_run(c, t, r, first, last) end
   if r and c.chunks then append_chunks(c.run, c.chunks) end

@@ -1,0 +1,61 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { readFile } from 'node:fs/promises'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { open } from 'holdfast'
+import { chatHandler, toNodeHandler } from 'holdfast/ai'
+import { support } from './support.ts'
+
+// npm run example:agent [-- --url sqlite:agent.db --port 3000]
+
+const options = process.argv.slice(2)
+const option = (name: string, otherwise: string) => options[options.indexOf(`--${name}`) + 1 || options.length] ?? otherwise
+const url = option('url', 'sqlite:agent.db')
+
+// #region server
+const hf = await open(url, { worker: false }) // this process answers requests; the answers are made by the worker
+// Here everybody is the same user, and of finance: an application looks at the session of the request.
+const authorize = () => ({ owner: 'demo', by: 'dana', roles: ['finance'] })
+const chat = toNodeHandler(chatHandler(hf, support, { authorize }).handle)
+// #endregion
+
+let worker = startWorker()
+
+function startWorker(): ChildProcess {
+  return spawn(process.execPath, [...process.execArgv, join(import.meta.dirname, 'worker.ts'), url], { stdio: 'inherit' })
+}
+
+async function killWorker(response: ServerResponse): Promise<void> {
+  const { pid } = worker
+  worker.kill('SIGKILL')
+  worker = startWorker()
+  response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ killed: pid, started: worker.pid }))
+}
+
+const server = createServer((request: IncomingMessage, response: ServerResponse) => {
+  // A page elsewhere that has given itself this address by DNS can't use it.
+  if (!/^(localhost|127\.0\.0\.1)(:\d+)?$/.test(request.headers.host ?? '')) return void response.writeHead(403).end()
+  const { pathname } = new URL(request.url ?? '/', 'http://localhost')
+  if (pathname.startsWith('/api/chat')) return void chat(request, response)
+  if (pathname === '/kill-worker' && request.method === 'POST' && request.headers['x-demo'] === 'yes')
+    return void killWorker(response)
+  if (pathname !== '/') return void response.writeHead(404).end()
+  readFile(join(import.meta.dirname, 'page.html')).then((page) =>
+    response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' }).end(page),
+  )
+})
+
+server.listen(Number(option('port', '3000')), '127.0.0.1', () => {
+  console.log(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+})
+
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, async () => {
+    worker.kill('SIGTERM')
+    server.closeAllConnections()
+    server.close()
+    await hf.close()
+    process.exit(0)
+  })
+}

@@ -1,0 +1,71 @@
+import type { UIMessageChunk } from 'ai'
+import type { StreamItem } from '../../index.ts'
+
+/**
+ * Turns what a run has written into what a page is told. All readers get the same sequence, from whatever offset on, so it is read from the
+ * beginning. An attempt that was given up leaves its parts standing until the next begins, whose `start-step` becomes `reset-step`: one
+ * chunk stays one offset, and a run that was stopped keeps what it had said.
+ */
+export class UiSteps {
+  /** Attempts of model calls, by their parts. */
+  readonly #attempts = new Set<string>()
+  /** Tool calls without a result, and the approval that each waits for. */
+  readonly #calls = new Map<string, string | undefined>()
+  #isOpen = false
+  #isGivenUp = false
+
+  /** A step has begun that is not finished. */
+  get isOpen(): boolean {
+    return this.#isOpen
+  }
+
+  /** The approvals for which everything waits that is under way; empty where something is at work. */
+  get awaited(): readonly string[] {
+    const approvals = [...this.#calls.values()]
+    return approvals.every((id) => id !== undefined) ? approvals : []
+  }
+
+  /** What a chunk of the stream means for a page. */
+  take({ chunk, part, isAborted }: StreamItem<UIMessageChunk>): UIMessageChunk[] {
+    if (chunk === undefined) {
+      this.#isGivenUp ||= this.#attempts.has(part)
+      return []
+    }
+    if (chunk.type === 'start-step') return this.#begin(chunk, part)
+    if (isAborted === true) return []
+    this.#note(chunk)
+    return [chunk]
+  }
+
+  #begin(chunk: UIMessageChunk, part: string): UIMessageChunk[] {
+    this.#attempts.add(part)
+    this.#calls.clear()
+    const isAgain = this.#isGivenUp
+    const wasOpen = this.#isOpen
+    this.#isGivenUp = false
+    this.#isOpen = true
+    if (isAgain) return [{ type: 'reset-step' }]
+    return wasOpen ? [{ type: 'finish-step' }, chunk] : [chunk]
+  }
+
+  #note(chunk: UIMessageChunk): void {
+    switch (chunk.type) {
+      case 'tool-input-available':
+        if (chunk.providerExecuted !== true) this.#calls.set(chunk.toolCallId, undefined)
+        return
+      case 'tool-approval-request':
+        this.#calls.set(chunk.toolCallId, chunk.approvalId)
+        return
+      case 'tool-approval-response':
+        for (const [call, approval] of this.#calls) if (approval === chunk.approvalId) this.#calls.set(call, undefined)
+        return
+      case 'tool-output-available':
+        if (chunk.preliminary !== true) this.#calls.delete(chunk.toolCallId)
+        return
+      case 'tool-input-error':
+      case 'tool-output-error':
+      case 'tool-output-denied':
+        this.#calls.delete(chunk.toolCallId)
+    }
+  }
+}

@@ -1,0 +1,155 @@
+import type { UIMessageChunk } from 'ai'
+import { HoldfastError, type RunEvent, type RunHandle } from '../../index.ts'
+import { readChunks } from './packed-chunks.ts'
+import { UiSteps } from './ui-steps.ts'
+
+export interface UiStreamOptions {
+  /** The stream of the run that the agent writes to. Default `ui`. */
+  readonly name?: string
+  /** The first offset that the page has not seen: one more than the last SSE id. Default 0. */
+  readonly from?: number
+  /** The id of the message that the page is building. Default: the run's id. */
+  readonly messageId?: string
+  /** What the page is told of the error of a run that failed. Default: that there was one. */
+  readonly onError?: (error: unknown) => string
+  /** Headers of the response, besides those of the protocol. */
+  readonly headers?: Readonly<Record<string, string>>
+}
+
+/** Also knows which questions were answered just now: the run has not recorded that yet. */
+export interface ReadOptions extends UiStreamOptions {
+  readonly answered?: readonly string[]
+}
+
+const keepAliveMs = 15_000
+
+/**
+ * What an agent writes to its stream, as a Response in the UI message stream protocol of the AI SDK: server-sent events, whose ids are
+ * the offsets of their chunks. Ends when the run does, or when it waits for an approval.
+ */
+export function uiStream(run: RunHandle, options: UiStreamOptions = {}): Response {
+  return uiResponse(run, options)
+}
+
+export function uiResponse(run: RunHandle, options: ReadOptions): Response {
+  const { from = 0 } = options
+  if (!Number.isSafeInteger(from) || from < 0)
+    throw new HoldfastError(
+      'invalid_input',
+      `from of uiStream is ${String(from)}; it must be an offset: 0 or a positive whole number.`,
+    )
+  const gone = new AbortController()
+  const lines = eventLines(run, options, gone.signal)
+  const encoder = new TextEncoder()
+  const body = new ReadableStream<Uint8Array>({
+    pull: async (controller) => {
+      const { done, value } = await lines.next()
+      if (done === true) controller.close()
+      else controller.enqueue(encoder.encode(value))
+    },
+    cancel: () => gone.abort(),
+  })
+  return new Response(body, {
+    headers: {
+      'content-type': 'text/event-stream',
+      'cache-control': 'no-cache',
+      connection: 'keep-alive',
+      'x-vercel-ai-ui-message-stream': 'v1',
+      'x-accel-buffering': 'no',
+      ...options.headers,
+    },
+  })
+}
+
+/** Server-sent events, with a comment where nothing was said for a while: proxies close what is silent. */
+async function* eventLines(run: RunHandle, options: ReadOptions, signal: AbortSignal): AsyncGenerator<string, void, void> {
+  const chunks = uiChunks(run, options, signal)
+  let next = chunks.next()
+  while (!signal.aborted) {
+    const result = await Promise.race([next, silence(signal, next)])
+    if (result === undefined) {
+      yield ': nothing new\n\n'
+      continue
+    }
+    if (result.done === true) break
+    const { offset, chunk } = result.value
+    yield `${offset === undefined ? '' : `id: ${offset}\n`}data: ${JSON.stringify(chunk)}\n\n`
+    next = chunks.next()
+  }
+  if (!signal.aborted) yield 'data: [DONE]\n\n'
+}
+
+function silence(signal: AbortSignal, until: Promise<unknown>): Promise<undefined> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer)
+      signal.removeEventListener('abort', end)
+      resolve(undefined)
+    }
+    const timer = setTimeout(end, keepAliveMs)
+    signal.addEventListener('abort', end)
+    until.then(end, end)
+  })
+}
+
+interface UiEvent {
+  /** Undefined for what is not stored: it belongs to this response. */
+  readonly offset?: number
+  readonly chunk: UIMessageChunk
+}
+
+async function* uiChunks(run: RunHandle, options: ReadOptions, signal: AbortSignal): AsyncGenerator<UiEvent, void, void> {
+  const { name = 'ui', from = 0, messageId = run.id, answered = [] } = options
+  const steps = new UiSteps()
+  yield { chunk: { type: 'start', messageId } }
+  for await (const item of readChunks(run, name, signal)) {
+    for (const chunk of steps.take(item)) {
+      // What is put before the chunk of an offset has none of its own, so that a page asks for both again or for neither.
+      if (item.offset >= from) yield { ...(chunk.type !== 'finish-step' && { offset: item.offset }), chunk }
+    }
+    if (!(await waitsForApproval(run, steps.awaited, answered, signal))) continue
+    yield { chunk: { type: 'finish-step' } }
+    yield { chunk: { type: 'finish', finishReason: 'tool-calls' } }
+    return
+  }
+  if (!signal.aborted) yield* ending(run, steps, options)
+}
+
+async function* ending(run: RunHandle, steps: UiSteps, { onError }: ReadOptions): AsyncGenerator<UiEvent, void, void> {
+  const { status, error } = await run.info()
+  if (status === 'cancelled') {
+    yield { chunk: { type: 'abort' } }
+  } else if (status === 'failed') {
+    yield { chunk: { type: 'error', errorText: onError?.(error) ?? 'An error occurred.' } }
+  } else {
+    if (steps.isOpen) yield { chunk: { type: 'finish-step' } }
+    yield { chunk: { type: 'finish' } }
+  }
+}
+
+/** Whether all of these were asked, and none was answered. The asking may be recorded a moment after the page was told. */
+async function waitsForApproval(
+  run: RunHandle,
+  approvals: readonly string[],
+  answered: readonly string[],
+  signal: AbortSignal,
+): Promise<boolean> {
+  if (approvals.length === 0 || approvals.some((id) => answered.includes(id))) return false
+  const changes = run.watch({ signal })
+  try {
+    for (;;) {
+      const events = await run.events()
+      const last = approvals.map((id) => events.findLast((event) => isAbout(event, id))?.type)
+      if (last.includes('question_answered')) return false
+      if (last.every((type) => type === 'question_asked')) return true
+      if ((await changes.next()).done === true) return false
+    }
+  } finally {
+    await changes.return()
+  }
+}
+
+/** An approval is known by the path of its question, from the scope of its tool on. */
+function isAbout({ type, step }: RunEvent, approvalId: string): boolean {
+  return type.startsWith('question_') && (step === approvalId || step?.endsWith(`/${approvalId}`) === true)
+}

@@ -1,0 +1,33 @@
+import type { StepHandle, StepOptions } from '../../define/context.ts'
+import type { Memory, ProfileMergeOptions, SessionMemory } from '../../define/memory.ts'
+
+type RecordStep = <T>(name: string, body: (step: StepHandle<never>) => Promise<T>, options?: StepOptions<T>) => Promise<T>
+
+/** What was read needs no commit of its own. */
+const reading = { checkpoint: false } as const
+
+/** `ctx.memory`: each call is recorded as a step that does only this. */
+export function recordedMemory(record: RecordStep): Memory {
+  return {
+    session: recordedSession(record, (memory) => memory.session),
+    of: (subject) => ({
+      profile: {
+        get: <T>() => record<T>('memory.profile.get', (step) => step.memory.of(subject).profile.get<T>(), reading),
+        merge: <T>(patch: Readonly<{ [key: string]: unknown }>, options?: ProfileMergeOptions) =>
+          record<T>('memory.profile.merge', (step) => step.memory.of(subject).profile.merge<T>(patch, options)),
+        history: (options) =>
+          record('memory.profile.history', (step) => step.memory.of(subject).profile.history(options), reading),
+      },
+    }),
+  }
+}
+
+function recordedSession(record: RecordStep, of: (memory: Memory) => SessionMemory): SessionMemory {
+  return {
+    get: <T>(key: string) => record<T | undefined>('memory.session.get', (step) => of(step.memory).get<T>(key), reading),
+    set: (key, value, options) => record('memory.session.set', (step) => of(step.memory).set(key, value, options)),
+    delete: (key) => record('memory.session.delete', (step) => of(step.memory).delete(key)),
+    list: () => record('memory.session.list', (step) => of(step.memory).list(), reading),
+    of: (sessionId) => recordedSession(record, (memory) => of(memory).of(sessionId)),
+  }
+}

@@ -1,0 +1,67 @@
+import { HoldfastError } from '../model/errors.ts'
+import type { KeyedRecord, RecordField, RecordKey } from '../model/record.ts'
+import type { ThreadKey } from './thread.ts'
+
+/** Records of one collection, in bytewise order of their keys. */
+export interface RecordQuery {
+  readonly owner: string
+  readonly collection: string
+  /** Only those of this parent, or with this field, or under these keys. Absent: all of the collection. */
+  readonly where?: { readonly parent: string } | { readonly field: RecordField } | { readonly keys: readonly string[] }
+  /** Only keys greater than this one. */
+  readonly afterKey?: string
+  /** Only keys smaller than this one. */
+  readonly beforeKey?: string
+  /** From the greatest key down. Default false. */
+  readonly isDescending?: boolean
+  readonly limit: number
+}
+
+export interface RecordScan {
+  /** Only those that belong to this thread. */
+  readonly thread?: ThreadKey
+  readonly limit: number
+  readonly cursor?: string
+}
+
+export interface RecordPage {
+  readonly items: readonly KeyedRecord[]
+  readonly cursor?: string
+}
+
+/** Bytewise, as every store orders keys. */
+export function compareKeys(a: string, b: string): number {
+  return Buffer.compare(Buffer.from(a), Buffer.from(b))
+}
+
+export function compareRecords(a: RecordKey, b: RecordKey): number {
+  return compareKeys(a.owner, b.owner) || compareKeys(a.collection, b.collection) || compareKeys(a.key, b.key)
+}
+
+/** A page of up to `limit` records, of which one more was read to know whether there is a next page. */
+export function recordPage(read: readonly KeyedRecord[], limit: number): RecordPage {
+  const items = read.slice(0, Math.max(0, limit))
+  const last = items.at(-1)
+  if (last === undefined || read.length <= items.length) return { items }
+  return { items, cursor: JSON.stringify([last.owner, last.collection, last.key]) }
+}
+
+/** The last record of the page before; undefined for the first page. */
+export function readRecordCursor(cursor: string | undefined): RecordKey | undefined {
+  if (cursor === undefined) return undefined
+  const [owner, collection, key] = parseList(cursor)
+  if (typeof owner === 'string' && typeof collection === 'string' && typeof key === 'string') return { owner, collection, key }
+  throw new HoldfastError(
+    'invalid_input',
+    `${JSON.stringify(cursor)} is not a cursor of this store. Pass the one that came with the last page.`,
+  )
+}
+
+function parseList(text: string): readonly unknown[] {
+  try {
+    const list = JSON.parse(text) as unknown
+    return Array.isArray(list) ? list : []
+  } catch {
+    return []
+  }
+}

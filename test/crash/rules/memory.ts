@@ -1,0 +1,42 @@
+import { isDeepStrictEqual } from 'node:util'
+import { mergePatch } from '../../../src/model/merge-patch.ts'
+import type { StoreDump } from '../bed/store-dump.ts'
+
+/** What is remembered is what the log says, at any moment: no value without its step, no profile merged by half. */
+export function violationsOfMemory({ threads, memory }: StoreDump): string[] {
+  const sessions = new Map<string, unknown>()
+  const profiles = new Map<string, { version: number; profile: unknown; patches: unknown[] }>()
+  for (const { data, type } of threads.flatMap(({ log }) => log)) {
+    if (type !== 'memory_written') continue
+    const { session, key, value, deleted, subject, patch } = data as Readonly<Record<string, string>>
+    if (subject !== undefined) {
+      const { version, profile, patches } = profiles.get(subject) ?? { version: 0, profile: {}, patches: [] }
+      profiles.set(subject, { version: version + 1, profile: mergePatch(profile, patch), patches: [...patches, patch] })
+    } else if (deleted !== undefined) sessions.delete(`${session} ${key}`)
+    else sessions.set(`${session} ${key}`, value)
+  }
+  const kept = new Map<string, unknown>()
+  for (const { collection, parent, key, value } of memory) {
+    if (collection === 'session')
+      kept.set(`${parent} ${key.slice(`${parent?.length}:${parent}`.length)}`, (value as { value: unknown }).value)
+  }
+  const violations: string[] = []
+  if (!isDeepStrictEqual(kept, sessions)) violations.push(`sessions have ${shown(kept)}, the log says ${shown(sessions)}`)
+  for (const [subject, { version, profile, patches }] of profiles) {
+    const found = memory.find(({ collection, key }) => collection === 'profile' && key === subject)
+    const changes = memory.filter(({ collection, parent }) => collection === 'profile_change' && parent === subject)
+    const changed = changes.map(({ value }) => (value as { patch: unknown }).patch)
+    if (found?.version !== version || !isDeepStrictEqual(found.value, profile))
+      violations.push(
+        `the profile of ${subject} is ${JSON.stringify(found)}, the log says ${JSON.stringify({ version, profile })}`,
+      )
+    if (!isDeepStrictEqual(changed, patches))
+      violations.push(`the history of ${subject} has ${JSON.stringify(changed)}, the log ${JSON.stringify(patches)}`)
+  }
+  const unknown = memory.filter(({ collection, key }) => collection === 'profile' && !profiles.has(key))
+  return [...violations, ...unknown.map(({ key }) => `there is a profile of ${key}, and nothing of it in the log`)]
+}
+
+function shown(values: ReadonlyMap<string, unknown>): string {
+  return JSON.stringify([...values])
+}

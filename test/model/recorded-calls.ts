@@ -1,0 +1,81 @@
+import type { RunEvent } from 'holdfast'
+import type { CallValue } from './values.ts'
+
+/** What the current tape of a run has on record, without what was taken back since. */
+export interface RecordedCalls {
+  /** Calls that have come to an end; `value` where the result says which call it is. */
+  readonly calls: readonly RecordedCall[]
+  /** Sections that were entered. */
+  readonly begun: readonly BegunSection[]
+}
+
+export interface BegunSection {
+  readonly seq: number
+  readonly step: string
+  /** Of the second one of a name it is another path: `name[2]`. */
+  readonly scope: string
+}
+
+export interface RecordedCall {
+  readonly seq: number
+  readonly step: string
+  readonly type: RunEvent['type']
+  readonly value?: CallValue
+}
+
+export interface RecordedResult extends RecordedCall {
+  readonly value: CallValue
+}
+
+const results: readonly RunEvent['type'][] = ['step_completed', 'effect_completed', 'effect_skipped', 'effect_resolved']
+const others: readonly RunEvent['type'][] = ['child_completed', 'signal_received', 'question_answered']
+
+export function recordedCalls(events: readonly RunEvent[]): RecordedCalls {
+  let calls: RecordedCall[] = []
+  let begun: BegunSection[] = []
+  let intents: { seq: number; key: unknown }[] = []
+  for (const { type, seq, step, data } of events) {
+    if (type === 'run_started') [calls, begun, intents] = [[], [], []]
+    else if (type === 'run_rolled_back') {
+      const isLeft = (one: { readonly seq: number }) => one.seq <= Number(data?.['to'])
+      ;[calls, begun, intents] = [calls.filter(isLeft), begun.filter(isLeft), intents.filter(isLeft)]
+    } else if (type === 'step_undone') calls = calls.filter((one) => one.seq !== Number(data?.['of']))
+    else if (type === 'step_started' && step !== undefined && typeof data?.['scope'] === 'string')
+      begun.push({ seq, step, scope: data['scope'] })
+    else if (type === 'run_retried') calls = withoutReopened(calls, data?.['reopened'])
+    else if (type === 'effect_intended') intents.push({ seq, key: data?.['key'] })
+    // A decision about an effect of an earlier tape is none of this one.
+    else if (type === 'effect_resolved' && !intents.some(({ key }) => key === data?.['key'])) continue
+    else if (type === 'step_failed' && data?.['next'] === 'retry') calls = withoutReopened(calls, data['failed'])
+    else if (step !== undefined && isEnd(type, data)) {
+      const value = data?.['result'] as CallValue | undefined
+      const isNamed = results.includes(type) && typeof value?.n === 'string'
+      // What a person had decided is the effect's result once the run has come by.
+      calls = calls.filter((one) => !(one.type === 'effect_resolved' && one.step === step && type === 'effect_completed'))
+      calls.push({ seq, step, type, ...(isNamed && { value }) })
+    }
+  }
+  return { calls, begun }
+}
+
+export function resultsOf(events: readonly RunEvent[]): RecordedResult[] {
+  return recordedCalls(events).calls.filter(isResult)
+}
+
+export function isResult(call: RecordedCall): call is RecordedResult {
+  return call.value !== undefined
+}
+
+/** Failures that another attempt tries again, by the keys of their calls: with a section, those inside of it. */
+function withoutReopened(calls: RecordedCall[], keys: unknown): RecordedCall[] {
+  const paths = ((keys ?? []) as string[]).map((key) => key.slice(key.indexOf(':') + 1, key.lastIndexOf('#')))
+  return calls.filter(
+    ({ type, step }) => type !== 'step_failed' || !paths.some((path) => step === path || step.startsWith(`${path}/`)),
+  )
+}
+
+function isEnd(type: RunEvent['type'], data: RunEvent['data']): boolean {
+  if (type === 'step_failed') return data?.['next'] === 'throw'
+  if (type === 'effect_resolved') return data?.['happened'] === true
+  return results.includes(type) || others.includes(type)
+}
