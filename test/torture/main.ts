@@ -110,7 +110,8 @@ async function tortureByKills(bed: CrashTestBed, target: number): Promise<void> 
     if (!isEnough()) take('repeatedly', await harness.killRepeatedly(40, ofRound))
     if (!isEnough()) take('of a run that waits for others, repeatedly', await waitsForOthers.killRepeatedly(10, ofRound))
     if (!isEnough()) take('crash windows of effects', await killInWindows(bed))
-    for (const one of [harness, waitsForOthers, notifiesOthers, remembers]) if (!isEnough()) take('twice', await one.killTwice(40, ofRound))
+    for (const one of [harness, waitsForOthers, notifiesOthers, remembers])
+      if (!isEnough()) take('twice', await one.killTwice(40, ofRound))
     if (!isEnough()) take('at system calls', await killAtSystemCalls(bed, { count: 30, seed: ofRound, laneCount }))
   }
   for (const [name, { kills, scenarios }] of counts)
