@@ -3,7 +3,7 @@ import type { Holdfast, RunEvent, RunInfo } from 'holdfast'
 import type { Act } from './acts.ts'
 import type { Forked, Journal } from './journal.ts'
 import { idOfPath, type PlacedNode } from './program.ts'
-import { type BegunSection, isResult, type RecordedCall, type RecordedCalls, recordedCalls } from './recorded-calls.ts'
+import { isResult, type RecordedCall, type RecordedCalls, recordedCalls, scopeOf } from './recorded-calls.ts'
 import { type CallValue, digest, flatten, type ModelState, type SectionValue, type Trace } from './values.ts'
 
 type ForkAct = Extract<Act, { kind: 'fork' | 'replace' }>
@@ -144,11 +144,6 @@ function chosenCall(
   return found[Math.floor(fraction * found.length)]
 }
 
-/** The path of the section that a result is of: of several with one name the last that was begun before. */
-function scopeOf(begun: readonly BegunSection[], { step, seq }: RecordedCall): string | undefined {
-  return begun.findLast((section) => section.step === step && section.seq < seq)?.scope
-}
-
 type Made = Omit<Replaceable, 'seq'>
 
 /** Its result says which call it is. */
@@ -163,7 +158,8 @@ function ofResult(
   const turn = step.includes(n) ? undefined : /^\d+\.(\d+)$/.exec(n)?.[1]
   if (turn === undefined ? !isOnly || n.includes('.') : step.includes('/')) return undefined
   const other = {
-    ...{ n, how: 'replaced', by: nth },
+    // What came of a look at the state is no part of what the function has seen: another attempt may look again, and call another step.
+    ...('looked' in value ? { n, looked: { how: 'replaced', by: nth } } : { n, how: 'replaced', by: nth }),
     ...(run !== undefined && { run }),
     ...(saw !== undefined && { saw }),
     ...(trace !== undefined && { trace: [] }),

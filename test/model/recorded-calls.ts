@@ -34,19 +34,37 @@ export function recordedCalls(events: readonly RunEvent[]): RecordedCalls {
   let calls: RecordedCall[] = []
   let begun: BegunSection[] = []
   let intents: { seq: number; key: unknown }[] = []
+  let undone: RecordedCall[] = []
+  /** Failures of sections that are tried again. */
+  let failed: { seq: number; step: string }[] = []
   for (const { type, seq, step, data } of events) {
-    if (type === 'run_started') [calls, begun, intents] = [[], [], []]
+    if (type === 'run_started') [calls, begun, intents, undone, failed] = [[], [], [], [], []]
     else if (type === 'run_rolled_back') {
       const isLeft = (one: { readonly seq: number }) => one.seq <= Number(data?.['to'])
-      ;[calls, begun, intents] = [calls.filter(isLeft), begun.filter(isLeft), intents.filter(isLeft)]
-    } else if (type === 'step_undone') calls = calls.filter((one) => one.seq !== Number(data?.['of']))
-    else if (type === 'step_started' && step !== undefined && typeof data?.['scope'] === 'string')
+      ;[calls, begun, intents, failed] = [
+        calls.filter(isLeft),
+        begun.filter(isLeft),
+        intents.filter(isLeft),
+        failed.filter(isLeft),
+      ]
+    } else if (type === 'step_undone') {
+      const isIt = (one: RecordedCall) => one.seq === Number(data?.['of'])
+      undone.push(...calls.filter(isIt))
+      calls = calls.filter((one) => !isIt(one))
+    } else if (type === 'step_started' && step !== undefined && typeof data?.['scope'] === 'string') {
       begun.push({ seq, step, scope: data['scope'] })
-    else if (type === 'run_retried') calls = withoutReopened(calls, data?.['reopened'])
-    else if (type === 'effect_intended') intents.push({ seq, key: data?.['key'] })
+    } else if (type === 'run_retried') {
+      calls = withoutMadeAgain(withoutReopened(calls, data?.['reopened']), undone, begun)
+      undone = []
+    } else if (type === 'effect_intended') intents.push({ seq, key: data?.['key'] })
     // A decision about an effect of an earlier tape is none of this one.
     else if (type === 'effect_resolved' && !intents.some(({ key }) => key === data?.['key'])) continue
-    else if (type === 'step_failed' && data?.['next'] === 'retry') calls = withoutReopened(calls, data['failed'])
+    else if (type === 'step_failed' && data?.['next'] === 'retry') {
+      calls = withoutReopened(calls, data['failed'])
+      if (step !== undefined && begun.some((section) => section.step === step)) failed.push({ seq, step })
+    }
+    // A failure that comes after that of the section around it is one that nobody was given: it is tried again with the section.
+    else if (type === 'step_failed' && failed.some((one) => step?.startsWith(`${one.step}/`) && isToBegin(one, begun))) continue
     else if (step !== undefined && isEnd(type, data)) {
       const value = data?.['result'] as CallValue | undefined
       const isNamed = results.includes(type) && typeof value?.n === 'string'
@@ -72,6 +90,33 @@ function withoutReopened(calls: RecordedCall[], keys: unknown): RecordedCall[] {
   return calls.filter(
     ({ type, step }) => type !== 'step_failed' || !paths.some((path) => step === path || step.startsWith(`${path}/`)),
   )
+}
+
+/**
+ * What was undone is made again when the run is retried: the sections around it are entered again, and so are the steps inside of a section
+ * that was undone as a whole (docs/guides/retries.md).
+ */
+function withoutMadeAgain(
+  calls: RecordedCall[],
+  undone: readonly RecordedCall[],
+  begun: readonly BegunSection[],
+): RecordedCall[] {
+  const isInside = (inner: RecordedCall, section: RecordedCall) => {
+    const scope = scopeOf(begun, section)
+    return scope !== undefined && (inner.step.startsWith(`${scope}/`) || inner.step.startsWith(`${scope}[fallback]/`))
+  }
+  const isStep = ({ type }: RecordedCall) => type === 'step_completed' || type === 'step_failed'
+  return calls.filter((call) => !undone.some((one) => isInside(one, call) || (isStep(call) && isInside(call, one))))
+}
+
+/** The path of the section that a result is of: of several with one name the last that was begun before. */
+export function scopeOf(begun: readonly BegunSection[], { step, seq }: RecordedCall): string | undefined {
+  return begun.findLast((section) => section.step === step && section.seq < seq)?.scope
+}
+
+/** The next attempt has not begun. */
+function isToBegin(failure: { readonly seq: number; readonly step: string }, begun: readonly BegunSection[]): boolean {
+  return !begun.some(({ seq, step }) => step === failure.step && seq > failure.seq)
 }
 
 function isEnd(type: RunEvent['type'], data: RunEvent['data']): boolean {
