@@ -12,8 +12,10 @@ export function judgeEffects(view: View): Violation[] {
   /** Which call of which run sent last under a key. */
   const owners = new Map<string, string>()
   const recorded = new Set<string>()
-  // Whoever lost the lease may still come to the end of the one sending that it has under way.
-  const zombies = view.journal.count((note) => note.of === 'fault' && note.fault.kind === 'lost_lease')
+  // Whoever lost the lease may still come to the end of the one sending that it has under way. A crash ends the leases of the other worker, too: the
+  // clock is moved past them.
+  const endsLeases = view.given.hasSecondWorker ? ['lost_lease', 'crash'] : ['lost_lease']
+  const zombies = view.journal.count((note) => note.of === 'fault' && endsLeases.includes(note.fault.kind))
   for (const note of view.journal.notes) {
     switch (note.of) {
       case 'sent': {
