@@ -1,5 +1,5 @@
 import { HoldfastError } from '../model/errors.ts'
-import type { KeyedRecord, RecordField, RecordKey } from '../model/record.ts'
+import { type KeyedRecord, placeOfRecord, type RecordChange, type RecordField, type RecordKey } from '../model/record.ts'
 import type { ThreadKey } from './thread.ts'
 
 /** Records of one collection, in bytewise order of their keys. */
@@ -32,6 +32,18 @@ export interface RecordPage {
 /** Bytewise, as every store orders keys. */
 export function compareKeys(a: string, b: string): number {
   return Buffer.compare(Buffer.from(a), Buffer.from(b))
+}
+
+/**
+ * The records of a change in the order in which every store judges them: the first that is refused is the answer. Two changes that write the same
+ * records so lock them in the same order.
+ */
+export function inOrderOfKeys(changes: readonly RecordChange[]): readonly RecordChange[] {
+  if (changes.length < 2) return changes
+  return changes.toSorted((a, b) => {
+    const [first, second] = [placeOfRecord(a), placeOfRecord(b)]
+    return compareKeys(first.collection, second.collection) || compareKeys(first.key, second.key)
+  })
 }
 
 export function compareRecords(a: RecordKey, b: RecordKey): number {

@@ -12,6 +12,7 @@ import type { Change, Committed } from '../../store/change.ts'
 import {
   compareKeys,
   compareRecords,
+  inOrderOfKeys,
   type RecordPage,
   type RecordQuery,
   type RecordScan,
@@ -22,7 +23,7 @@ import type { ThreadKey } from '../../store/store.ts'
 import { copyPayload, type Tables } from './tables.ts'
 
 export function refuseRecords(tables: Tables, change: Change, now: number): Extract<Committed, { ok: false }> | null {
-  for (const one of change.records ?? []) {
+  for (const one of inOrderOfKeys(change.records ?? [])) {
     const found = readRecord(tables, keyOf(change, one), now)
     if (isOtherVersion(found, one))
       return { ok: false, refusal: 'record_changed', record: found === undefined ? null : copyRecord(found) }

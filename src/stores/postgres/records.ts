@@ -8,7 +8,14 @@ import {
   verifyKeyedRecord,
 } from '../../model/record.ts'
 import type { Change } from '../../store/change.ts'
-import { type RecordPage, type RecordQuery, type RecordScan, readRecordCursor, recordPage } from '../../store/record-query.ts'
+import {
+  inOrderOfKeys,
+  type RecordPage,
+  type RecordQuery,
+  type RecordScan,
+  readRecordCursor,
+  recordPage,
+} from '../../store/record-query.ts'
 import type { Store } from '../../store/store.ts'
 import type { Clock } from './clock.ts'
 import type { ExtraPayloads } from './extra-payloads.ts'
@@ -129,7 +136,7 @@ export const deleteRecordsSql = `
 
 /** For fn_write_records. */
 export function recordsJson({ owner, records = [] }: Change, extras: ExtraPayloads): object[] {
-  return records.map((change) => recordJson(owner, change, extras))
+  return inOrderOfKeys(records).map((change) => recordJson(owner, change, extras))
 }
 
 function recordJson(owner: string, change: RecordChange, extras: ExtraPayloads): object {

@@ -2,6 +2,7 @@ import { expiresAtOf, type KeyedRecord, placeOfRecord, type RecordChange } from 
 import type { Due } from '../../store/change.ts'
 import {
   compareKeys,
+  inOrderOfKeys,
   type RecordPage,
   type RecordQuery,
   type RecordScan,
@@ -24,7 +25,7 @@ import {
 /** In the form that `write_records` in scripts/commit/record-changes.ts reads. */
 export function packRecords(packer: Packer, changes: readonly RecordChange[], owner: string): void {
   packer.array(changes.length)
-  for (const change of changes) packFields(packer, recordFieldsOf(packer, change, owner))
+  for (const change of inOrderOfKeys(changes)) packFields(packer, recordFieldsOf(packer, change, owner))
 }
 
 function recordFieldsOf(packer: Packer, change: RecordChange, owner: string): Fields {
@@ -73,7 +74,7 @@ export function refusingRecord(
   { owner, records = [] }: { readonly owner: string; readonly records?: readonly RecordChange[] },
   [number, row]: readonly (Reply | undefined)[],
 ): KeyedRecord | null {
-  const change = records[Number(number) - 1] as RecordChange
+  const change = inOrderOfKeys(records)[Number(number) - 1] as RecordChange
   return Array.isArray(row) ? toKeyedRecord({ owner, ...placeOfRecord(change) }, row) : null
 }
 

@@ -11,7 +11,14 @@ import {
   verifyKeyedRecord,
 } from '../../model/record.ts'
 import type { Change, Committed } from '../../store/change.ts'
-import { type RecordPage, type RecordQuery, type RecordScan, readRecordCursor, recordPage } from '../../store/record-query.ts'
+import {
+  inOrderOfKeys,
+  type RecordPage,
+  type RecordQuery,
+  type RecordScan,
+  readRecordCursor,
+  recordPage,
+} from '../../store/record-query.ts'
 import type { ThreadKey } from '../../store/store.ts'
 import { type Database, prepare, type Statement } from './connection.ts'
 import { toPayload } from './rows.ts'
@@ -61,7 +68,7 @@ export function prepareRecords(db: Database) {
   }
 
   function refuse({ owner, records = [] }: Change, now: number): Extract<Committed, { ok: false }> | null {
-    for (const change of records) {
+    for (const change of inOrderOfKeys(records)) {
       if (!('ifVersion' in change)) continue
       const found = readLive({ owner, ...placeOfRecord(change) }, now)
       if (!isOtherVersion(found, change)) continue

@@ -216,6 +216,8 @@ function testVersions(test: StoreTest): void {
       [[put('c', { ifVersion: 1 }), put('a', { ifVersion: 1 })], null],
       [[remove('b', { ifVersion: 1 }), put('c')], b],
       [[remove('c', { ifVersion: 1 })], null],
+      // Of several that are refused the one with the first key is told of.
+      [[put('b', { ifVersion: 7 }), put('a', { ifVersion: 7 })], a],
     ]
     for (const [records, found] of attempts) {
       const refused = { ok: false, refusal: 'record_changed', record: found }
