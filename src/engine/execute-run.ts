@@ -37,15 +37,15 @@ export async function executeRun(
 ): Promise<ExecutionEnd> {
   const history = new LeaseHistory(claimed.thread)
   if (former !== undefined) await tellOfFormer(claimed, engine, former)
-  const begun = former === undefined ? claimed : await readAgain(engine, claimed)
-  if (begun === null) return { kind: 'lost' }
-  for (let held = begun; ; ) {
+  for (let held = claimed, isToRead = former !== undefined; ; isToRead = true) {
+    if (isToRead) {
+      const again = await readAgain(engine, held).catch((error: unknown) => error)
+      if (again === null) return { kind: 'lost' }
+      if (!isClaim(again)) return quarantine(engine, workflow, { claim: held, history, error: again }, onExecution)
+      held = again
+    }
     const end = await executeClaim(engine, workflow, { claim: held, history }, onExecution)
     if (end.kind !== 'reload') return end
-    const again = await readAgain(engine, held).catch((error: unknown) => error)
-    if (again === null) return { kind: 'lost' }
-    if (!isClaim(again)) return quarantine(engine, workflow, { claim: held, history, error: again }, onExecution)
-    held = again
   }
 }
 

@@ -557,9 +557,13 @@ onLocalStores('a store that forgets its last commits under a living holder', (sc
     expect(reasons).toEqual(['lease_lost'])
   })
 
-  it('knows what it had begun of a run that it claims itself, because the lease is older than it was', async () => {
+  it.each([
+    ['because the lease is older than it was', 0],
+    ['also where the store refuses to be told of it at first', 3],
+  ])('knows what it had begun of a run that it claims itself, %s', async (_, refusals) => {
     const { remember, forget } = forgetting(scene)
     const ran = new Counts()
+    let refusalsLeft = 0
     const { promise: hasForgotten, open: tell } = gate()
     const work = workflow('work', async (ctx) => {
       await ctx.step('a', () => remember())
@@ -570,12 +574,21 @@ onLocalStores('a store that forgets its last commits under a living holder', (sc
         if (!forget()) return
         // Over before its holder renews it: the next claim takes it from the holder itself.
         advance(60_000)
+        refusalsLeft = refusals
         tell()
         await new Promise((resolve) => step.signal.addEventListener('abort', resolve))
       })
       return sent
     })
-    const hf = await open({ workflows: [work], worker: { leaseMs: 30_000, pollMs: 10 } })
+    const refusing = (store: Store) =>
+      wrapStore(store, {
+        before: (act, _, args) => {
+          if (act !== 'commit' || refusalsLeft === 0 || !isOf(args, 'effect_intended')) return
+          refusalsLeft--
+          throw new HoldfastError('store_unavailable', 'The store is down.', { retryable: true })
+        },
+      })
+    const hf = await openWrapped(refusing, { workflows: [work], worker: { leaseMs: 30_000, pollMs: 10 } })
     const run = await hf.start(work)
     await hasForgotten
     await vi.waitUntil(async () => (await hf.inbox()).length === 1, { timeout: 15_000 })

@@ -34,20 +34,11 @@ export async function releaseLease(claim: Claim, how: GivingUp): Promise<boolean
   const { owner, id: runId, threadId } = claim.run
   const { store, log, chunks, isCounted, isForced } = how
 
-  async function patiently<T>(act: () => Promise<T>): Promise<T | undefined> {
-    for (let tries = 0; ; tries++) {
-      try {
-        return await act()
-      } catch (error) {
-        const mayHelp = isOutage(error) || codeOf(error) === 'outcome_unknown'
-        if (mayHelp && !isForced()) await backOff(tries)
-        else {
-          log.warn('a run could not be released; it will be picked up when its lease expires', { runId, error })
-          return undefined
-        }
-      }
-    }
-  }
+  const patiently = <T>(act: () => Promise<T>): Promise<T | undefined> =>
+    whenReachable(act, isForced).catch((error: unknown) => {
+      log.warn('a run could not be released; it will be picked up when its lease expires', { runId, error })
+      return undefined
+    })
 
   const held = await patiently(() => isHeld(claim, store))
   if (held === undefined) return false
@@ -76,7 +67,23 @@ export async function tellOfFormer(
   { store, codec }: Pick<GivingUp, 'store' | 'codec'>,
   former: LeaseHistory,
 ): Promise<void> {
-  await tellOfEffects(claim, { store, codec, history: former }, true)
+  await whenReachable(
+    () => tellOfEffects(claim, { store, codec, history: former }, true),
+    () => false,
+  )
+}
+
+/** While the store is out of reach it is tried again, unless the process wants to end. A closed store ends it, too. */
+async function whenReachable<T>(act: () => Promise<T>, isForced: () => boolean): Promise<T> {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await act()
+    } catch (error) {
+      const mayHelp = isOutage(error) || codeOf(error) === 'outcome_unknown'
+      if (!mayHelp || isForced()) throw error
+      await backOff(tries)
+    }
+  }
 }
 
 async function isHeld({ run: { owner, id: runId, epoch }, leaseId }: Claim, store: Store): Promise<boolean> {
