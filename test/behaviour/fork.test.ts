@@ -540,6 +540,33 @@ onEveryStore('forking a thread', ({ open }) => {
     await run.cancel()
   })
 
+  it('takes what a person decided first for no result, where it is another than the last', async () => {
+    const hf = await open()
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('a', () => 'a')
+      return ctx.once('mail', {
+        run: () => {
+          throw new Error('no answer')
+        },
+      })
+    })
+    const run = await hf.start(work, undefined, { id: 'original' })
+    const decide = async (decision: { happened: boolean; result?: unknown }) => {
+      const { key } = await vi.waitUntil(async () => (await hf.inbox())[0] as { key: string } | undefined)
+      await hf.resolve(key, decision)
+    }
+    await decide({ happened: false })
+    await decide({ happened: true, result: 'sent' })
+    expect(await run.result()).toBe('sent')
+    const fork = await hf.thread('original').fork((await run.info()).checkpoint as string, { replace: { mail: 'other' } })
+    const copy = await fork.resume()
+    expect(await copy.result()).toBe('other')
+    const decided = (await fork.checkpoints()).find(({ step }) => step === 'mail')
+    await copy.rollback(decided?.checkpoint as string)
+    await copy.resume()
+    expect(await copy.result()).toBe('sent')
+  })
+
   it('of a fork replaces a result that the first was given for later', async () => {
     const hf = await open()
     const { ran } = bodies()

@@ -20,6 +20,7 @@ export interface RecordedCall {
   readonly seq: number
   readonly step: string
   readonly type: RunEvent['type']
+  readonly isFailure: boolean
   readonly value?: CallValue
 }
 
@@ -37,7 +38,7 @@ export function recordedCalls(events: readonly RunEvent[]): RecordedCalls {
   let undone: RecordedCall[] = []
   /** Failures of sections that are tried again. */
   let failed: { seq: number; step: string }[] = []
-  for (const { type, seq, step, data } of events) {
+  for (const { type, seq, step, data, error } of events) {
     if (type === 'run_started') [calls, begun, intents, undone, failed] = [[], [], [], [], []]
     else if (type === 'run_rolled_back') {
       const isLeft = (one: { readonly seq: number }) => one.seq <= Number(data?.['to'])
@@ -70,7 +71,7 @@ export function recordedCalls(events: readonly RunEvent[]): RecordedCalls {
       const isNamed = results.includes(type) && typeof value?.n === 'string'
       // What a person had decided is the effect's result once the run has come by.
       calls = calls.filter((one) => !(one.type === 'effect_resolved' && one.step === step && type === 'effect_completed'))
-      calls.push({ seq, step, type, ...(isNamed && { value }) })
+      calls.push({ seq, step, type, isFailure: error !== undefined, ...(isNamed && { value }) })
     }
   }
   return { calls, begun }
@@ -88,7 +89,7 @@ export function isResult(call: RecordedCall): call is RecordedResult {
 function withoutReopened(calls: RecordedCall[], keys: unknown): RecordedCall[] {
   const paths = ((keys ?? []) as string[]).map((key) => key.slice(key.indexOf(':') + 1, key.lastIndexOf('#')))
   return calls.filter(
-    ({ type, step }) => type !== 'step_failed' || !paths.some((path) => step === path || step.startsWith(`${path}/`)),
+    ({ step, isFailure }) => !isFailure || !paths.some((path) => step === path || step.startsWith(`${path}/`)),
   )
 }
 

@@ -207,7 +207,7 @@ class CopyWriter {
     if (type === 'step_undone') return this.#data<{ of: number }>(record).of >= this.#first
     const kind = beginnings[type]
     if (kind === undefined) return true
-    const data = this.#data<{ for?: CallKind; next?: string; key?: string }>(record)
+    const data = this.#data<{ for?: CallKind; next?: string; key?: string; happened?: boolean }>(record)
     // A failure that was thrown into the function is a result, also where it was reopened since.
     if (data.next === 'throw') return true
     const call = this.#tape.calls.get(keyOfRecord(data.for ?? kind, record))
@@ -215,7 +215,7 @@ class CopyWriter {
     if (call === undefined) return type === 'step_started' || this.#ended.has(keyOfRecord(data.for ?? kind, record))
     // A step of ctx.begin may have results of others after it, and has to come before them.
     if (call.outcome !== undefined || call.scope !== undefined || type === 'step_started') return true
-    return type === 'effect_resolved' && call.effect === 'happened' && call.key === data.key
+    return type === 'effect_resolved' && data.happened === true && call.effect === 'happened' && call.key === data.key
   }
 
   /** A record of the copy, with the positions that it names. */
@@ -243,7 +243,7 @@ class CopyWriter {
         // Of a child that will be another one.
         return this.#isOpen('child', record) ? this.#with(own, ({ endSeq: _, ...data }) => data) : own
       case 'effect_resolved':
-        return this.#isOpen('effect', record) ? this.#decided(own) : own
+        return this.#isOpen('effect', record) && this.#data<{ happened: boolean }>(record).happened ? this.#decided(own) : own
       default:
         return own
     }
