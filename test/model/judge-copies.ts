@@ -1,5 +1,5 @@
 import type { RunEvent } from 'holdfast'
-import type { Forked } from './journal.ts'
+import type { Forked, Note } from './journal.ts'
 import type { View, Violation } from './oracle.ts'
 import { idOfPath } from './program.ts'
 import { isResult, recordedCalls, resultsOf } from './recorded-calls.ts'
@@ -104,8 +104,10 @@ function givenOther(view: View, copy: ObservedRun, fork: Forked): Violation[] {
     // One that has a limit may be tried again with what is around it.
     if (found === undefined || !isOnly || 'timeoutMs' in found.node || found.above.some(({ kind }) => kind === 'loop')) continue
     const at = `${found.node.id}`
-    const given = notes.slice(0, forkedAt).findLast((note) => note.of === 'given' && note.run === fork.from && note.at === at)
-    if (given?.of === 'given') expected.set(at, given.value)
+    const isGiven = (note: Note) => note.of === 'given' && note.run === fork.from && note.at === at
+    const given = new Set(notes.slice(0, forkedAt).flatMap((note) => (isGiven(note) && 'value' in note ? [note.value] : [])))
+    // After a rollback it may have been given something else: which of both is on record up to there, notes don't tell.
+    if (given.size === 1) expected.set(at, [...given][0] as string)
   }
   if (fork.replaced?.given !== undefined) expected.set(fork.replaced.at, fork.replaced.given)
   const others = notes.flatMap((note) => {

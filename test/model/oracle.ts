@@ -188,6 +188,7 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
         isRetried,
         isGivenUp,
         hasCopies: view.forks.length > 0,
+        mayHoldCancel: info.forkedFrom !== undefined && view.had(({ kind }) => kind === 'cancel'),
         isRedone: (each) => view.isRedone(each),
       })
       return problem === undefined ? [] : [{ rule: 'output', what: `run "${info.id}" returned what it can't: ${problem}` }]

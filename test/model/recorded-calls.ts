@@ -88,9 +88,7 @@ export function isResult(call: RecordedCall): call is RecordedResult {
 /** Failures that another attempt tries again, by the keys of their calls: with a section, those inside of it. */
 function withoutReopened(calls: RecordedCall[], keys: unknown): RecordedCall[] {
   const paths = ((keys ?? []) as string[]).map((key) => key.slice(key.indexOf(':') + 1, key.lastIndexOf('#')))
-  return calls.filter(
-    ({ step, isFailure }) => !isFailure || !paths.some((path) => step === path || step.startsWith(`${path}/`)),
-  )
+  return calls.filter(({ step, isFailure }) => !isFailure || !paths.some((path) => step === path || step.startsWith(`${path}/`)))
 }
 
 /**
