@@ -1,5 +1,8 @@
+import { setTimeout as delay, setImmediate } from 'node:timers/promises'
 import { type Context, HoldfastError, type RunHandle, state, workflow } from 'holdfast'
+import { wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
+import type { Change } from '../../src/store/change.ts'
 import { patience } from '../patience.ts'
 import { becomes, codeOfRejection, eventTypes, failureOf, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
@@ -13,7 +16,7 @@ async function storyOf(run: RunHandle, step: string): Promise<string[]> {
   return events.map(({ type, data }) => [type, data?.['next'], data?.['via']].filter((part) => part !== undefined).join(' '))
 }
 
-onEveryStore('a section', ({ open, openMortal, advance }) => {
+onEveryStore('a section', ({ open, openMortal, openWrapped, advance }) => {
   it('inside an attempt that has failed does not keep the next attempt from beginning', async () => {
     const late = gate()
     let tries = 0
@@ -810,6 +813,58 @@ onEveryStore('a section', ({ open, openMortal, advance }) => {
     await becomes(run, 'waiting')
     await hf.signal('r', 'go')
     expect(await run.result()).toBe(2)
+  })
+
+  it('that has failed takes on a replay what a slower branch of it had recorded by then', async () => {
+    const [hasFailed, hasEnded] = [gate(), gate()]
+    let attempts = 0
+    const work = workflow('work', async (ctx) => {
+      const section = ctx.section(
+        'p',
+        async () => {
+          const slowMs = attempts++ === 0 ? 0 : 50
+          await Promise.all([
+            ctx.step('fails', () => Promise.reject(new Error('down')), { retry: once }),
+            ctx.scope('slow', async () => {
+              // Of its own: on a replay it is over after the failure was handed out.
+              await delay(slowMs)
+              const around = await ctx.section('inner', async () => {
+                const kept = await ctx.step('kept', () => hasFailed.promise.finally(hasEnded.open))
+                return ctx.step('more', () => kept)
+              })
+              return ctx.step('never', () => around)
+            }),
+          ])
+        },
+        { retry: once, onFailure: 'skip' },
+      )
+      await section
+      return 'skipped'
+    })
+    // The result of `kept` comes into the log between the failure and what becomes of the section.
+    const hf = await openWrapped(
+      (store) =>
+        wrapStore(store, {
+          before: async (act, _, [changes]) => {
+            if (act !== 'commit' || !(changes as Change[]).some(({ events }) => events.some(isFailure))) return
+            hasFailed.open()
+            await hasEnded.promise
+            await setImmediate()
+          },
+        }),
+      { workflows: [work] },
+    )
+    const isFailure = ({ type, step }: { type: string; step?: string | null }) => type === 'step_failed' && step === 'p/fails'
+    const run = await hf.start(work, undefined, { id: 'original' })
+    expect(await run.result()).toBe('skipped')
+    const checkpoints = await hf.thread('original').checkpoints()
+    const kept = checkpoints.find(({ step }) => step === 'p/slow/inner/kept')
+    const failed = (await run.events()).find(({ type, step }) => type === 'step_failed' && step === 'p')
+    expect(kept?.seq).toBeLessThan(failed?.seq as number)
+    const copy = await (await hf.thread('original').fork(kept?.checkpoint as string)).resume()
+    expect(await copy.result({ timeoutMs: patience(10_000) })).toBe('skipped')
+    expect(await storyOf(copy, 'p/slow/inner/kept')).toEqual(['step_started', 'step_completed'])
+    expect(await storyOf(copy, 'p/slow/never')).toEqual([])
   })
 
   it('that is tried again after continueAs gets the input of the tape that it is on', async () => {

@@ -340,7 +340,7 @@ export class RunContext implements Context<never, never> {
     try {
       check?.()
       const call = this.#host.admission.enter(kind, name, isOurName, method)
-      if (call.within?.isOver === true) {
+      if (call.within?.isOver === true && !this.#host.admission.isStillToConsume(call)) {
         // Its function waits for this: it is no longer at work.
         const unanswered = never<T>()
         call.within.follow(unanswered)

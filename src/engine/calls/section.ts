@@ -26,7 +26,7 @@ import { recordedUndo, takeUndo } from './undo-option.ts'
  *   A2  Another attempt is a replay: the tape is read anew, the calls that succeeded answer from it, and those that failed the scope are
  *       open again. So an attempt goes the same way whether the worker lived or died before it.
  *   A3  While its function waits for nothing of ours, the scope counts as at work, like the body of a step.
- *   A4  What an attempt that is over still calls does not return.
+ *   A4  What an attempt that is over still calls does not return, unless it is on the tape.
  *   A5  What is done inside is undone by name, or by the undo of the scope as a whole: its function is not called again for that.
  */
 export async function runScope<T>(host: CallHost, call: Call, scope: RecordedScope<T>): Promise<T> {

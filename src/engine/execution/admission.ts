@@ -79,6 +79,16 @@ export class Admission {
     return this.#run.calls.enter(kind, name, isOurName, method)
   }
 
+  /**
+   * On a replay an attempt may be over sooner than it was then: what the tape has of a branch of it that comes later is consumed all the same, and
+   * nothing else is.
+   */
+  isStillToConsume({ history }: Call): boolean {
+    if (this.isLive || history === undefined) return false
+    const { outcome, scope, isRunning } = history
+    return outcome === undefined ? scope !== undefined && isRunning : outcome.isOptional !== true
+  }
+
   /** The recorded result of a call, in its turn; the call must have one. */
   async recorded(call: Call, { showsState = true } = {}): Promise<Outcome> {
     const outcome = await this.#run.playback.take(call.key)
