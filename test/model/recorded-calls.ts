@@ -42,12 +42,9 @@ export function recordedCalls(events: readonly RunEvent[]): RecordedCalls {
     if (type === 'run_started') [calls, begun, intents, undone, failed] = [[], [], [], [], []]
     else if (type === 'run_rolled_back') {
       const isLeft = (one: { readonly seq: number }) => one.seq <= Number(data?.['to'])
-      ;[calls, begun, intents, failed] = [
-        calls.filter(isLeft),
-        begun.filter(isLeft),
-        intents.filter(isLeft),
-        failed.filter(isLeft),
-      ]
+      ;[calls, begun, failed] = [calls.filter(isLeft), begun.filter(isLeft), failed.filter(isLeft)]
+      // What was open there begins again.
+      intents = []
     } else if (type === 'step_undone') {
       const isIt = (one: RecordedCall) => one.seq === Number(data?.['of'])
       undone.push(...calls.filter(isIt))
