@@ -33,6 +33,7 @@ export function judge(given: Case, seen: Observation): Violation[] {
       return { rule: sentence.slice(0, colon), what: sentence.slice(colon + 2) }
     })
     .filter(({ rule, what }) => !(rule === 'stuck' && view.forgotten.some(({ info }) => what.startsWith(`run "${info.id}" `))))
+    .filter(({ rule }) => !(rule === 'endless' && view.forgotten.length > 0))
   const isCut =
     view.forgotten.length > 0 ||
     violations.some(({ rule }) => ['stuck', 'endless', 'mismatch', 'poisoned', 'act_hangs'].includes(rule))
