@@ -13,6 +13,8 @@ export interface MatchOptions {
   readonly hasCopies: boolean
   /** Somebody gave a child up: its call throws. */
   readonly isGivenUp: boolean
+  /** A copy: what it makes again names another run than what was kept has seen. */
+  readonly isCopy: boolean
   /** It is a copy of a run that was cancelled: what a section of that made of the cancel is on its tape. */
   readonly mayHoldCancel: boolean
 }
@@ -50,7 +52,7 @@ class Matcher {
     this.#options = options
     this.#isRedone = options.isRedone(program)
     this.#isMadeAnew =
-      (this.#isRedone && canBeMadeOtherwise(program)) ||
+      (this.#isRedone && (options.isCopy || canBeMadeOtherwise(program))) ||
       (options.isRetried && canBlameCaught(program)) ||
       canReadOtherwise(program)
   }

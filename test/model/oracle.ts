@@ -189,6 +189,7 @@ function judgeEnd(view: View, run: ObservedRun): Violation[] {
         isRetried,
         isGivenUp,
         hasCopies: view.forks.length > 0,
+        isCopy: info.forkedFrom !== undefined,
         mayHoldCancel: info.forkedFrom !== undefined && view.had(({ kind }) => kind === 'cancel'),
         isRedone: (each) => view.isRedone(each),
       })
