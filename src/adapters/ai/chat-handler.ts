@@ -236,9 +236,14 @@ class ChatDesk {
     // A message that was sent in the meantime may have its answer already.
     const { message: question } = (await run.info()).input as ChatInput
     await this.#hf.thread(chatId).update((draft) => {
-      const state = draft as { messages: UIMessage[] }
-      if (parts.length === 0 && !state.messages.some(({ id }) => id === run.id)) return
-      const message = messageIn(state, run.id, question?.id)
+      const state = draft as { messages?: UIMessage[] }
+      if (parts.length === 0 && !state.messages?.some(({ id }) => id === run.id)) return
+      const { messages = [] } = state
+      state.messages = messages
+      // What was said can be in the store before its question, which is written with the first result.
+      const isThere = messages.some(({ id }) => id === run.id || id === question?.id)
+      if (!isThere && question !== undefined) messages.push(structuredClone(question))
+      const message = messageIn({ messages }, run.id, question?.id)
       message.parts.push(...parts.filter((part) => !('toolCallId' in part)))
       for (const part of message.parts)
         if (isUnfinishedCall(part)) Object.assign(part, { state: 'output-error', errorText: 'Stopped.' })

@@ -319,10 +319,14 @@ onEveryStore('a chat', (scene) => {
     const stop = () => DELETE(new Request('http://page/chat/c1', { method: 'DELETE', headers: alice }))
     const one = await send('one')
     await said.promise
+    // What no page was shown may be lost with the stop.
+    const page = new ChatPage('c1', handle, { headers: alice, messages: [] })
+    const shown = page.resumeStream()
+    await vi.waitUntil(() => page.shown.includes('upon'))
     hangs = false
     const [stopped, two] = await Promise.all([stop(), send('two')])
     expect(stopped.status).toBe(204)
-    await Promise.all([one, two].map(chunksOf))
+    await Promise.all([shown, ...[one, two].map(chunksOf)])
     const messages = await messagesOf(hf.as('alice'), 'c1')
     expect(messages.slice(0, 2).map(textOf)).toEqual(['one', 'step-start once upon '])
 
@@ -333,13 +337,42 @@ onEveryStore('a chat', (scene) => {
     await stop()
     await Promise.all([three, four].map(chunksOf))
     hangs = false
-    const page = new ChatPage('c1', handle, { headers: alice, messages: await messagesOf(hf.as('alice'), 'c1') })
-    page.messages = [...page.messages, userMessage('four')]
-    await page.regenerate()
-    expect(page.error).toBeUndefined()
+    const later = new ChatPage('c1', handle, { headers: alice, messages: await messagesOf(hf.as('alice'), 'c1') })
+    later.messages = [...later.messages, userMessage('four')]
+    await later.regenerate()
+    expect(later.error).toBeUndefined()
     const stored = await messagesOf(hf.as('alice'), 'c1')
     expect(stored.slice(-2).map(textOf)).toEqual(['four', 'step-start once upon a time'])
     expect(stored.map(({ id }) => id)).toContain('three')
+  })
+
+  it('is stopped with a message in line before anything was written, and answers the next one', async () => {
+    let hangs = true
+    const begun = gate()
+    const chat = chatWorkflow({
+      name: 'story',
+      agent: async (ctx) => {
+        if (hangs) {
+          begun.open()
+          await new Promise((_, reject) => ctx.signal.addEventListener('abort', () => reject(ctx.signal.reason)))
+        }
+        return { model: scriptedModel({ turns: () => says('once upon a time') }) }
+      },
+    })
+    const hf = await scene.open()
+    const { handle, POST, DELETE } = chatHandler(hf, chat, { authorize })
+    const one = await POST(post({ id: 'c1', messages: [userMessage('one')] }))
+    await begun.promise
+    const two = await POST(post({ id: 'c1', messages: [userMessage('two')] }))
+    const stopped = await DELETE(new Request('http://page/chat/c1', { method: 'DELETE', headers: alice }))
+    expect(stopped.status).toBe(204)
+    await Promise.all([one, two].map(chunksOf))
+    hangs = false
+    const page = new ChatPage('c1', handle, { headers: alice, messages: [] })
+    await page.sendMessage({ text: 'three' })
+    expect(page.error).toBeUndefined()
+    const stored = (await messagesOf(hf.as('alice'), 'c1')).map(textOf)
+    expect(stored.slice(-2)).toEqual(['three', 'step-start once upon a time'])
   })
 
   it('goes on after it was stopped while an approval was open, or while a tool was at work', async () => {
