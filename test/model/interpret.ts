@@ -131,6 +131,7 @@ export class Interpreter {
         const next: TapeInput = { tape: input.tape + 1, saw: branch.saw, values, trace: branch.trace }
         return await ctx.continueAs(next)
       }
+      this.#note({ of: 'returned', run: ctx.runId })
       return { value: values, trace: branch.trace, saw: branch.saw }
     })
   }

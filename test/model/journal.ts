@@ -9,6 +9,8 @@ import type { CallValue } from './values.ts'
 export type Note =
   /** The function was called, from its beginning. */
   | { readonly of: 'call'; readonly run: string; readonly execution: number; readonly tape: number }
+  /** The function has come to its end. A branch that lost a race may still be under way. */
+  | { readonly of: 'returned'; readonly run: string }
   | { readonly of: 'body'; readonly run: string; readonly at: string; readonly attempt: number; readonly key: string }
   /** A body came to its end with a result. */
   | { readonly of: 'result'; readonly run: string; readonly at: string; readonly attempt: number }

@@ -30,7 +30,8 @@ export function judgeReads(view: View, run: ObservedRun): Violation[] {
   for (const [index, note] of notes.entries()) {
     if (note.of !== 'looked' || note.run !== info.id) continue
     const lost = note.own.filter((word) => !note.list.includes(word))
-    if (lost.length > 0 && !mayBeLeft) say('read_lost', note, `did not see ${lost.join(' ')}, which its branch had done`)
+    if (lost.length > 0 && !mayBeLeft && !hasReturned(notes, info.id, index))
+      say('read_lost', note, `did not see ${lost.join(' ')}, which its branch had done`)
     if (new Set(note.list).size < note.list.length) say('read_twice', note, 'saw a change twice')
     if (isFlat && note.list.some((word, place) => list[place] !== word))
       say('read_other', note, `saw what the state never was (${list.join(' ')})`)
@@ -95,6 +96,12 @@ function hasBegunOnRecord(view: View, { run, at, by }: Looked, from: number, to:
   const isInside = (inner: string) =>
     section === undefined || view.nodeAt(inner)?.above.some(({ id }) => id === section.id) === true
   return view.journal.notes.slice(from, to).some((note) => note.of === 'given' && note.run === run && isInside(note.at))
+}
+
+/** What a branch that lost a race updates once its function has returned may be lost with the run, and nobody sees it. */
+function hasReturned(notes: readonly Note[], run: string, index: number): boolean {
+  const last = notes.slice(0, index).findLast((note) => (note.of === 'call' || note.of === 'returned') && note.run === run)
+  return last?.of === 'returned'
 }
 
 function awaitsAnything(node: Node): boolean {
