@@ -55,9 +55,9 @@ export async function forkAndContinue(act: ForkAct, options: CopyOptions): Promi
     say(`fork_origin: ${about} says that it is from ${fork.forkedFrom}, and that ${forked?.by} has ${forked?.decision} it`)
   const own = (await fork.state()) as ModelState | undefined
   if (act.kind === 'fork') {
-    // Where there is no state, the workflow of the run that was begun there says with which it begins.
+    // What a state does not have that was never written under a definition, the workflow of the run that was begun there says.
     const first = upTo.some(({ type }) => type === 'run_started') ? { list: [], edits: [] } : {}
-    const expected = act.edits ? addEdit(structuredClone(state) ?? first, `fork${nth}`) : state
+    const expected = act.edits ? addEdit({ ...first, ...structuredClone(state) }, `fork${nth}`) : state
     if (!isDeepStrictEqual(own, expected))
       say(`fork_state: ${about} begins with ${JSON.stringify(own)} instead of ${JSON.stringify(expected)}`)
   }
