@@ -62,6 +62,27 @@ onEveryStore(
       expect(await Promise.all(all.map((what) => hf.run(agent, what)))).toEqual(all)
     })
 
+    it('between ctx.begin and its end, on a replay, for longer than its quiet time is caught at work as well', async () => {
+      let workMs = 0
+      const agent = workflow('agent', async (ctx) => {
+        const work = async () => {
+          const begun = await ctx.begin<string>('begun')
+          await ctx.step('inside', () => 1)
+          await pass(workMs)
+          await begun.complete(begun.recorded ?? 'ended')
+          await ctx.sleep(30_000)
+          return 'done'
+        }
+        return Promise.race([work(), ctx.waitFor('stop')])
+      })
+      const hf = await open()
+      const run = await hf.start(agent)
+      await becomes(run, 'waiting')
+      workMs = 100
+      await advance(30_000)
+      expect(await run.result()).toBe('done')
+    })
+
     it('for longer than its quiet time is caught at work, executed again, and given more time', async () => {
       let bodies = 0
       const agent = workflow('agent', async (ctx) => {

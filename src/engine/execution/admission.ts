@@ -145,7 +145,7 @@ export class Admission {
   /** The function ends what it began, and has its result already: it continues where it did then. */
   async turnOf(outcome: Outcome): Promise<void> {
     await this.#run.playback.turnOf(outcome)
-    if (this.isDetached) return never()
+    if (this.isDetached) return this.cameTooLate()
     this.throwIfEnded()
     this.#run.quiet.heard()
   }
