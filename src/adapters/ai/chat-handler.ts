@@ -1,6 +1,6 @@
 import { safeValidateUIMessages, type UIMessage, type UIMessageChunk } from 'ai'
-import { type ErrorCode, type Holdfast, HoldfastError, type InboxItem, type OpenQuestion, type RunHandle } from '../../index.ts'
-import { approvalName } from './approval.ts'
+import { type ErrorCode, type Holdfast, HoldfastError, type OpenQuestion, type RunHandle, type RunInfo } from '../../index.ts'
+import { approvalShown } from './approval.ts'
 import { type ChatInput, type ChatWorkflow, chatStream, steeringSignal, takesSteering } from './chat-workflow.ts'
 import { digest } from './digest.ts'
 import { readChunks } from './packed-chunks.ts'
@@ -101,7 +101,8 @@ class ChatDesk {
   }
 
   async read(request: Request): Promise<Response> {
-    const { chatId, isStream } = chatOf(request)
+    const { chatId, isStream, messageId } = chatOf(request)
+    if (isStream && messageId !== null) return this.#respond(await this.#answerOf(chatId, messageId), { from: offsetOf(request) })
     const [run] = await this.#unfinished(chatId)
     if (isStream) return run === undefined ? new Response(null, { status: 204 }) : this.#respond(run, { from: offsetOf(request) })
     const state = await this.#messages(chatId)
@@ -110,9 +111,11 @@ class ChatDesk {
 
   async stop(request: Request): Promise<Response> {
     const { chatId } = chatOf(request)
-    await this.#messages(chatId)
+    const last = await this.#lastRun(chatId)
+    // Whoever stopped it may have died before what it had said was kept.
+    const stopped = last.status === 'cancelled' ? [await this.#hf.runs.get(last.id)] : []
     // The last first, so that none begins in the place of one that was stopped.
-    for (const run of (await this.#unfinished(chatId)).reverse()) {
+    for (const run of [...stopped, ...(await this.#unfinished(chatId)).reverse()]) {
       if (await this.#cancelled(run)) await this.#keepPartial(chatId, run)
     }
     return new Response(null, { status: 204 })
@@ -131,6 +134,7 @@ class ChatDesk {
   }
 
   async #start(chatId: string, input: ChatInput, id: string): Promise<Response> {
+    await this.#refuseOtherThread(chatId)
     const run = await this.#hf.start(this.#chat, input, { id, threadId: chatId })
     return this.#respond(run, {})
   }
@@ -161,11 +165,11 @@ class ChatDesk {
     if (answers.length === 0)
       throw new HoldfastError('invalid_input', 'The last message is of the assistant, and answers no approval.')
     if (run === undefined) throw new HoldfastError('already_answered', `Nothing in chat "${chatId}" waits for an approval.`)
-    const open = (await this.#hf.inbox()).filter((item) => isApproval(item) && item.runId === run.id) as OpenQuestion[]
+    const open = (await this.#hf.inbox()).filter((item) => item.kind === 'question' && item.runId === run.id) as OpenQuestion[]
     const { owner, by = owner } = this.#caller
     // A page that lost its connection sends again what it has answered before.
     const given = answers.flatMap((answer) => {
-      const question = open.find(({ name }) => name === answer.id || name.endsWith(`/${answer.id}`))
+      const question = open.find((item) => approvalShown(item.question)?.approvalId === answer.id)
       return question === undefined ? [] : [{ ...answer, question }]
     })
     if (given.length === 0) {
@@ -218,10 +222,30 @@ class ChatDesk {
 
   /** Throws `run_not_found` for a chat that this owner does not have. */
   async #messages(chatId: string): Promise<readonly UIMessage[]> {
-    const thread = this.#hf.thread(chatId)
-    const { items } = await this.#hf.runs.list({ threadId: chatId, workflow: this.#chat.name, limit: 1 })
-    if (items.length === 0) throw new HoldfastError('run_not_found', `There is no chat "${chatId}".`, { details: { chatId } })
-    return ((await thread.state()) as ChatState | undefined)?.messages ?? []
+    await this.#lastRun(chatId)
+    return ((await this.#hf.thread(chatId).state()) as ChatState | undefined)?.messages ?? []
+  }
+
+  async #lastRun(chatId: string): Promise<RunInfo> {
+    const [last] = (await this.#hf.runs.list({ threadId: chatId, workflow: this.#chat.name, limit: 1 })).items
+    if (last === undefined) throw new HoldfastError('run_not_found', `There is no chat "${chatId}".`, { details: { chatId } })
+    return last
+  }
+
+  /** The run that makes or made an answer of this chat. */
+  async #answerOf(chatId: string, messageId: string): Promise<RunHandle> {
+    const run = await this.#hf.runs.get(messageId)
+    const { threadId, workflow } = await run.info()
+    if (threadId === chatId && workflow === this.#chat.name) return run
+    throw new HoldfastError('run_not_found', `Chat "${chatId}" has no answer "${messageId}".`, { details: { chatId, messageId } })
+  }
+
+  /** The id of a chat comes from the page, which must not reach what other workflows keep under ids of the same owner. */
+  async #refuseOtherThread(chatId: string): Promise<void> {
+    const [run] = (await this.#hf.runs.list({ threadId: chatId, limit: 1 })).items
+    if (run === undefined || run.workflow === this.#chat.name) return
+    const [own] = (await this.#hf.runs.list({ threadId: chatId, workflow: this.#chat.name, limit: 1 })).items
+    if (own === undefined) throw new HoldfastError('conflict', `"${chatId}" is no chat. Give the new chat another id.`)
   }
 
   /** The runs of a chat that have not ended, the oldest first. */
@@ -237,6 +261,8 @@ class ChatDesk {
     const { message: question } = (await run.info()).input as ChatInput
     await this.#hf.thread(chatId).update((draft) => {
       const state = draft as { messages: UIMessage[] }
+      // By another request, which stopped it at the same time.
+      if (state.messages.some(({ id, metadata }) => id === run.id && (metadata as Marked | undefined)?.aborted === true)) return
       if (parts.length === 0 && !state.messages.some(({ id }) => id === run.id)) return
       const message = messageIn(state, run.id, question?.id)
       message.parts.push(...parts.filter((part) => !('toolCallId' in part)))
@@ -245,6 +271,10 @@ class ChatDesk {
       message.metadata = { ...(message.metadata as object | undefined), aborted: true }
     })
   }
+}
+
+interface Marked {
+  readonly aborted?: boolean
 }
 
 interface ChatRequest {
@@ -259,16 +289,29 @@ interface ChatRequest {
 async function validMessage(message: unknown): Promise<UIMessage> {
   const checked = await safeValidateUIMessages({ messages: [message] })
   const [valid] = checked.success ? checked.data : []
-  if (valid !== undefined && typeof valid.id === 'string' && valid.id !== '') return valid
-  throw new HoldfastError('invalid_input', 'The last message is not a UI message of the AI SDK.')
+  if (valid === undefined || typeof valid.id !== 'string' || valid.id === '')
+    throw new HoldfastError('invalid_input', 'The last message is not a UI message of the AI SDK.')
+  // It would fail this answer and every later one.
+  for (const part of valid.parts)
+    if (part.type === 'file' && !isFileUrl(part.url))
+      throw new HoldfastError(
+        'invalid_input',
+        'The url of a file in the last message is neither a data URL nor one of http or https.',
+      )
+  return valid
 }
 
-function chatOf(request: Request): { chatId: string; isStream: boolean } {
-  const segments = new URL(request.url).pathname.split('/').filter((segment) => segment !== '')
+function isFileUrl(url: string): boolean {
+  return /^data:[^,]*,/.test(url) || (/^https?:/i.test(url) && URL.canParse(url))
+}
+
+function chatOf(request: Request): { chatId: string; isStream: boolean; messageId: string | null } {
+  const { pathname, searchParams } = new URL(request.url)
+  const segments = pathname.split('/').filter((segment) => segment !== '')
   const isStream = segments.at(-1) === 'stream'
   const segment = segments.at(isStream ? -2 : -1) ?? ''
   try {
-    return { chatId: decodeURIComponent(segment), isStream }
+    return { chatId: decodeURIComponent(segment), isStream, messageId: searchParams.get('message') }
   } catch (cause) {
     throw new HoldfastError('invalid_input', `"${segment}" in the URL is not an encoded id of a chat.`, { cause })
   }
@@ -279,11 +322,6 @@ function offsetOf(request: Request): number {
   const last = request.headers.get('last-event-id')
   const from = new URL(request.url).searchParams.get('from')
   return from !== null ? Number(from) : last !== null ? Number(last) + 1 : 0
-}
-
-/** And not another question of a tool, which takes another answer. */
-function isApproval(item: InboxItem): boolean {
-  return item.kind === 'question' && (item.name === approvalName || item.name.endsWith(`/${approvalName}`))
 }
 
 async function offsetOfRequest(run: RunHandle, approvalId: string): Promise<number> {
@@ -315,6 +353,7 @@ const statusOfCode: Partial<Record<ErrorCode, number>> = {
   invalid_input: 400,
   invalid_id: 400,
   input_mismatch: 409,
+  value_not_storable: 400,
   value_too_large: 413,
   access_denied: 403,
   run_not_found: 404,

@@ -1,6 +1,7 @@
 import { lastAssistantMessageIsCompleteWithApprovalResponses, tool, type UIMessage } from 'ai'
-import { type Holdfast, type RunHandle, workflow } from 'holdfast'
+import { type RunHandle, workflow } from 'holdfast'
 import {
+  type ApprovalQuestion,
   type ChatState,
   chatHandler,
   chatWorkflow,
@@ -16,11 +17,21 @@ import { z } from 'zod'
 import { becomes, gate } from '../runs.ts'
 import { onEveryStore } from '../stores.ts'
 import { ChatPage } from './chat-page.ts'
+import {
+  alice,
+  authorize,
+  chunksOf,
+  eventsOf,
+  messagesOf,
+  post,
+  type ServerEvent,
+  stopOf,
+  textOf,
+  userMessage,
+} from './chat-requests.ts'
 import { calls, says, scriptedModel } from './scripted-model.ts'
 
 const atOnce = { attempts: 3, minMs: 0, maxMs: 0, jitter: false } as const
-const authorize = (request: Request) => request.headers.get('x-user')
-const alice = { 'x-user': 'alice' }
 const echo = chatWorkflow({
   name: 'echo',
   agent: {
@@ -32,42 +43,6 @@ const echo = chatWorkflow({
     }),
   },
 })
-
-const userMessage = (text: string, id = text): UIMessage => ({ id, role: 'user', parts: [{ type: 'text', text }] })
-const post = (body: unknown, headers: Record<string, string> = alice) =>
-  new Request('http://page/chat', {
-    method: 'POST',
-    body: JSON.stringify(body),
-    headers: { 'content-type': 'application/json', ...headers },
-  })
-
-interface ServerEvent {
-  readonly id?: number
-  readonly chunk: { readonly type: string } & Record<string, unknown>
-}
-
-/** The events of a response in the UI message stream protocol. */
-async function* eventsOf(response: Response): AsyncGenerator<ServerEvent, void, void> {
-  let rest = ''
-  for await (const bytes of response.body ?? []) {
-    const events = (rest + new TextDecoder().decode(bytes)).split('\n\n')
-    rest = events.pop() ?? ''
-    for (const event of events) {
-      const [, id, data] = /^(?:id: (\d+)\n)?data: (.*)$/.exec(event) ?? []
-      if (data !== undefined && data !== '[DONE]') yield { ...(id !== undefined && { id: Number(id) }), chunk: JSON.parse(data) }
-    }
-  }
-}
-
-async function chunksOf(response: Response): Promise<string[]> {
-  const types: string[] = []
-  for await (const { chunk } of eventsOf(response)) types.push('delta' in chunk ? `${chunk['delta']}` : chunk.type)
-  return types
-}
-
-const messagesOf = async (hf: Holdfast, id: string) => (await hf.thread(id).state<ChatState>()).messages
-const textOf = (message: UIMessage | undefined) =>
-  (message?.parts ?? []).map((part) => (part.type === 'text' ? part.text : part.type)).join(' ')
 
 onEveryStore('what an agent streams to a page', (scene) => {
   it('begins a step anew where an attempt was given up, and is the same from every offset', async () => {
@@ -203,8 +178,8 @@ onEveryStore('a chat', (scene) => {
     const part = page.messages.at(-1)?.parts.find((one) => 'toolCallId' in one) as { approval: { id: string } }
     // Who is not asked can't approve, whatever the page sends.
     roles = ['sales']
-    for (const id of [part.approval.id, 'approve']) {
-      const approval = { id, approved: true }
+    {
+      const approval = { id: part.approval.id, approved: true }
       const [sent] = [{ ...page.messages.at(-1), parts: [{ ...part, state: 'approval-responded', approval }] }]
       const refused = await handle(post({ id: 'c1', messages: [sent] }))
       expect([refused.status, ((await refused.json()) as { error: { code: string } }).error.code]).toEqual([403, 'access_denied'])
@@ -285,7 +260,7 @@ onEveryStore('a chat', (scene) => {
     const sent = page.sendMessage({ text: 'tell me' })
     await said.promise
     await vi.waitUntil(() => page.shown.includes('upon'))
-    const stopped = await DELETE(new Request('http://page/chat/c1', { method: 'DELETE', headers: alice }))
+    const stopped = await DELETE(stopOf('c1'))
     expect(stopped.status).toBe(204)
     await sent
     expect(page.shown).toContain('once upon')
@@ -316,7 +291,7 @@ onEveryStore('a chat', (scene) => {
     const hf = await scene.open()
     const { handle, POST, DELETE } = chatHandler(hf, chat, { authorize })
     const send = (text: string, trigger = 'submit-message') => POST(post({ id: 'c1', messages: [userMessage(text)], trigger }))
-    const stop = () => DELETE(new Request('http://page/chat/c1', { method: 'DELETE', headers: alice }))
+    const stop = () => DELETE(stopOf('c1'))
     const one = await send('one')
     await said.promise
     hangs = false
@@ -370,7 +345,7 @@ onEveryStore('a chat', (scene) => {
     })
     const hf = await scene.open()
     const { handle, POST, DELETE } = chatHandler(hf, chat, { authorize })
-    const stop = () => DELETE(new Request('http://page/chat/c1', { method: 'DELETE', headers: alice }))
+    const stop = () => DELETE(stopOf('c1'))
     await chunksOf(await POST(post({ id: 'c1', messages: [userMessage('one')] })))
     await stop()
     await chunksOf(await POST(post({ id: 'c1', messages: [userMessage('two')] })))
@@ -509,7 +484,9 @@ onEveryStore('a chat', (scene) => {
     await vi.waitUntil(async () => (await client.inbox()).length === 3)
     const questions = (await client.inbox()).filter((item) => item.kind === 'question')
     const idOf = (order: string) =>
-      questions.find(({ question }) => (question as { input?: { order: string } }).input?.order === order)?.name ?? ''
+      questions
+        .map(({ question }) => question as ApprovalQuestion & { input?: { order: string } })
+        .find(({ input }) => input?.order === order)?.approvalId ?? ''
     const answers = (...ids: string[]) => ({
       id: 'answer',
       role: 'assistant',

@@ -120,7 +120,7 @@ onEveryStore('an agent of the AI SDK', (scene) => {
     const items = await elsewhere.inbox()
     const asked = items.map((item) => (item.kind === 'question' ? { question: item.question, to: item.to } : item))
     expect(asked).toContainEqual({
-      question: { tool: 'refund', input: { order: '1', amount: 200 }, reason: 'a lot' },
+      question: { approvalId: expect.any(String), tool: 'refund', input: { order: '1', amount: 200 }, reason: 'a lot' },
       to: 'finance',
     })
     for (const item of items) {
