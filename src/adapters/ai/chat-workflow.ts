@@ -1,5 +1,5 @@
 import { convertToModelMessages, type ToolSet, type UIMessage } from 'ai'
-import { type Context, state, type Workflow, type WorkflowOptions, workflow } from '../../index.ts'
+import { type Context, HoldfastError, state, type Workflow, type WorkflowOptions, workflow } from '../../index.ts'
 import { type AgentCallOptions, type AgentSettings, runAgent } from './run-agent.ts'
 import { type ChatState, isUnfinishedCall, transcript } from './transcript.ts'
 
@@ -28,7 +28,10 @@ export interface ChatSettings<Tools extends ToolSet>
   readonly agent:
     | AgentSettings<Tools>
     | ((ctx: Context<ChatState>, input: ChatInput) => AgentSettings<Tools> | Promise<AgentSettings<Tools>>)
-  /** Makes a long conversation shorter, before each answer. What it leaves out stays in the thread's history. Default: everything is kept. */
+  /**
+   * Makes a long conversation shorter, before each answer. What it leaves out stays in the thread's history. A replay calls it again: what is not
+   * decided by the messages alone, such as a summary by a model, belongs into `ctx.step`. Default: everything is kept.
+   */
   readonly compact?: (
     messages: readonly UIMessage[],
     ctx: Context<ChatState>,
@@ -84,6 +87,8 @@ export function takesSteering(chat: ChatWorkflow): boolean {
 
 /** For `compact`: keeps the last messages, from one of the user on. */
 export function keepLast(count: number): (messages: readonly UIMessage[]) => readonly UIMessage[] {
+  if (!Number.isSafeInteger(count) || count < 1)
+    throw new HoldfastError('invalid_input', `keepLast takes how many messages to keep, from 1; not ${String(count)}.`)
   return (messages) => {
     if (messages.length <= count) return messages
     const first = messages.findIndex(({ role }, index) => index >= messages.length - count && role === 'user')

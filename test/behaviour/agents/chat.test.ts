@@ -548,6 +548,8 @@ onEveryStore('a chat', (scene) => {
     const { POST } = chatHandler(hf, chat, { authorize })
     for (const text of ['a', 'b', 'c', 'd']) await chunksOf(await POST(post({ id: 'c1', messages: [userMessage(text)] })))
     expect(prompts).toEqual([1, 3, 3, 3])
+    for (const count of [0, -1, 1.5, Number.NaN])
+      expect(() => keepLast(count)).toThrow(expect.objectContaining({ code: 'invalid_input' }))
     const thread = hf.as('alice').thread('c1')
     expect((await messagesOf(hf.as('alice'), 'c1')).map(textOf)).toEqual(['c', 'step-start yes', 'd', 'step-start yes'])
     const [first] = (await thread.checkpoints()).filter(({ step }) => step === 'model')
