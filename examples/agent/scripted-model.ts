@@ -33,7 +33,7 @@ function turnFor(prompt: Prompt): Turn {
   const [, order = '4711'] = /(\d+)/.exec(question) ?? []
   if (results.length === 0) return { text: 'Let me look at your order. ', call: { tool: 'findOrder', input: { order } } }
   if (results.length === 1)
-    return { text: 'It can be refunded. I ask a colleague. ', call: { tool: 'refund', input: { order, amount: 120 } } }
+    return { text: 'It can be refunded. I will ask a colleague. ', call: { tool: 'refund', input: { order, amount: 120 } } }
   const isDenied = JSON.stringify(results).includes('execution-denied')
   return { text: isDenied ? 'I am sorry, this was not approved.' : `Your 120 euros for order ${order} are on their way.` }
 }
