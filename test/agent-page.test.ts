@@ -43,7 +43,7 @@ beforeEach(async () => {
     server.once('exit', (code) => reject(new Error(`the server ended with ${code}`)))
     server.stdout?.once('data', (line) => resolve(String(line).trim()))
   })
-  page = await browser.newPage({ viewport: { width: 760, height: 720 } })
+  page = await browser.newPage({ viewport: { width: 760, height: 640 } })
   page.setDefaultTimeout(patience(30_000))
   await page.goto(url)
 }, patience(60_000))

@@ -130,7 +130,8 @@ async function listPacked(): Promise<string[]> {
 
 /** Where a page links to, from the root; other sites and its own sections left out. */
 async function linksOf(page: string): Promise<string[]> {
-  const text = (await readFile(join(root, page), 'utf8')).replaceAll(/```.*?```/gs, '')
+  // Pictures are shown where the repository is.
+  const text = (await readFile(join(root, page), 'utf8')).replaceAll(/```.*?```|!\[.*?\]\(.*?\)/gs, '')
   const links = [...text.matchAll(/\]\(([^)\s#]+)(?:#[^)\s]*)?\)/g)].map(([, link]) => link as string)
   return links.filter((link) => !/^\w+:/.test(link)).map((link) => posix.join(dirname(page), link))
 }

@@ -118,7 +118,10 @@ async function tortureByKills(bed: CrashTestBed, target: number): Promise<void> 
   }
   for (const [name, { kills, scenarios }] of counts)
     summary.push(`${bed.kind}, kills ${name}: ${kills} in ${scenarios} scenarios`)
-  const length = [harness, waitsForOthers, notifiesOthers, remembers, agent].reduce((sum, { boundaries }) => sum + boundaries.length, 0)
+  const length = [harness, waitsForOthers, notifiesOthers, remembers, agent].reduce(
+    (sum, { boundaries }) => sum + boundaries.length,
+    0,
+  )
   summary.push(`${bed.kind}, kills in all: ${bed.killCount} real SIGKILLs over ${length} boundaries; ${bound(bed.killCount)}`)
 }
 
