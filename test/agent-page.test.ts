@@ -195,6 +195,14 @@ describe('the page of examples/agent', () => {
     await says(/I am sorry, this was not approved\.$/)
   })
 
+  test('remembers in every chat who said who they are', { timeout: patience(120_000) }, async () => {
+    await send('My name is Alice')
+    await says(/Nice to meet you, Alice/)
+    await page.click('#new')
+    await page.getByRole('button', { name: 'Who am I?' }).click()
+    await says(/^You are Alice\.$/)
+  })
+
   test('is of no use to a page elsewhere', async () => {
     const { port } = new URL(url)
     const foreign = await page.request.get(`http://127.0.0.1:${port}/api/chat/x`, { headers: { host: 'evil.example' } })

@@ -29,6 +29,12 @@ function turnFor(prompt: Prompt): Turn {
   const lastUser = prompt.findLastIndex(({ role }) => role === 'user')
   const question = JSON.stringify(prompt[lastUser]?.content ?? '').toLowerCase()
   const results = prompt.slice(lastUser).flatMap(({ role, content }) => (role === 'tool' ? content : []))
+  const [, name] = /my name is (\w+)/i.exec(JSON.stringify(prompt[lastUser]?.content ?? '')) ?? []
+  if (name !== undefined && results.length === 0)
+    return { text: 'Let me write that down. ', call: { tool: 'remember', input: { name } } }
+  if (name !== undefined) return { text: `Nice to meet you, ${name}. I will know you in every chat.` }
+  const [, known] = /"name":"(\w+)"/.exec(String(prompt[0]?.content)) ?? []
+  if (question.includes('who am i')) return { text: known === undefined ? 'You have not told me yet.' : `You are ${known}.` }
   if (!question.includes('refund')) return { text: story }
   const [, order = '4711'] = /(\d+)/.exec(question) ?? []
   if (results.length === 0) return { text: 'Let me look at your order. ', call: { tool: 'findOrder', input: { order } } }
