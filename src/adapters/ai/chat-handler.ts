@@ -94,7 +94,7 @@ class ChatDesk {
     if (message.role === 'assistant') return this.#answer(chatId, message)
     if (message.role !== 'user') throw new HoldfastError('invalid_input', `A message of a ${message.role} can't be sent.`)
     if (body?.steer === true) return this.#steer(chatId, message)
-    const replaces = typeof body?.messageId === 'string' ? { replaces: body.messageId } : {}
+    const replaces = typeof body?.messageId === 'string' ? await this.#replaced(chatId, body.messageId, body.messages) : {}
     const id = `chat-${digest([chatId, message, replaces])}`
     const isMadeAgain = typeof body?.messageId === 'string' && (await this.#isReplaced(chatId, id))
     return this.#start(chatId, { message, ...replaces }, isMadeAgain ? `chat-${crypto.randomUUID()}` : id)
@@ -195,6 +195,18 @@ class ChatDesk {
     const { owner, by = owner, roles = [] } = this.#caller
     if (to === undefined || to === by || roles.includes(to)) return
     throw new HoldfastError('access_denied', `This approval is asked of "${to}".`)
+  }
+
+  /**
+   * The message from which on an edit replaces the conversation. One that was compacted away, or stopped before its turn, is not in the state: then it
+   * is what follows the last message before it that is.
+   */
+  async #replaced(chatId: string, messageId: string, shown: readonly unknown[] = []): Promise<{ replaces: string }> {
+    const before = shown.slice(0, -1).map((one) => (one as Partial<UIMessage> | null)?.id)
+    const kept = before.length === 0 ? [] : await this.#messages(chatId)
+    if (kept.length === 0 || kept.some(({ id }) => id === messageId)) return { replaces: messageId }
+    const next = kept[kept.findLastIndex(({ id }) => before.includes(id)) + 1]
+    return { replaces: next?.id ?? messageId }
   }
 
   /** The same edit was made before, and what it gave is no longer there: it is not that request which is sent twice. */

@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto'
 import { HoldfastError } from '../../index.ts'
 
-/** A sha256 of data as JSON, with bytes in it; undefined for undefined. */
+/** Half a sha256 of data as JSON, with bytes in it; undefined for undefined. */
 export function digest(value: unknown): string | undefined {
   if (value === undefined) return undefined
-  return createHash('sha256').update(jsonOf(value)).digest('base64url')
+  return createHash('sha256').update(jsonOf(value)).digest().subarray(0, 16).toString('base64url')
 }
 
 function jsonOf(value: unknown): string {

@@ -165,8 +165,8 @@ function recorded(
 ): ModelAnswer {
   const { raw: _, ...tokens } = usage ?? unknownUsage
   return {
-    ...{ content: content.map(withHref), usage: tokens, warnings: warnings ?? [] },
-    finishReason: finishReason ?? { unified: 'other', raw: undefined },
+    ...{ content: content.map(withHref), usage: compact(tokens), warnings: warnings ?? [] },
+    finishReason: compact(finishReason ?? { unified: 'other', raw: undefined }),
     ...(providerMetadata !== undefined && { providerMetadata }),
     ...(structuredOutputText !== undefined && { structuredOutputText }),
     response: {
@@ -192,6 +192,14 @@ function usageOf({ modelId }: ModelV4, usage: ModelUsage | undefined, { price }:
 /** What a provider says of its answer may be nonsense: the answer is paid for, and kept. */
 function count(tokens: number | undefined): number {
   return tokens !== undefined && Number.isFinite(tokens) && tokens > 0 ? tokens : 0
+}
+
+/** What is undefined takes more room in a record than what is there. */
+function compact<T extends object>(object: T): T {
+  const entries = Object.entries(object).filter(([, value]) => value !== undefined)
+  return Object.fromEntries(
+    entries.map(([key, value]) => [key, typeof value === 'object' && value !== null ? compact(value) : value]),
+  ) as T
 }
 
 function withoutUndefined<T extends object>(object: T): T {

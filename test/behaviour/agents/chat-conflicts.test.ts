@@ -8,6 +8,7 @@ import {
   chatWorkflow,
   durableCall,
   effect,
+  keepLast,
   runAgent,
   toNodeHandler,
   withContext,
@@ -334,6 +335,25 @@ onEveryStore('a chat', (scene) => {
     expect(asked).toBe(1)
   })
 
+  it('replaces what follows an edited message, also where that was compacted away or stopped before its turn', async () => {
+    const model = scriptedModel({
+      turns: (prompt) => says(`answer ${prompt.map(({ content }) => (content[0] as { text: string }).text).join(' ')}`),
+    })
+    const chat = chatWorkflow({ name: 'short', compact: keepLast(3), agent: { model } })
+    const hf = await scene.open()
+    const { handle } = chatHandler(hf, chat, { authorize })
+    const page = new ChatPage('c1', handle, { headers: alice })
+    for (const text of ['one', 'two', 'three', 'four']) await page.sendMessage({ text })
+    expect((await messagesOf(hf.as('alice'), 'c1')).length).toBe(4)
+    const [, , second] = page.messages
+    await page.sendMessage({ text: 'another two', messageId: second?.id ?? '' })
+    expect(page.shown).toBe('[step-start] answer another two')
+    expect((await messagesOf(hf.as('alice'), 'c1')).map(textOf)).toEqual(['another two', 'step-start answer another two'])
+    page.messages = [...page.messages, userMessage('stopped')]
+    await page.sendMessage({ text: 'said again', messageId: 'stopped' })
+    expect((await messagesOf(hf.as('alice'), 'c1')).length).toBe(4)
+  })
+
   it('does not reach what another workflow keeps under an id of the same owner', async () => {
     const profile = workflow(
       { name: 'profile', state: state({ version: 1, initial: () => ({ name: 'Alice' }) }) },
@@ -405,3 +425,22 @@ test.each([['that says how long it is'], ['that does not say how long it is']])(
     expect(await taken.text()).toContain('Hello.')
   },
 )
+
+test('a handler for node:http takes the body that a parser before it has read', async () => {
+  const chat = chatWorkflow({ name: 'support', agent: { model: scriptedModel({ turns: [says('Hello.')] }) } })
+  await using hf = await open('memory:', { workflows: [chat], logger: false })
+  const handle = toNodeHandler(chatHandler(hf, chat, { authorize }).handle)
+  const server = createServer(async (request, response) => {
+    // What express.json() does.
+    const pieces: Uint8Array[] = []
+    for await (const piece of request) pieces.push(piece)
+    Object.assign(request, { body: JSON.parse(Buffer.concat(pieces).toString()) })
+    await handle(request, response)
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  onTestFinished(() => void server.close())
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/chat`
+  const body = JSON.stringify({ id: 'c1', messages: [userMessage('hi')] })
+  const answer = await fetch(url, { method: 'POST', headers: { ...alice, 'content-type': 'application/json' }, body })
+  expect(await answer.text()).toContain('Hello.')
+})

@@ -643,6 +643,46 @@ onEveryStore('an agent of the AI SDK', (scene) => {
     expect(await completed(run)).toEqual(['model', 'model'])
   })
 
+  it('shows what a tool yields on its way, records the last of it, and gives up one that takes too long', async () => {
+    const heard: unknown[] = []
+    const agent = workflow('agent', async (ctx: Context) => {
+      const model = scriptedModel({
+        turns: (prompt) => {
+          const results = prompt.flatMap(({ role, content }) => (role === 'tool' ? content : []))
+          heard.splice(0, heard.length, ...results.map((part) => (part.type === 'tool-result' ? part.output : part.type)))
+          return results.length > 0 ? says('Done.') : calls(['count', {}], ['hang', {}])
+        },
+      })
+      const tools = {
+        count: tool({
+          inputSchema: z.object({}),
+          execute: async function* () {
+            yield 'one'
+            yield 'two'
+          },
+        }),
+        hang: tool({ inputSchema: z.object({}), execute: () => new Promise<string>(() => {}) }),
+      }
+      const toolOptions = { retry: { attempts: 1 }, timeoutMs: 300 }
+      return (await runAgent(ctx, { model, tools }, { prompt: 'Go', stream: 'ui', toolOptions })).text
+    })
+    const hf = await scene.open({ workflows: [agent] })
+    const run = await hf.start(agent)
+    expect(await run.result()).toBe('Done.')
+    expect(heard).toEqual([
+      { type: 'text', value: 'two' },
+      { type: 'error-text', value: expect.stringContaining('took longer than 300 ms') },
+    ])
+    const outputs: unknown[] = []
+    for await (const { chunk } of run.stream<{ type: string; output?: unknown; preliminary?: boolean }>('ui'))
+      if (chunk?.type === 'tool-output-available') outputs.push([chunk.output, chunk.preliminary ?? false])
+    expect(outputs).toEqual([
+      ['one', true],
+      ['two', true],
+      ['two', false],
+    ])
+  })
+
   it('keeps a fingerprint of each prompt, and no copy', async () => {
     const agent = workflow('agent', async (ctx: Context) => {
       const turns = [calls(['find', { order: '1' }]), calls(['find', { order: '2' }, 'b']), says('Found.')]
