@@ -273,6 +273,37 @@ onEveryStore('an approval', (scene) => {
     expect(heard).toEqual(['execution-denied', 'text'])
   })
 
+  it('does not end the stream of a page while a sub-agent still speaks into it', async () => {
+    const [speaks, asked] = [gate(), gate()]
+    const beforeChunk = (chunk: number) => {
+      if (chunk === 4) speaks.open()
+      return chunk === 4 ? asked.promise : undefined
+    }
+    const research = withContext(
+      tool({
+        inputSchema: z.object({}),
+        execute: async (_, options) => {
+          const model = scriptedModel({ turns: [says('a long story')], beforeChunk })
+          return (await runAgent(durableCall(options).ctx, { model }, { prompt: 'Research', stream: 'ui' })).text
+        },
+      }),
+    )
+    const pay = tool({ inputSchema: order, execute: ({ order }) => order })
+    const model = scriptedModel({ turns: [calls(['research', {}], ['pay', { order: '1' }]), says('done')] })
+    const toolApproval = { pay: () => speaks.promise.then(() => 'user-approval' as const) }
+    const hf = await scene.open()
+    const chat = chatWorkflow({ name: 'support', agent: { model, tools: { research, pay }, toolApproval } })
+    const { POST } = chatHandler(hf, chat, { authorize })
+    const seen: unknown[] = []
+    for await (const { chunk } of eventsOf(await POST(post({ id: 'c1', messages: [userMessage('go')] })))) {
+      seen.push(chunk['delta'] ?? chunk.type)
+      if (chunk.type !== 'tool-approval-request') continue
+      await requests(hf.as('alice'), 1)
+      asked.open()
+    }
+    expect(seen.join(' ')).toMatch(/tool-approval-request.*story.*finish$/)
+  })
+
   it('is for the agent that asked, where two agents of one run ask about calls with one id', async () => {
     const paid: string[] = []
     const research = withContext(
