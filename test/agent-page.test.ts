@@ -203,6 +203,25 @@ describe('the page of examples/agent', () => {
     await says(/^You are Alice\.$/)
   })
 
+  test('says that its port is taken, and leaves no process behind', async () => {
+    const program = [
+      '--conditions=holdfast-source',
+      'examples/agent/server.ts',
+      '--port',
+      new URL(url).port,
+      '--url',
+      `sqlite:${folder}/2.db`,
+    ]
+    const second = spawn(process.execPath, program, { cwd: root, stdio: ['ignore', 'ignore', 'pipe'] })
+    let said = ''
+    second.stderr.on('data', (text) => {
+      said += String(text)
+    })
+    // Its worker has the same stderr: the end of that is the end of both.
+    await new Promise((resolve) => second.stderr.once('end', resolve))
+    expect(said).toMatch(/^The port is taken\. Choose another: npm run example:agent -- --port 3001$/m)
+  })
+
   test('is of no use to a page elsewhere', async () => {
     const { port } = new URL(url)
     const foreign = await page.request.get(`http://127.0.0.1:${port}/api/chat/x`, { headers: { host: 'evil.example' } })

@@ -56,6 +56,15 @@ const server = createServer((request: IncomingMessage, response: ServerResponse)
   )
 })
 
+server.once('error', async (error: NodeJS.ErrnoException) => {
+  const isTaken = error.code === 'EADDRINUSE'
+  console.error(isTaken ? 'The port is taken. Choose another: npm run example:agent -- --port 3001' : error)
+  isClosing = true
+  worker.kill('SIGTERM')
+  await hf.close()
+  process.exitCode = 1
+})
+
 server.listen(Number(option('port', '3000')), '127.0.0.1', () => {
   console.log(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
 })
