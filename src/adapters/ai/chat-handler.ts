@@ -48,6 +48,9 @@ const unfinished = ['pending', 'running', 'waiting', 'paused'] as const
 export function chatHandler(hf: Holdfast, chat: ChatWorkflow, options: ChatHandlerOptions): ChatHandlers {
   if (typeof options?.authorize !== 'function')
     throw new HoldfastError('invalid_input', 'chatHandler needs authorize: a function that says whose chats a request may reach.')
+  const { maxBodyBytes } = options
+  if (maxBodyBytes !== undefined && !(maxBodyBytes >= 1))
+    throw new HoldfastError('invalid_input', `maxBodyBytes is ${String(maxBodyBytes)}; it must be a number of bytes, from 1.`)
   hf.register(chat)
   const guarded = (answer: (desk: ChatDesk, request: Request) => Promise<Response>) => async (request: Request) => {
     try {

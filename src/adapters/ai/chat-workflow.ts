@@ -52,6 +52,11 @@ const chatState = state<ChatState>({ version: 1, initial: () => ({ messages: [] 
 /** A workflow that answers in a conversation: one thread for each, its messages in the state, one run for each answer. */
 export function chatWorkflow<Tools extends ToolSet = ToolSet>(settings: ChatSettings<Tools>): ChatWorkflow {
   const { agent, compact, model, steering, to, approvalTimeoutMs, price, toolOptions, ...options } = settings
+  if (agent === null || (typeof agent !== 'object' && typeof agent !== 'function'))
+    throw new HoldfastError(
+      'invalid_input',
+      `chatWorkflow "${settings.name}" needs agent: settings of an agent, or a function that makes them.`,
+    )
   const given = { to, approvalTimeoutMs, price, toolOptions }
   const callOptions = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
   const chat = workflow<ChatInput, ChatOutput, ChatState>({ ...options, state: chatState }, async (ctx, input) => {

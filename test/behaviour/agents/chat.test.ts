@@ -652,7 +652,11 @@ onEveryStore('a chat', (scene) => {
     expect(await codeOf(POST(long))).toEqual([413, 'value_too_large'])
     expect(sent).toBeLessThan(10_000_000)
     expect((await messagesOf(hf.as('alice'), 'c1')).map(textOf)).toEqual(['mine', 'step-start You said: mine'])
-    expect(() => chatHandler(hf, echo, {} as never)).toThrow(expect.objectContaining({ code: 'invalid_input' }))
+    const invalid = expect.objectContaining({ code: 'invalid_input' })
+    expect(() => chatHandler(hf, echo, {} as never)).toThrow(invalid)
+    expect(() => chatWorkflow({ name: 'none' } as never)).toThrow(invalid)
+    for (const maxBodyBytes of [Number.NaN, 0, -1])
+      expect(() => chatHandler(hf, echo, { authorize, maxBodyBytes })).toThrow(invalid)
   })
 
   it('waits where its budget is used up, and the page that reads gets the rest', async () => {
