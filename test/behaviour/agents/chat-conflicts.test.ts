@@ -423,6 +423,10 @@ onEveryStore('a chat', (scene) => {
       expect(await codeOf(await POST(post({ id: 'c1', messages: [message] })))).toEqual([400, 'invalid_input'])
     }
     expect((await hf.as('alice').runs.list()).items).toEqual([])
+    for (const messages of [{}, [null, 1], 'x']) {
+      const edit = post({ id: 'c2', message: userMessage('hi', `m${typeof messages}`), messages, messageId: 'none' })
+      expect((await chunksOf(await POST(edit))).at(-1)).toBe('finish')
+    }
     // Odd, and kept as it is.
     const odd = 'a\u0000b \ud83d\ude00 \ud800'
     expect((await chunksOf(await POST(post({ id: 'c1', messages: [userMessage(odd, 'm')] })))).at(-1)).toBe('finish')
