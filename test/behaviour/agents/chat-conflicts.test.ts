@@ -1,7 +1,7 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tool, type UIMessage } from 'ai'
-import { type Holdfast, open, state, workflow } from 'holdfast'
+import { type Holdfast, HoldfastError, open, state, workflow } from 'holdfast'
 import {
   type ApprovalQuestion,
   chatHandler,
@@ -13,6 +13,7 @@ import {
   toNodeHandler,
   withContext,
 } from 'holdfast/ai'
+import { wrapStore } from 'holdfast/testing'
 import { expect, it, onTestFinished, test, vi } from 'vitest'
 import { z } from 'zod'
 import { gate } from '../runs.ts'
@@ -231,6 +232,57 @@ onEveryStore('a chat with several pages', (scene) => {
     const part = answer?.parts.find((one) => 'toolCallId' in one)
     expect(part).toMatchObject({ state: expect.stringMatching(paid.length === 1 ? /output-(available|error)/ : /output-error/) })
     expect(await hf.as('alice').inbox()).toEqual([])
+  })
+})
+
+onEveryStore('a server of pages whose store is out of reach for a while', (scene) => {
+  it('goes on reading where it can, and a page that was cut off gets the rest', async () => {
+    let isDown = false
+    const before = () => {
+      if (isDown) throw new HoldfastError('store_unavailable', 'Down.', { retryable: true })
+    }
+    const chunkSeen = gate()
+    const pay = tool({ inputSchema: order, execute: ({ order }) => order })
+    const model = scriptedModel({
+      turns: [{ text: 'one two three', ...calls(['pay', { order: '1' }]) }, says('four five')],
+      beforeChunk: (chunk, call) => (chunk === 4 && call === 1 ? chunkSeen.promise : undefined),
+    })
+    const chat = chatWorkflow({ name: 'support', agent: { model, tools: { pay }, toolApproval: { pay: 'user-approval' } } })
+    await scene.open({ workflows: [chat] })
+    const front = await scene.openWrapped((store) => wrapStore(store, { before }), { worker: false })
+    const { POST, GET } = chatHandler(front, chat, { authorize })
+    const outage = async () => {
+      isDown = true
+      await new Promise((resolve) => setTimeout(resolve, 150))
+      isDown = false
+    }
+    const seen: ServerEvent[] = []
+    let response = await POST(post({ id: 'c1', messages: [userMessage('go')] }))
+    for (let cuts = 0; cuts < 20; cuts++) {
+      try {
+        for await (const event of eventsOf(response)) {
+          seen.push(event)
+          if (event.chunk['delta'] === 'one ') {
+            await outage()
+            chunkSeen.open()
+          }
+          if (event.chunk.type === 'tool-approval-request') await outage()
+        }
+        break
+      } catch {
+        const from = (seen.findLast(({ id }) => id !== undefined)?.id ?? -1) + 1
+        response = await GET(resume('c1', `?from=${from}&message=${seen[0]?.chunk['messageId']}`))
+      }
+    }
+    const words = seen.flatMap(({ chunk }) => (chunk.type === 'text-delta' ? [chunk['delta']] : []))
+    expect(words).toEqual(['one ', 'two ', 'three'])
+    expect(seen.at(-1)?.chunk).toMatchObject({ type: 'finish', finishReason: 'tool-calls' })
+    isDown = true
+    expect(await codeOf(await GET(resume('c1')))).toEqual([503, 'store_unavailable'])
+    isDown = false
+    const [request] = await requests(front.as('alice'), 1)
+    if (request === undefined) throw new Error('nobody was asked')
+    expect((await chunksOf(await POST(post({ id: 'c1', messages: [answerTo(request)] })))).join('')).toContain('four five')
   })
 })
 
