@@ -1,10 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { mkdtemp, rm, stat } from 'node:fs/promises'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, join, resolve } from 'node:path'
 import { type Browser, chromium, type Page } from 'playwright-core'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { patience } from './patience.ts'
 
 // The page of examples/agent in a real browser. With HOLDFAST_SCREENSHOT=FILE the picture is kept, as the guide shows it.
@@ -36,12 +37,13 @@ beforeEach(async () => {
     '--url',
     `sqlite:${folder}/agent.db`,
   ]
-  server = spawn(process.execPath, program, { cwd: root, stdio: ['ignore', 'pipe', 'inherit'] })
+  const env = { ...process.env, MS_PER_WORD: '40' }
+  server = spawn(process.execPath, program, { cwd: root, env, stdio: ['ignore', 'pipe', 'ignore'] })
   url = await new Promise((resolve, reject) => {
     server.once('exit', (code) => reject(new Error(`the server ended with ${code}`)))
     server.stdout?.once('data', (line) => resolve(String(line).trim()))
   })
-  page = await browser.newPage({ viewport: { width: 760, height: 720 } })
+  page = await browser.newPage({ viewport: { width: 760, height: 640 } })
   page.setDefaultTimeout(patience(30_000))
   await page.goto(url)
 }, patience(60_000))
@@ -61,6 +63,34 @@ const answer = () => page.locator('article.assistant').last()
 const says = (text: string | RegExp) =>
   expect.poll(async () => (await answer().innerText()).trim(), { timeout: patience(40_000) }).toMatch(text)
 
+/** What a page is connected by, which can be cut. */
+async function startWire(port: number) {
+  let isCut = false
+  const sockets = new Set<Socket>()
+  const wire = createServer((socket) => {
+    if (isCut) return void socket.destroy()
+    const there = connect(port, '127.0.0.1')
+    for (const end of [socket, there]) {
+      sockets.add(end)
+      end.on('error', () => {})
+    }
+    socket.pipe(there).pipe(socket)
+  })
+  await new Promise<void>((resolve) => wire.listen(0, '127.0.0.1', resolve))
+  const cut = () => {
+    isCut = true
+    for (const socket of sockets) socket.destroy()
+  }
+  onTestFinished(() => {
+    cut()
+    wire.close()
+  })
+  const mend = () => {
+    isCut = false
+  }
+  return { url: `http://127.0.0.1:${(wire.address() as AddressInfo).port}`, cut, mend }
+}
+
 describe('the page of examples/agent', () => {
   test('shows an answer whole, without a word twice, though its process is killed while it speaks', {
     timeout: patience(120_000),
@@ -76,10 +106,12 @@ describe('the page of examples/agent', () => {
     expect(await page.locator('article').count()).toBe(2)
   })
 
-  test('asks before it refunds, also after a reload, and goes on when it is approved', {
+  test('asks before it refunds, also after a kill and a reload, and goes on when it is approved', {
     timeout: patience(120_000),
   }, async () => {
     await send('I want a refund of order 4711')
+    await says(/at your/)
+    await page.click('#kill')
     const approve = page.getByRole('button', { name: 'Approve' })
     await approve.waitFor()
     const picture = process.env['HOLDFAST_SCREENSHOT'] ?? join(folder, 'page.png')
@@ -90,8 +122,62 @@ describe('the page of examples/agent', () => {
     expect(await approve.count()).toBe(1)
     await approve.click()
     await says(/Your 120 euros for order 4711 are on their way\.$/)
-    expect(await answer().innerText()).toContain('{"receipt":"r-4711-120"}')
+    expect(await answer().innerText()).toContain('receipt: r-4711-120')
     expect((await answer().innerText()).match(/Let me look at your order/g)).toHaveLength(1)
+  })
+
+  test('comes back after its connection broke, and shows the rest of an answer that was completed in the meantime', {
+    timeout: patience(120_000),
+  }, async () => {
+    const wire = await startWire(Number(new URL(url).port))
+    await page.goto(wire.url)
+    await send('Tell me about yourself')
+    await says(/Every word of this/)
+    wire.cut()
+    await expect.poll(() => page.locator('#log').innerText(), { timeout: patience(20_000) }).toMatch(/connection broke/)
+    const chat = `${url}/api/chat/${new URL(page.url()).hash.slice(1)}`
+    const isDone = async () => ((await (await fetch(chat)).json()) as { run?: unknown }).run === undefined
+    await expect.poll(isDone, { timeout: patience(40_000) }).toBe(true)
+    expect(await answer().innerText()).not.toMatch(story)
+    wire.mend()
+    await says(story)
+    expect(await page.locator('article').count()).toBe(2)
+  })
+
+  test('shows two tabs the same: what one approves, the other can not approve again, and shows', {
+    timeout: patience(120_000),
+  }, async () => {
+    await send('I want a refund of order 4711')
+    await page.getByRole('button', { name: 'Approve' }).waitFor()
+    const other = await browser.newPage()
+    await other.goto(page.url())
+    await other.getByRole('button', { name: 'Approve' }).waitFor()
+    await page.getByRole('button', { name: 'Approve' }).click()
+    await says(/Your 120 euros for order 4711 are on their way\.$/)
+    await other.getByRole('button', { name: 'Approve' }).click()
+    const last = other.locator('article.assistant').last()
+    await expect
+      .poll(async () => (await last.innerText()).trim(), { timeout: patience(40_000) })
+      .toMatch(/Your 120 euros for order 4711 are on their way\.$/)
+    expect(await other.locator('#log').innerText()).toMatch(/approval/)
+    expect((await last.innerText()).match(/receipt/g)).toHaveLength(1)
+    await other.close()
+  })
+
+  test('offers to try again where its worker was killed too often in one answer', { timeout: patience(120_000) }, async () => {
+    await send('Tell me about yourself')
+    const again = page.getByRole('button', { name: 'Try again' })
+    while ((await again.count()) === 0) {
+      await says(/written to the store before the page shows it|An error occurred/)
+      const { length } = await answer().innerText()
+      await page.click('#kill')
+      // Another process begins the answer anew, or is not allowed to.
+      const isSeen = async () => (await again.count()) > 0 || (await answer().innerText()).length < length
+      await expect.poll(isSeen, { timeout: patience(20_000) }).toBe(true)
+    }
+    await again.click()
+    await says(story)
+    expect(await page.locator('article').count()).toBe(2)
   })
 
   test('is stopped, and keeps what was said', { timeout: patience(120_000) }, async () => {
@@ -107,6 +193,33 @@ describe('the page of examples/agent', () => {
     await send('Denied: refund order 12')
     await page.getByRole('button', { name: 'Deny' }).click()
     await says(/I am sorry, this was not approved\.$/)
+  })
+
+  test('remembers in every chat who said who they are', { timeout: patience(120_000) }, async () => {
+    await send('My name is Alice')
+    await says(/Nice to meet you, Alice/)
+    await page.click('#new')
+    await page.getByRole('button', { name: 'Who am I?' }).click()
+    await says(/^You are Alice\.$/)
+  })
+
+  test('says that its port is taken, and leaves no process behind', async () => {
+    const program = [
+      '--conditions=holdfast-source',
+      'examples/agent/server.ts',
+      '--port',
+      new URL(url).port,
+      '--url',
+      `sqlite:${folder}/2.db`,
+    ]
+    const second = spawn(process.execPath, program, { cwd: root, stdio: ['ignore', 'ignore', 'pipe'] })
+    let said = ''
+    second.stderr.on('data', (text) => {
+      said += String(text)
+    })
+    // Its worker has the same stderr: the end of that is the end of both.
+    await new Promise((resolve) => second.stderr.once('end', resolve))
+    expect(said).toMatch(/^The port is taken\. Choose another: npm run example:agent -- --port 3001$/m)
   })
 
   test('is of no use to a page elsewhere', async () => {

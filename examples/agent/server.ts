@@ -20,17 +20,28 @@ const authorize = () => ({ owner: 'demo', by: 'dana', roles: ['finance'] })
 const chat = toNodeHandler(chatHandler(hf, support, { authorize }).handle)
 // #endregion
 
+let isClosing = false
 let worker = startWorker()
 
+/** A worker that ends, for whatever reason, is followed by another. */
 function startWorker(): ChildProcess {
-  return spawn(process.execPath, [...process.execArgv, join(import.meta.dirname, 'worker.ts'), url], { stdio: 'inherit' })
+  const program = [...process.execArgv, join(import.meta.dirname, 'worker.ts'), url]
+  const started = spawn(process.execPath, program, { stdio: 'inherit' })
+  started.once('exit', (_, signal) => {
+    if (isClosing || worker !== started) return
+    console.log(`worker ${started.pid} ended (${signal ?? 'by itself'})`)
+    setTimeout(() => {
+      worker = startWorker()
+    }, 1_000)
+  })
+  return started
 }
 
-async function killWorker(response: ServerResponse): Promise<void> {
-  const { pid } = worker
-  worker.kill('SIGKILL')
+function killWorker(response: ServerResponse): void {
+  const killed = worker
   worker = startWorker()
-  response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ killed: pid, started: worker.pid }))
+  killed.kill('SIGKILL')
+  response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ killed: killed.pid, started: worker.pid }))
 }
 
 const server = createServer((request: IncomingMessage, response: ServerResponse) => {
@@ -38,12 +49,20 @@ const server = createServer((request: IncomingMessage, response: ServerResponse)
   if (!/^(localhost|127\.0\.0\.1)(:\d+)?$/.test(request.headers.host ?? '')) return void response.writeHead(403).end()
   const { pathname } = new URL(request.url ?? '/', 'http://localhost')
   if (pathname.startsWith('/api/chat')) return void chat(request, response)
-  if (pathname === '/kill-worker' && request.method === 'POST' && request.headers['x-demo'] === 'yes')
-    return void killWorker(response)
+  if (pathname === '/kill-worker' && request.method === 'POST' && request.headers['x-demo'] === 'yes') return killWorker(response)
   if (pathname !== '/') return void response.writeHead(404).end()
   readFile(join(import.meta.dirname, 'page.html')).then((page) =>
     response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' }).end(page),
   )
+})
+
+server.once('error', async (error: NodeJS.ErrnoException) => {
+  const isTaken = error.code === 'EADDRINUSE'
+  console.error(isTaken ? 'The port is taken. Choose another: npm run example:agent -- --port 3001' : error)
+  isClosing = true
+  worker.kill('SIGTERM')
+  await hf.close()
+  process.exitCode = 1
 })
 
 server.listen(Number(option('port', '3000')), '127.0.0.1', () => {
@@ -52,6 +71,7 @@ server.listen(Number(option('port', '3000')), '127.0.0.1', () => {
 
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.once(signal, async () => {
+    isClosing = true
     worker.kill('SIGTERM')
     server.closeAllConnections()
     server.close()

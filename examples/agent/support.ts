@@ -1,5 +1,6 @@
 import { type LanguageModel, tool } from 'ai'
-import { chatWorkflow, durableCall, effect, keepLast } from 'holdfast/ai'
+import type { Context } from 'holdfast'
+import { type ChatState, chatWorkflow, durableCall, effect, keepLast } from 'holdfast/ai'
 import { z } from 'zod'
 import { scriptedModel } from './scripted-model.ts'
 
@@ -33,15 +34,33 @@ const refund = effect(
 )
 // #endregion
 
+// #region memory
+const remember = tool({
+  description: 'Keeps what the customer says about themselves.',
+  inputSchema: z.object({ name: z.string() }),
+  execute: async (said, options) => {
+    const { step } = durableCall(options)
+    await step?.memory.of('customer').profile.merge(said, { why: 'said in a chat' }) // in the commit of this call
+    return 'kept'
+  },
+})
+
+const instructionsFor = async (ctx: Context<ChatState>) => {
+  const customer = await ctx.memory.of('customer').profile.get() // the same in every chat of this owner, for good
+  const tone = (await ctx.memory.session.get('tone')) ?? 'plain' // of this chat, for an hour after it was used last
+  return `You help with refunds. Known of the customer: ${JSON.stringify(customer)}. Tone: ${tone}.`
+}
+// #endregion
+
 // #region chat
 export const support = chatWorkflow({
   name: 'support',
-  agent: {
+  agent: async (ctx) => ({
     model,
-    instructions: 'You help with refunds.',
-    tools: { findOrder, refund },
+    instructions: await instructionsFor(ctx),
+    tools: { findOrder, refund, remember },
     toolApproval: { refund: ({ amount }) => (amount > 100 ? 'user-approval' : undefined) },
-  },
+  }),
   to: 'finance', // who approves
   budget: { tokens: 200_000, cost: 2 }, // of one answer; past it the run pauses
   price: (_, { inputTokens, outputTokens }) => (inputTokens * 2 + outputTokens * 8) / 1_000_000,

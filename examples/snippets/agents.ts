@@ -47,7 +47,7 @@ const run = await hf.start(support, 'Please refund order 4711', { id: 'r1' })
 // #region approve
 for (const item of await waitForInbox()) {
   if (item.kind !== 'question') continue
-  console.log(item.to, item.question) // finance { tool: 'refund', input: { order: '4711', amount: 120 } }
+  console.log(item.to, item.question) // finance { tool: 'refund', input: { order: '4711', amount: 120 }, approvalId: '…' }
   await hf.answer(item.runId, item.name, { approved: true }, { id: item.id, by: 'alice' })
 }
 // #endregion

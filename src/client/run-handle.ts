@@ -86,10 +86,10 @@ export class RunHandle<Output = unknown> {
     // "Now" is when it is called, not when it is first read.
     const thread = this.#core.store.readThread({ owner: this.#key.owner, threadId: this.threadId })
     this.#core.waiters.beginWatch(this.#key, thread)
-    return this.#watchFrom(
-      thread.then((found) => found?.headSeq ?? 0),
-      signal,
-    )
+    const position = thread.then((found) => found?.headSeq ?? 0)
+    // Whoever reads the events hears of it. One who gives up before that must not leave a failure that nobody handles.
+    position.catch(() => {})
+    return this.#watchFrom(position, signal)
   }
 
   async *#watchFrom(position: Promise<number>, signal: AbortSignal | undefined): AsyncGenerator<RunEvent, void, void> {

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { explore, mockSteps } from 'holdfast/testing'
-import { describe, expect, onTestFinished, test } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { chat } from '../../examples/chat/conversation.ts'
 import { type Provider as MailProvider, remindWith } from '../../examples/email/remind.ts'
 import { newsletter } from '../../examples/machines/newsletter.ts'
@@ -11,6 +11,7 @@ import { type Provider, startProvider } from '../../examples/machines/surroundin
 import { sources } from '../../examples/report/gather.ts'
 import { Mailer } from '../../examples/report/mailer.ts'
 import { report } from '../../examples/report/report.ts'
+import { patience } from '../patience.ts'
 
 describe('explore finds nothing wrong in', () => {
   test('examples/chat', async () => {
@@ -20,6 +21,28 @@ describe('explore finds nothing wrong in', () => {
       invariant: ({ output, state }) => {
         assert.equal(output, 'Hello Alice.')
         assert.deepEqual([state.name, state.messages.length], ['Alice', 2])
+      },
+    })
+    expect(String(explored)).toContain('nothing went wrong')
+  })
+
+  test('examples/agent', { timeout: patience(120_000) }, async () => {
+    vi.stubEnv('MS_PER_WORD', '0')
+    const { support } = await import('../../examples/agent/support.ts')
+    const explored = await explore({
+      workflow: support,
+      input: { message: { id: 'm1', role: 'user', parts: [{ type: 'text', text: 'I want a refund of order 4711' }] } },
+      answers: { approve: { approved: true } },
+      invariant: ({ state }) => {
+        const [, answer] = state.messages
+        const texts = answer.parts.flatMap(({ text }: { text?: string }) => text ?? [])
+        assert.deepEqual(texts, [
+          'Let me look at your order. ',
+          'It can be refunded. I will ask a colleague. ',
+          'Your 120 euros for order 4711 are on their way.',
+        ])
+        const outputs = answer.parts.flatMap(({ output }: { output?: object }) => output ?? [])
+        assert.deepEqual(outputs.at(-1), { receipt: 'r-4711-120' })
       },
     })
     expect(String(explored)).toContain('nothing went wrong')

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type HoldfastError, type RunEvent, workflow } from 'holdfast'
+import { HoldfastError, type RunEvent, workflow } from 'holdfast'
 import { type StoreAct, wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
 import { z } from 'zod'
@@ -685,6 +685,28 @@ onEveryStore('result and watch', ({ open, openWrapped, advance }) => {
     const run = await hf.start(echo, 'x')
     await run.result()
     for await (const event of run.watch()) expect(event).toBeUndefined()
+  })
+
+  it('a watch that is given up before it is read leaves no failure of the store that nobody handles', async () => {
+    const unhandled: unknown[] = []
+    const note = (error: unknown) => unhandled.push(error)
+    process.on('unhandledRejection', note)
+    try {
+      let isDown = false
+      const before = (act: StoreAct) => {
+        if (isDown && act === 'readThread') throw new HoldfastError('store_unavailable', 'Down.', { retryable: true })
+      }
+      const hf = await openWrapped((store) => wrapStore(store, { before }))
+      const run = await hf.start(echo, 'x')
+      await run.result()
+      isDown = true
+      await run.watch().return()
+      await sleep(20)
+      expect(unhandled).toEqual([])
+      await expect(run.watch().next()).rejects.toMatchObject({ code: 'store_unavailable' })
+    } finally {
+      process.off('unhandledRejection', note)
+    }
   })
 
   it('watch is left when its signal is aborted, and the run goes on', async () => {

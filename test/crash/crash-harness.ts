@@ -15,6 +15,8 @@ const scenarios = {
   waitsForOthers: [{ workflow: 'waitsForOthers', id: 'waiter', threadId: 'waiter' }],
   /** A run that writes a stream and sends notifications. */
   notifiesOthers: [{ workflow: 'notifiesOthers', id: 'notifier', threadId: 'notifier' }],
+  /** A run whose work is an agent of the AI SDK. */
+  agent: [{ workflow: 'agent', id: 'agent', threadId: 'agent' }],
   /** A run that remembers. */
   remembers: [{ workflow: 'remembers', id: 'rememberer', threadId: 'diary' }],
 } as const satisfies Record<string, Scenario['runs']>

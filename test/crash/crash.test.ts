@@ -42,6 +42,12 @@ onEveryDurableStore((on) => {
     await expectSurvival(await CrashHarness.prepare(on.bed, { scenario: 'remembers' }))
   })
 
+  test('an agent of the AI SDK survives a kill before and after every write, in every call of its model and of its tools: no word is said twice', {
+    timeout: limitMs,
+  }, async () => {
+    await expectSurvival(await CrashHarness.prepare(on.bed, { scenario: 'agent' }))
+  })
+
   test('an effect whose answer got lost keeps its key when another process sends it again', { timeout: limitMs }, async () => {
     const { killCount, violations } = await harness.killOnce([
       { at: 'write', type: 'effect_failed', step: 'pay', when: 'after' },

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs'
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { stripTypeScriptTypes } from 'node:module'
 import { tmpdir } from 'node:os'
 import { dirname, join, posix } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -99,6 +100,28 @@ test(
   patience(180_000),
 )
 
+test(
+  "README's agent runs in a project that installed the package, the AI SDK and zod",
+  async () => {
+    const project = join(folder, 'agent')
+    const { devDependencies } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+    await mkdir(project)
+    await writeFile(join(project, 'package.json'), JSON.stringify({ name: 'agent', private: true, type: 'module' }))
+    for (const [file, to] of [
+      ['snippets/agent-readme.ts', 'agent.js'],
+      ['snippets/shop.ts', 'shop.js'],
+      ['agent/scripted-model.ts', 'scripted-model.js'],
+    ] as const) {
+      const code = stripTypeScriptTypes(await readFile(join(root, 'examples', file), 'utf8'))
+      await writeFile(join(project, to), code.replaceAll(/'(?:\.\.\/agent|\.)\/([\w-]+)\.ts'/g, "'./$1.js'"))
+    }
+    const packages = [tarball, `ai@${devDependencies['ai']}`, `zod@${devDependencies['zod']}`]
+    await run('npm', ['install', ...packages, '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'], project)
+    await run(process.execPath, ['agent.js'], project)
+  },
+  patience(180_000),
+)
+
 /** Entry points that need no vitest. */
 const ownStore = `
 import { open, workflow } from 'holdfast'
@@ -130,7 +153,8 @@ async function listPacked(): Promise<string[]> {
 
 /** Where a page links to, from the root; other sites and its own sections left out. */
 async function linksOf(page: string): Promise<string[]> {
-  const text = (await readFile(join(root, page), 'utf8')).replaceAll(/```.*?```/gs, '')
+  // Pictures are shown where the repository is.
+  const text = (await readFile(join(root, page), 'utf8')).replaceAll(/```.*?```|!\[.*?\]\(.*?\)/gs, '')
   const links = [...text.matchAll(/\]\(([^)\s#]+)(?:#[^)\s]*)?\)/g)].map(([, link]) => link as string)
   return links.filter((link) => !/^\w+:/.test(link)).map((link) => posix.join(dirname(page), link))
 }

@@ -13,15 +13,18 @@ export async function buildAndPack(target: string): Promise<string> {
   const papers = files.filter((name: string) => name !== 'dist' && !name.startsWith('!'))
   for (const name of ['package.json', ...papers]) await cp(join(root, name), join(target, name), { recursive: true })
   await run(process.execPath, ['scripts/build.mjs', join(target, 'dist')])
-  const [packed] = JSON.parse(await run('npm', ['pack', '--json', '--loglevel=error'], target))
+  const [packed] = JSON.parse(await run('npm', ['pack', '--json', '--ignore-scripts', '--loglevel=error'], target))
   return join(target, packed.filename)
 }
 
-/** README's first program. */
+/** README's first program that needs nothing but the package. */
 export async function firstSnippet(): Promise<string> {
-  const snippet = /^```ts\n(.*?)^```/ms.exec(await readFile(join(root, 'README.md'), 'utf8'))?.[1]
-  if (snippet === undefined) throw new Error('README.md has no ```ts block to try.')
-  return snippet
+  const snippets = [...(await readFile(join(root, 'README.md'), 'utf8')).matchAll(/^```ts\n(.*?)^```/gms)].map(
+    ([, code]) => code ?? '',
+  )
+  const program = snippets.find((code) => /from 'holdfast'/.test(code) && !/from 'ai'/.test(code))
+  if (program === undefined) throw new Error('README.md has no ```ts block to try.')
+  return program
 }
 
 /** What the command printed; if it fails, an error with all it said. */

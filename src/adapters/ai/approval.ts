@@ -1,6 +1,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { asSchema, type ToolApprovalStatus, type ToolSet, type UIMessageChunk } from 'ai'
 import { type Context, HoldfastError, type StepHandle } from '../../index.ts'
+import { digest } from './digest.ts'
 import { messageOf } from './model-errors.ts'
 import type { AnyTool, GivenToTool } from './model-v4.ts'
 import { type ToolOutput, write, writeInStep } from './tool-output.ts'
@@ -37,6 +38,8 @@ export interface ApprovalAnswer {
 
 /** What the question shows. */
 export interface ApprovalQuestion {
+  /** Names this request in the stream, and no other one: a call that is proposed again has another. */
+  readonly approvalId: string
   readonly tool: string
   readonly input: unknown
   readonly reason?: string
@@ -48,8 +51,6 @@ export interface Decision extends ApprovalAnswer {
 
 export interface ProposedCall {
   readonly ctx: Context
-  /** The name of the scope in which it is carried out. */
-  readonly scope: string
   readonly name: string
   readonly tool: AnyTool
   readonly input: unknown
@@ -57,17 +58,22 @@ export interface ProposedCall {
 }
 
 /** Of the question, in the scope of its tool call. */
-export const approvalName = 'approve'
+const approvalName = 'approve'
+
+/** What a question shows, if it is the request of an approval. */
+export function approvalShown(question: unknown): ApprovalQuestion | undefined {
+  const shown = question as Partial<ApprovalQuestion> | null | undefined
+  return typeof shown?.approvalId === 'string' && typeof shown.tool === 'string' ? (shown as ApprovalQuestion) : undefined
+}
 
 /** Whether a tool may be called, and with which input. Asks a person where the policy says so, and waits. */
 export async function decide(call: ProposedCall, options: ApprovalOptions): Promise<Decision> {
-  const { ctx, scope, name, tool, input, given } = call
+  const { ctx, name, tool, input, given } = call
   if (!hasPolicy(name, tool, options.toolApproval)) return { approved: true, input }
-  const approvalId = `${scope}/${approvalName}`
   // Recorded: what a policy looks up may be another thing on a replay.
-  const { type, reason } = await ctx.step('policy', (step) => applyPolicy(step, call, approvalId, options), { checkpoint: false })
-  if (type === 'user-approval') {
-    const answer = await ask(call, reason, options)
+  const { type, reason, approvalId } = await ctx.step('policy', (step) => applyPolicy(step, call, options), { checkpoint: false })
+  if (approvalId !== undefined) {
+    const answer = await ask(call, { approvalId, tool: name, input, ...(reason !== undefined && { reason }) }, options)
     const isEdited = answer.approved && answer.input !== undefined
     await writeInStep(ctx, options, answered(given.toolCallId, name, approvalId, answer))
     return { ...answer, input: isEdited ? answer.input : input, isEdited }
@@ -84,6 +90,8 @@ function hasPolicy(name: string, { needsApproval }: AnyTool, approval: ToolAppro
 }
 
 type Status = Exclude<ToolApprovalStatus, string | undefined>
+/** `approvalId` where a person is asked. */
+type Verdict = Status & { readonly approvalId?: string }
 
 const statuses: ReadonlySet<unknown> = new Set<Status['type']>(['not-applicable', 'approved', 'denied', 'user-approval'])
 
@@ -95,7 +103,7 @@ function unknownStatus(tool: string, given: unknown): HoldfastError {
   )
 }
 
-async function applyPolicy(step: StepHandle, call: ProposedCall, approvalId: string, options: ApprovalOptions): Promise<Status> {
+async function applyPolicy(step: StepHandle, call: ProposedCall, options: ApprovalOptions): Promise<Verdict> {
   const given = await statusOf(call, options)
   const status: Status = given === undefined ? { type: 'not-applicable' } : typeof given === 'string' ? { type: given } : given
   // What is no status must not count as consent.
@@ -103,8 +111,10 @@ async function applyPolicy(step: StepHandle, call: ProposedCall, approvalId: str
   if (status.type !== 'user-approval') return status
   const { reason } = status
   const { toolCallId } = call.given
+  // Not from the id of the call alone: there are providers that give one id to call after call.
+  const approvalId = `approval-${digest(step.key)?.slice(0, 16)}`
   await write(step, options, [{ type: 'tool-approval-request', approvalId, toolCallId, ...(reason !== undefined && { reason }) }])
-  return status
+  return { ...status, approvalId }
 }
 
 async function statusOf({ name, tool, input, given }: ProposedCall, options: ApprovalOptions): Promise<ToolApprovalStatus> {
@@ -123,12 +133,7 @@ async function statusOf({ name, tool, input, given }: ProposedCall, options: App
   return needs ? 'user-approval' : undefined
 }
 
-function ask(
-  { ctx, name, tool, input }: ProposedCall,
-  reason: string | undefined,
-  options: ApprovalOptions,
-): Promise<ApprovalAnswer> {
-  const question: ApprovalQuestion = { tool: name, input, ...(reason !== undefined && { reason }) }
+function ask({ ctx, tool }: ProposedCall, question: ApprovalQuestion, options: ApprovalOptions): Promise<ApprovalAnswer> {
   const { to, approvalTimeoutMs } = options
   return ctx.ask<ApprovalAnswer>(approvalName, {
     question,

@@ -1,5 +1,5 @@
 import { convertToModelMessages, type ToolSet, type UIMessage } from 'ai'
-import { type Context, state, type Workflow, type WorkflowOptions, workflow } from '../../index.ts'
+import { type Context, HoldfastError, state, type Workflow, type WorkflowOptions, workflow } from '../../index.ts'
 import { type AgentCallOptions, type AgentSettings, runAgent } from './run-agent.ts'
 import { type ChatState, isUnfinishedCall, transcript } from './transcript.ts'
 
@@ -28,7 +28,10 @@ export interface ChatSettings<Tools extends ToolSet>
   readonly agent:
     | AgentSettings<Tools>
     | ((ctx: Context<ChatState>, input: ChatInput) => AgentSettings<Tools> | Promise<AgentSettings<Tools>>)
-  /** Makes a long conversation shorter, before each answer. What it leaves out stays in the thread's history. Default: everything is kept. */
+  /**
+   * Makes a long conversation shorter, before each answer. What it leaves out stays in the thread's history. A replay calls it again: what is not
+   * decided by the messages alone, such as a summary by a model, belongs into `ctx.step`. Default: everything is kept.
+   */
   readonly compact?: (
     messages: readonly UIMessage[],
     ctx: Context<ChatState>,
@@ -49,6 +52,11 @@ const chatState = state<ChatState>({ version: 1, initial: () => ({ messages: [] 
 /** A workflow that answers in a conversation: one thread for each, its messages in the state, one run for each answer. */
 export function chatWorkflow<Tools extends ToolSet = ToolSet>(settings: ChatSettings<Tools>): ChatWorkflow {
   const { agent, compact, model, steering, to, approvalTimeoutMs, price, toolOptions, ...options } = settings
+  if (agent === null || (typeof agent !== 'object' && typeof agent !== 'function'))
+    throw new HoldfastError(
+      'invalid_input',
+      `chatWorkflow "${settings.name}" needs agent: settings of an agent, or a function that makes them.`,
+    )
   const given = { to, approvalTimeoutMs, price, toolOptions }
   const callOptions = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
   const chat = workflow<ChatInput, ChatOutput, ChatState>({ ...options, state: chatState }, async (ctx, input) => {
@@ -84,6 +92,8 @@ export function takesSteering(chat: ChatWorkflow): boolean {
 
 /** For `compact`: keeps the last messages, from one of the user on. */
 export function keepLast(count: number): (messages: readonly UIMessage[]) => readonly UIMessage[] {
+  if (!Number.isSafeInteger(count) || count < 1)
+    throw new HoldfastError('invalid_input', `keepLast takes how many messages to keep, from 1; not ${String(count)}.`)
   return (messages) => {
     if (messages.length <= count) return messages
     const first = messages.findIndex(({ role }, index) => index >= messages.length - count && role === 'user')

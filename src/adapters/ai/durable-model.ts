@@ -1,6 +1,7 @@
 import { gateway, type LanguageModel, type ToolSet, type UIMessageChunk, wrapLanguageModel } from 'ai'
 import type { Context, RetryOptions, StepHandle } from '../../index.ts'
 import { digest } from './digest.ts'
+import { withHref, withUrl } from './file-urls.ts'
 import { exhausted, isWorthRetrying } from './model-errors.ts'
 import { readModelStream, streamOf } from './model-stream.ts'
 import type { ChunkListener, ModelAnswer, ModelRequest, ModelUsage, ModelV4, ProviderModel } from './model-v4.ts'
@@ -61,13 +62,14 @@ async function callModel(ctx: Context, model: ModelV4, request: ModelRequest, op
     return attempt(step, model, request, { ...options, rooms: roomsOf(ctx) })
   }
   try {
-    return await ctx.step(name, body, {
+    const answer = await ctx.step(name, body, {
       kind: 'model',
       input: inputOf(model, request),
       // Whoever called it has given it up.
       retry: { retryIf: (error) => request.abortSignal?.aborted !== true && isWorthRetrying(error), ...retry },
       ...(timeoutMs !== undefined && { timeoutMs }),
     })
+    return { ...answer, content: answer.content.map(withUrl) }
   } catch (error) {
     throw exhausted(error)
   } finally {
@@ -118,7 +120,7 @@ async function attempt(
   const { abortSignal } = request
   const signal = abortSignal === undefined ? step.signal : AbortSignal.any([step.signal, abortSignal])
   const call = { ...request, abortSignal: signal }
-  const book = (used: ModelUsage) => {
+  const book = (used: ModelUsage | undefined) => {
     const usage = usageOf(model, used, options)
     step.usage(usage)
     options.rooms.tokens.use(usage.inputTokens + usage.outputTokens)
@@ -135,7 +137,7 @@ async function streamed(
   step: StepHandle,
   model: ModelV4,
   request: ModelRequest,
-  options: ModelOptions & { readonly stream: string; readonly book: (usage: ModelUsage) => void },
+  options: ModelOptions & { readonly stream: string; readonly book: (usage: ModelUsage | undefined) => void },
 ): Promise<ModelAnswer> {
   const output = step.stream(options.stream)
   const chunks: UIMessageChunk[] = []
@@ -161,9 +163,10 @@ function recorded(
   { content, finishReason, usage, warnings, providerMetadata, structuredOutputText, response }: ModelAnswer,
   model: ModelV4,
 ): ModelAnswer {
-  const { raw: _, ...tokens } = usage
+  const { raw: _, ...tokens } = usage ?? unknownUsage
   return {
-    ...{ content, finishReason, usage: tokens, warnings: warnings ?? [] },
+    ...{ content: content.map(withHref), usage: compact(tokens), warnings: warnings ?? [] },
+    finishReason: compact(finishReason ?? { unified: 'other', raw: undefined }),
     ...(providerMetadata !== undefined && { providerMetadata }),
     ...(structuredOutputText !== undefined && { structuredOutputText }),
     response: {
@@ -174,11 +177,29 @@ function recorded(
   }
 }
 
-function usageOf({ modelId }: ModelV4, usage: ModelUsage, { price }: ModelOptions) {
-  const inputTokens = usage.inputTokens?.total ?? 0
-  const outputTokens = usage.outputTokens?.total ?? 0
-  const cost = price?.(modelId, { inputTokens, outputTokens, cachedInputTokens: usage.inputTokens?.cacheRead ?? 0 })
+const unknownUsage: ModelUsage = {
+  inputTokens: { total: undefined, noCache: undefined, cacheRead: undefined, cacheWrite: undefined },
+  outputTokens: { total: undefined, text: undefined, reasoning: undefined },
+}
+
+function usageOf({ modelId }: ModelV4, usage: ModelUsage | undefined, { price }: ModelOptions) {
+  const inputTokens = count(usage?.inputTokens?.total)
+  const outputTokens = count(usage?.outputTokens?.total)
+  const cost = price?.(modelId, { inputTokens, outputTokens, cachedInputTokens: count(usage?.inputTokens?.cacheRead) })
   return { model: modelId, inputTokens, outputTokens, ...(cost !== undefined && { cost }) }
+}
+
+/** What a provider says of its answer may be nonsense: the answer is paid for, and kept. */
+function count(tokens: number | undefined): number {
+  return tokens !== undefined && Number.isFinite(tokens) && tokens > 0 ? tokens : 0
+}
+
+/** What is undefined takes more room in a record than what is there. */
+function compact<T extends object>(object: T): T {
+  const entries = Object.entries(object).filter(([, value]) => value !== undefined)
+  return Object.fromEntries(
+    entries.map(([key, value]) => [key, typeof value === 'object' && value !== null ? compact(value) : value]),
+  ) as T
 }
 
 function withoutUndefined<T extends object>(object: T): T {

@@ -56,9 +56,8 @@ function durableTool(ctx: Context, name: string, tool: AnyTool, options: Durable
   return {
     ...rest,
     execute: (input: unknown, given: GivenToTool) => {
-      const scope = scopeOf(name, given.toolCallId)
-      return ctx.scope(scope, async (inner) => {
-        const call = { ctx: inner, scope, name, tool, input, given }
+      return ctx.scope(scopeOf(name, given.toolCallId), async (inner) => {
+        const call = { ctx: inner, name, tool, input, given }
         const decision = await decide(call, options)
         decisions.set(given.toolCallId, decision)
         if (!decision.approved) return decision

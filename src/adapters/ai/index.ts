@@ -1,5 +1,6 @@
 export type { ApprovalAnswer, ApprovalQuestion, ToolApproval } from './approval.ts'
-export { type ChatCaller, type ChatHandlerOptions, type ChatHandlers, chatHandler } from './chat-handler.ts'
+export type { ChatCaller, ChatHandlerOptions } from './chat-desk.ts'
+export { type ChatHandlers, chatHandler } from './chat-handler.ts'
 export { type ChatInput, type ChatOutput, type ChatSettings, type ChatWorkflow, chatWorkflow, keepLast } from './chat-workflow.ts'
 export { type DurableModelOptions, durableModel, type Price, type TokenUsage } from './durable-model.ts'
 export { type DurableCall, type DurableToolsOptions, durableCall, durableTools } from './durable-tools.ts'

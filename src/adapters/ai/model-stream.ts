@@ -33,6 +33,7 @@ class Answer {
       case 'reasoning-delta': {
         const block = this.#open.get(part.id)
         if (block === undefined) throw new Error(`The provider sent text for block "${part.id}", which it has not begun.`)
+        if (typeof part.delta !== 'string') throw new Error(`The provider sent text for block "${part.id}" that is none.`)
         block.text += part.delta
         describe(block, part)
         return

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 
-/** A handler of Requests as one for `node:http` and Express. */
+/** A handler of Requests as one for `node:http` and Express, there also behind `express.json()`. */
 export function toNodeHandler(
   handle: (request: Request) => Promise<Response>,
 ): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
@@ -27,12 +27,16 @@ export function toNodeHandler(
 function toRequest(incoming: IncomingMessage): Request {
   const { method = 'GET', url = '/', headers } = incoming
   const hasBody = method !== 'GET' && method !== 'HEAD'
+  const { body: parsed } = incoming as { body?: unknown }
+  // A parser before this handler has read the body, and left what it made of it.
+  const bodyOf = () =>
+    incoming.readableEnded && parsed !== undefined ? JSON.stringify(parsed) : (Readable.toWeb(incoming) as never)
   const pairs = Object.entries(headers).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, String(value)] as [string, string]],
   )
   return new Request(new URL(url, `http://${headers.host ?? 'localhost'}`), {
     method,
     headers: pairs.filter(([name]) => !name.startsWith(':')),
-    ...(hasBody && { body: Readable.toWeb(incoming) as never, duplex: 'half' }),
+    ...(hasBody && { body: bodyOf(), duplex: 'half' }),
   })
 }

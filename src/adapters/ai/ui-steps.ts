@@ -9,8 +9,8 @@ import type { StreamItem } from '../../index.ts'
 export class UiSteps {
   /** Attempts of model calls, by their parts. */
   readonly #attempts = new Set<string>()
-  /** Tool calls without a result, and the approval that each waits for. */
-  readonly #calls = new Map<string, string | undefined>()
+  /** Tool calls without a result. */
+  readonly #calls = new Map<string, ToolCall>()
   #isOpen = false
   #isGivenUp = false
 
@@ -21,25 +21,27 @@ export class UiSteps {
 
   /** The approvals for which everything waits that is under way; empty where something is at work. */
   get awaited(): readonly string[] {
-    const approvals = [...this.#calls.values()]
+    const approvals = [...this.#calls.values()].map(({ approval }) => approval)
     return approvals.every((id) => id !== undefined) ? approvals : []
   }
 
   /** What a chunk of the stream means for a page. */
-  take({ chunk, part, isAborted }: StreamItem<UIMessageChunk>): UIMessageChunk[] {
+  take({ chunk, part, step, isAborted }: StreamItem<UIMessageChunk>): UIMessageChunk[] {
+    const agent = step?.slice(0, step.lastIndexOf('/') + 1) ?? ''
     if (chunk === undefined) {
       this.#isGivenUp ||= this.#attempts.has(part)
       return []
     }
-    if (chunk.type === 'start-step') return this.#begin(chunk, part)
+    if (chunk.type === 'start-step') return this.#begin(chunk, part, agent)
     if (isAborted === true) return []
-    this.#note(chunk)
+    this.#note(chunk, agent)
     return [chunk]
   }
 
-  #begin(chunk: UIMessageChunk, part: string): UIMessageChunk[] {
+  #begin(chunk: UIMessageChunk, part: string, agent: string): UIMessageChunk[] {
     this.#attempts.add(part)
-    this.#calls.clear()
+    // A sub-agent begins inside a call of another one.
+    for (const [id, call] of this.#calls) if (call.agent === agent) this.#calls.delete(id)
     const isAgain = this.#isGivenUp
     const wasOpen = this.#isOpen
     this.#isGivenUp = false
@@ -48,16 +50,16 @@ export class UiSteps {
     return wasOpen ? [{ type: 'finish-step' }, chunk] : [chunk]
   }
 
-  #note(chunk: UIMessageChunk): void {
+  #note(chunk: UIMessageChunk, agent: string): void {
     switch (chunk.type) {
       case 'tool-input-available':
-        if (chunk.providerExecuted !== true) this.#calls.set(chunk.toolCallId, undefined)
+        if (chunk.providerExecuted !== true && !this.#calls.has(chunk.toolCallId)) this.#calls.set(chunk.toolCallId, { agent })
         return
       case 'tool-approval-request':
-        this.#calls.set(chunk.toolCallId, chunk.approvalId)
+        this.#wait(chunk.toolCallId, chunk.approvalId)
         return
       case 'tool-approval-response':
-        for (const [call, approval] of this.#calls) if (approval === chunk.approvalId) this.#calls.set(call, undefined)
+        for (const [id, { approval }] of this.#calls) if (approval === chunk.approvalId) this.#wait(id, undefined)
         return
       case 'tool-output-available':
         if (chunk.preliminary !== true) this.#calls.delete(chunk.toolCallId)
@@ -68,4 +70,16 @@ export class UiSteps {
         this.#calls.delete(chunk.toolCallId)
     }
   }
+
+  #wait(toolCallId: string, approval: string | undefined): void {
+    const call = this.#calls.get(toolCallId)
+    if (call !== undefined) call.approval = approval
+  }
+}
+
+interface ToolCall {
+  /** The scope of the agent that made it. */
+  readonly agent: string
+  /** What it waits for. */
+  approval?: string | undefined
 }

@@ -1,5 +1,6 @@
 import type { UIMessageChunk } from 'ai'
 import { HoldfastError, type RunEvent, type RunHandle } from '../../index.ts'
+import { approvalShown } from './approval.ts'
 import { readChunks } from './packed-chunks.ts'
 import { UiSteps } from './ui-steps.ts'
 
@@ -139,9 +140,9 @@ async function waitsForApproval(
   try {
     for (;;) {
       const events = await run.events()
-      const last = approvals.map((id) => events.findLast((event) => isAbout(event, id))?.type)
-      if (last.includes('question_answered')) return false
-      if (last.every((type) => type === 'question_asked')) return true
+      const states = approvals.map((id) => stateOfApproval(events, id))
+      if (states.includes('answered')) return false
+      if (states.every((state) => state === 'asked')) return true
       if ((await changes.next()).done === true) return false
     }
   } finally {
@@ -149,7 +150,11 @@ async function waitsForApproval(
   }
 }
 
-/** An approval is known by the path of its question, from the scope of its tool on. */
-function isAbout({ type, step }: RunEvent, approvalId: string): boolean {
-  return type.startsWith('question_') && (step === approvalId || step?.endsWith(`/${approvalId}`) === true)
+function stateOfApproval(events: readonly RunEvent[], approvalId: string): 'asked' | 'answered' | undefined {
+  const asked = events.findLast(
+    ({ type, data }) => type === 'question_asked' && approvalShown(data?.['question'])?.approvalId === approvalId,
+  )
+  if (asked === undefined) return undefined
+  const key = asked.data?.['key']
+  return events.some(({ type, data }) => type === 'question_answered' && data?.['key'] === key) ? 'answered' : 'asked'
 }

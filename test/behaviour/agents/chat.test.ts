@@ -1,6 +1,7 @@
 import { lastAssistantMessageIsCompleteWithApprovalResponses, tool, type UIMessage } from 'ai'
-import { type Holdfast, type RunHandle, workflow } from 'holdfast'
+import { type RunHandle, workflow } from 'holdfast'
 import {
+  type ApprovalQuestion,
   type ChatState,
   chatHandler,
   chatWorkflow,
@@ -16,11 +17,21 @@ import { z } from 'zod'
 import { becomes, gate } from '../runs.ts'
 import { onEveryStore } from '../stores.ts'
 import { ChatPage } from './chat-page.ts'
+import {
+  alice,
+  authorize,
+  chunksOf,
+  eventsOf,
+  messagesOf,
+  post,
+  type ServerEvent,
+  stopOf,
+  textOf,
+  userMessage,
+} from './chat-requests.ts'
 import { calls, says, scriptedModel } from './scripted-model.ts'
 
 const atOnce = { attempts: 3, minMs: 0, maxMs: 0, jitter: false } as const
-const authorize = (request: Request) => request.headers.get('x-user')
-const alice = { 'x-user': 'alice' }
 const echo = chatWorkflow({
   name: 'echo',
   agent: {
@@ -32,42 +43,6 @@ const echo = chatWorkflow({
     }),
   },
 })
-
-const userMessage = (text: string, id = text): UIMessage => ({ id, role: 'user', parts: [{ type: 'text', text }] })
-const post = (body: unknown, headers: Record<string, string> = alice) =>
-  new Request('http://page/chat', {
-    method: 'POST',
-    body: JSON.stringify(body),
-    headers: { 'content-type': 'application/json', ...headers },
-  })
-
-interface ServerEvent {
-  readonly id?: number
-  readonly chunk: { readonly type: string } & Record<string, unknown>
-}
-
-/** The events of a response in the UI message stream protocol. */
-async function* eventsOf(response: Response): AsyncGenerator<ServerEvent, void, void> {
-  let rest = ''
-  for await (const bytes of response.body ?? []) {
-    const events = (rest + new TextDecoder().decode(bytes)).split('\n\n')
-    rest = events.pop() ?? ''
-    for (const event of events) {
-      const [, id, data] = /^(?:id: (\d+)\n)?data: (.*)$/.exec(event) ?? []
-      if (data !== undefined && data !== '[DONE]') yield { ...(id !== undefined && { id: Number(id) }), chunk: JSON.parse(data) }
-    }
-  }
-}
-
-async function chunksOf(response: Response): Promise<string[]> {
-  const types: string[] = []
-  for await (const { chunk } of eventsOf(response)) types.push('delta' in chunk ? `${chunk['delta']}` : chunk.type)
-  return types
-}
-
-const messagesOf = async (hf: Holdfast, id: string) => (await hf.thread(id).state<ChatState>()).messages
-const textOf = (message: UIMessage | undefined) =>
-  (message?.parts ?? []).map((part) => (part.type === 'text' ? part.text : part.type)).join(' ')
 
 onEveryStore('what an agent streams to a page', (scene) => {
   it('begins a step anew where an attempt was given up, and is the same from every offset', async () => {
@@ -203,8 +178,8 @@ onEveryStore('a chat', (scene) => {
     const part = page.messages.at(-1)?.parts.find((one) => 'toolCallId' in one) as { approval: { id: string } }
     // Who is not asked can't approve, whatever the page sends.
     roles = ['sales']
-    for (const id of [part.approval.id, 'approve']) {
-      const approval = { id, approved: true }
+    {
+      const approval = { id: part.approval.id, approved: true }
       const [sent] = [{ ...page.messages.at(-1), parts: [{ ...part, state: 'approval-responded', approval }] }]
       const refused = await handle(post({ id: 'c1', messages: [sent] }))
       expect([refused.status, ((await refused.json()) as { error: { code: string } }).error.code]).toEqual([403, 'access_denied'])
@@ -285,7 +260,7 @@ onEveryStore('a chat', (scene) => {
     const sent = page.sendMessage({ text: 'tell me' })
     await said.promise
     await vi.waitUntil(() => page.shown.includes('upon'))
-    const stopped = await DELETE(new Request('http://page/chat/c1', { method: 'DELETE', headers: alice }))
+    const stopped = await DELETE(stopOf('c1'))
     expect(stopped.status).toBe(204)
     await sent
     expect(page.shown).toContain('once upon')
@@ -316,7 +291,7 @@ onEveryStore('a chat', (scene) => {
     const hf = await scene.open()
     const { handle, POST, DELETE } = chatHandler(hf, chat, { authorize })
     const send = (text: string, trigger = 'submit-message') => POST(post({ id: 'c1', messages: [userMessage(text)], trigger }))
-    const stop = () => DELETE(new Request('http://page/chat/c1', { method: 'DELETE', headers: alice }))
+    const stop = () => DELETE(stopOf('c1'))
     const one = await send('one')
     await said.promise
     // What no page was shown may be lost with the stop.
@@ -403,7 +378,7 @@ onEveryStore('a chat', (scene) => {
     })
     const hf = await scene.open()
     const { handle, POST, DELETE } = chatHandler(hf, chat, { authorize })
-    const stop = () => DELETE(new Request('http://page/chat/c1', { method: 'DELETE', headers: alice }))
+    const stop = () => DELETE(stopOf('c1'))
     await chunksOf(await POST(post({ id: 'c1', messages: [userMessage('one')] })))
     await stop()
     await chunksOf(await POST(post({ id: 'c1', messages: [userMessage('two')] })))
@@ -542,7 +517,9 @@ onEveryStore('a chat', (scene) => {
     await vi.waitUntil(async () => (await client.inbox()).length === 3)
     const questions = (await client.inbox()).filter((item) => item.kind === 'question')
     const idOf = (order: string) =>
-      questions.find(({ question }) => (question as { input?: { order: string } }).input?.order === order)?.name ?? ''
+      questions
+        .map(({ question }) => question as ApprovalQuestion & { input?: { order: string } })
+        .find(({ input }) => input?.order === order)?.approvalId ?? ''
     const answers = (...ids: string[]) => ({
       id: 'answer',
       role: 'assistant',
@@ -604,6 +581,8 @@ onEveryStore('a chat', (scene) => {
     const { POST } = chatHandler(hf, chat, { authorize })
     for (const text of ['a', 'b', 'c', 'd']) await chunksOf(await POST(post({ id: 'c1', messages: [userMessage(text)] })))
     expect(prompts).toEqual([1, 3, 3, 3])
+    for (const count of [0, -1, 1.5, Number.NaN])
+      expect(() => keepLast(count)).toThrow(expect.objectContaining({ code: 'invalid_input' }))
     const thread = hf.as('alice').thread('c1')
     expect((await messagesOf(hf.as('alice'), 'c1')).map(textOf)).toEqual(['c', 'step-start yes', 'd', 'step-start yes'])
     const [first] = (await thread.checkpoints()).filter(({ step }) => step === 'model')
@@ -706,7 +685,11 @@ onEveryStore('a chat', (scene) => {
     expect(await codeOf(POST(long))).toEqual([413, 'value_too_large'])
     expect(sent).toBeLessThan(10_000_000)
     expect((await messagesOf(hf.as('alice'), 'c1')).map(textOf)).toEqual(['mine', 'step-start You said: mine'])
-    expect(() => chatHandler(hf, echo, {} as never)).toThrow(expect.objectContaining({ code: 'invalid_input' }))
+    const invalid = expect.objectContaining({ code: 'invalid_input' })
+    expect(() => chatHandler(hf, echo, {} as never)).toThrow(invalid)
+    expect(() => chatWorkflow({ name: 'none' } as never)).toThrow(invalid)
+    for (const maxBodyBytes of [Number.NaN, 0, -1])
+      expect(() => chatHandler(hf, echo, { authorize, maxBodyBytes })).toThrow(invalid)
   })
 
   it('waits where its budget is used up, and the page that reads gets the rest', async () => {

@@ -1,4 +1,5 @@
 import { APICallError, dynamicTool, generateText, isStepCount, streamText, ToolLoopAgent, tool } from 'ai'
+import { MockLanguageModelV4 } from 'ai/test'
 import { type Context, type RunEvent, type RunHandle, workflow } from 'holdfast'
 import { durableCall, durableModel, durableTools, effect, mcpTools, runAgent, withContext } from 'holdfast/ai'
 import { expect, it, vi } from 'vitest'
@@ -120,7 +121,7 @@ onEveryStore('an agent of the AI SDK', (scene) => {
     const items = await elsewhere.inbox()
     const asked = items.map((item) => (item.kind === 'question' ? { question: item.question, to: item.to } : item))
     expect(asked).toContainEqual({
-      question: { tool: 'refund', input: { order: '1', amount: 200 }, reason: 'a lot' },
+      question: { approvalId: expect.any(String), tool: 'refund', input: { order: '1', amount: 200 }, reason: 'a lot' },
       to: 'finance',
     })
     for (const item of items) {
@@ -640,6 +641,102 @@ onEveryStore('an agent of the AI SDK', (scene) => {
     expect(await run.result()).toEqual(['Hello there.', 'Hello there.'])
     expect(asked).toBe(2)
     expect(await completed(run)).toEqual(['model', 'model'])
+  })
+
+  it('shows what a tool yields on its way, records the last of it, and gives up one that takes too long', async () => {
+    const heard: unknown[] = []
+    const agent = workflow('agent', async (ctx: Context) => {
+      const model = scriptedModel({
+        turns: (prompt) => {
+          const results = prompt.flatMap(({ role, content }) => (role === 'tool' ? content : []))
+          heard.splice(0, heard.length, ...results.map((part) => (part.type === 'tool-result' ? part.output : part.type)))
+          return results.length > 0 ? says('Done.') : calls(['count', {}], ['hang', {}])
+        },
+      })
+      const tools = {
+        count: tool({
+          inputSchema: z.object({}),
+          execute: async function* () {
+            yield 'one'
+            yield 'two'
+          },
+        }),
+        hang: tool({ inputSchema: z.object({}), execute: () => new Promise<string>(() => {}) }),
+      }
+      const toolOptions = { retry: { attempts: 1 }, timeoutMs: 300 }
+      return (await runAgent(ctx, { model, tools }, { prompt: 'Go', stream: 'ui', toolOptions })).text
+    })
+    const hf = await scene.open({ workflows: [agent] })
+    const run = await hf.start(agent)
+    expect(await run.result()).toBe('Done.')
+    expect(heard).toEqual([
+      { type: 'text', value: 'two' },
+      { type: 'error-text', value: expect.stringContaining('took longer than 300 ms') },
+    ])
+    const outputs: unknown[] = []
+    for await (const { chunk } of run.stream<{ type: string; output?: unknown; preliminary?: boolean }>('ui'))
+      if (chunk?.type === 'tool-output-available') outputs.push([chunk.output, chunk.preliminary ?? false])
+    expect(outputs).toEqual([
+      ['one', true],
+      ['two', true],
+      ['two', false],
+    ])
+  })
+
+  it('keeps a fingerprint of each prompt, and no copy', async () => {
+    const agent = workflow('agent', async (ctx: Context) => {
+      const turns = [calls(['find', { order: '1' }]), calls(['find', { order: '2' }, 'b']), says('Found.')]
+      const find = tool({ inputSchema: order, execute: () => 'found' })
+      return (await runAgent(ctx, { model: scriptedModel({ turns }), tools: { find } }, { prompt: 'x'.repeat(100_000) })).text
+    })
+    const hf = await scene.open({ workflows: [agent] })
+    const run = await hf.start(agent)
+    expect(await run.result()).toBe('Found.')
+    const events = await run.events()
+    expect(events.filter(({ type, step }) => type === 'step_started' && step === 'model').length).toBe(3)
+    expect(JSON.stringify(events).length).toBeLessThan(10_000)
+  })
+
+  it('keeps files that a model makes, and an answer whose usage is nonsense', async () => {
+    const none = { total: undefined, noCache: undefined, cacheRead: undefined, cacheWrite: undefined }
+    const answers = [
+      {
+        type: 'finish',
+        finishReason: { unified: 'tool-calls', raw: undefined },
+        usage: { inputTokens: { ...none, total: Number.NaN } },
+      },
+      { type: 'finish' },
+    ]
+    const file = (data: object) => ({ type: 'file', mediaType: 'image/png', data })
+    let asked = 0
+    const model = new MockLanguageModelV4({
+      doStream: async () => {
+        const parts = [
+          file({ type: 'url', url: new URL('http://127.0.0.1/a.png') }),
+          file({ type: 'data', data: new Uint8Array([1, 2]) }),
+          answers[asked++],
+        ]
+        return { stream: ReadableStream.from(parts) as never }
+      },
+    })
+    const agent = workflow('agent', async (ctx: Context) => {
+      const made: unknown[] = []
+      for (const prompt of ['one', 'two'])
+        made.push(
+          (await durableModel(ctx, model, { stream: 'ui' }).doGenerate({ prompt: [{ role: 'system', content: prompt }] }))
+            .content,
+        )
+      await ctx.ask('again', { question: 'Again?' })
+      return JSON.stringify(made)
+    })
+    const hf = await scene.open({ workflows: [agent] })
+    const run = await hf.start(agent)
+    await becomes(run, 'waiting')
+    await hf.answer(run.id, 'again', true)
+    const made = [file({ type: 'url', url: 'http://127.0.0.1/a.png' }), file({ type: 'data', data: new Uint8Array([1, 2]) })]
+    expect(await run.result()).toEqual(JSON.stringify([made, made]))
+    expect(asked).toBe(2)
+    expect((await run.info()).usage).toMatchObject({ inputTokens: 0, outputTokens: 0 })
   })
 
   it('refuses what can not be durable', async () => {

@@ -107,8 +107,8 @@ export async function runProcess(processRun: ProcessRun, toldToClose?: Promise<u
     .finally(() => {
       haveEnded = true
     })
-  const waiting = processRun.runs.filter(({ workflow }) => workflow === 'waitsForOthers' || workflow === 'notifiesOthers')
-  // These have no effects.
+  const waiting = processRun.runs.filter(({ workflow }) => ['waitsForOthers', 'notifiesOthers', 'agent'].includes(workflow))
+  // These have no effects that are unsure.
   const hasEffects = processRun.isWorker === true || waiting.length < processRun.runs.length
   const [results] = await Promise.all([
     ends,
@@ -123,8 +123,10 @@ export async function runProcess(processRun: ProcessRun, toldToClose?: Promise<u
   if (results !== undefined)
     for (const { threadId } of processRun.runs) states[threadId] = await withRetries(() => hf.thread(threadId).state())
   const streams: Record<string, unknown> = {}
-  for (const { id, workflow } of processRun.runs)
-    if (workflow === 'notifiesOthers') streams[id] = await withRetries(() => readStream(id))
+  for (const { id, workflow } of processRun.runs) {
+    const name = streamOf[workflow]
+    if (name !== undefined) streams[id] = await withRetries(() => readStream(id, name))
+  }
   await hf.close()
   await inner.close()
   journal.close()
@@ -152,9 +154,9 @@ export async function runProcess(processRun: ProcessRun, toldToClose?: Promise<u
     await services.send({ name: 'notify', key: message.id, body: message, dedupes: true })
   }
 
-  async function readStream(id: string): Promise<unknown[]> {
+  async function readStream(id: string, name: string): Promise<unknown[]> {
     const chunks: unknown[] = []
-    for await (const { chunk, isAborted } of (await hf.runs.get(id)).stream(transcript.name)) if (!isAborted) chunks.push(chunk)
+    for await (const { chunk, isAborted } of (await hf.runs.get(id)).stream(name)) if (!isAborted) chunks.push(chunk)
     return chunks
   }
 
@@ -197,6 +199,9 @@ export async function runProcess(processRun: ProcessRun, toldToClose?: Promise<u
     }
   }
 }
+
+/** Of workflows that have a stream. */
+const streamOf: Readonly<Record<string, string>> = { notifiesOthers: transcript.name, agent: 'ui' }
 
 /** Only the outcome of a write can be unknown. */
 function isWrite(act: StoreAct): boolean {

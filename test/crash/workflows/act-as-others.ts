@@ -1,7 +1,7 @@
 import type { Holdfast } from 'holdfast'
 
 /**
- * Does what a run of `waitsForOthers` or `notifiesOthers` waits for: sends its signals, answers its question, rolls it back once and
+ * Does what a run of `waitsForOthers`, `notifiesOthers` or `agent` waits for: sends its signals, answers its question, rolls it back once and
  * resumes it. Each call reads what has happened and does what is missing, so the process can be killed at any point. What was accepted
  * once is not sent again: if it got lost, the run would wait forever.
  */
@@ -24,7 +24,11 @@ export async function actAsOthers(hf: Holdfast, runId: string, sent: Sent): Prom
     await send()
     sent.note(name)
   }
-  if (reason === 'person') await sendOnce('name', () => hf.answer(runId, 'name', 'Ann', { by: 'guard' }).catch(ignoreAnswered))
+  if (reason === 'person') {
+    const asked = events.findLast(({ type }) => type === 'question_asked')?.step ?? 'name'
+    const answer = asked.endsWith('approve') ? { approved: true } : 'Ann'
+    await sendOnce(asked, () => hf.answer(runId, asked, answer, { by: 'guard' }).catch(ignoreAnswered))
+  }
   if (reason !== 'signal') return
   if (!types.includes('question_asked')) await sendOnce('permit', () => hf.signal(runId, 'permit', 'granted'))
   else if (isRolledBack) await sendOnce('turn', () => hf.signal(runId, 'turn', 'on'))

@@ -1,5 +1,6 @@
 import type { AnyWorkflow } from 'holdfast'
 import type { TestServices } from '../bed/test-services.ts'
+import { agent } from './agent.ts'
 import { allFeatures, reader } from './all-features.ts'
 import { allWrites } from './all-writes.ts'
 import { crashWindowWorkflows } from './crash-window-workflows.ts'
@@ -27,6 +28,7 @@ export function workflowsOf(services: TestServices): Record<string, AnyWorkflow>
     ...waitsForOthers(services, calls),
     notifiesOthers(calls),
     remembers(calls),
+    agent(services, calls),
   ]
   return Object.fromEntries(list.map((one) => [one.name, one]))
 }
