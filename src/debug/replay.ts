@@ -47,6 +47,8 @@ export interface ReplayedStep {
    * checkpoint. Where recorded.
    */
   readonly input?: unknown
+  /** Of a step of `ctx.map`, its item in at most 256 bytes. */
+  readonly item?: string
   readonly output?: unknown
   /** Tool calls that the result asks for: its `toolCalls` or `tool_calls`. */
   readonly toolCalls?: readonly unknown[]
@@ -105,8 +107,9 @@ export async function* replayHistory(
     if (start !== null) begun.set(key, { ...begun.get(key), ...start })
     const kind = kindOf(event, begun.get(key))
     if (kind === null) continue
-    const input = placeIn(event, history) ?? begun.get(key)?.input
-    yield describe(event, kind, input, { state, isForgotten: forgotten(event) })
+    const place = placeIn(event, history)
+    const given = place === undefined ? begun.get(key) : { input: place }
+    yield describe(event, kind, given, { state, isForgotten: forgotten(event) })
   }
 }
 
@@ -135,13 +138,14 @@ function placeIn({ type, backTo, data }: HistoryEvent, history: History): unknow
 interface Begun {
   readonly kind?: 'model' | 'tool'
   readonly input?: unknown
+  readonly item?: string
 }
 
 function beginningIn({ type, data }: HistoryEvent): Begun | null {
   switch (type) {
     case 'step_started': {
-      const { kind, input } = data as Begun
-      return { ...(kind !== undefined && { kind }), ...(input !== undefined && { input }) }
+      const { kind, input, item } = data as Begun
+      return { ...(kind !== undefined && { kind }), ...(input !== undefined && { input }), ...(item !== undefined && { item }) }
     }
     case 'effect_intended':
       return { input: data['key'] }
@@ -194,17 +198,18 @@ function kindOf({ type, runId, count, data }: HistoryEvent, begun: Begun | undef
 function describe(
   event: HistoryEvent,
   kind: ReplayedKind,
-  begunWith: unknown,
+  begun: Begun | undefined,
   { state, isForgotten }: Pick<ReplayedStep, 'state' | 'isForgotten'>,
 ): ReplayedStep {
   const { id, at, type, step, count, attempt, runId, durationMs, data } = event
-  const input = kind === 'run' ? data['input'] : begunWith
+  const input = kind === 'run' ? data['input'] : begun?.input
   const output = data['result'] ?? data['output'] ?? data['value']
   const { error, by } = data as { error?: Error; by?: unknown }
   const toolCalls = toolCallsIn(output)
   return {
     ...{ checkpoint: id, at, event: type, kind, name: step, call: count, attempt, runId, durationMs },
     ...(input !== undefined && { input }),
+    ...(begun?.item !== undefined && { item: begun.item }),
     ...(output !== undefined && { output }),
     ...(toolCalls !== undefined && { toolCalls }),
     ...(error !== undefined && { error: reviveError(error) }),
