@@ -275,4 +275,24 @@ describe('replayAll', () => {
     expect(calls).toBe(0)
     await expect(replayAll(['{}'], { workflows: [] })).rejects.toMatchObject({ code: 'invalid_input' })
   })
+
+  test('of a run that its time limit has ended only what it did counts', async () => {
+    const limited = (step: string) =>
+      workflow({ name: 'limited', timeoutMs: 60_000 }, async (ctx) => {
+        await ctx.step(step, body(1))
+        await ctx.waitFor('never')
+        return 'done'
+      })
+    const clock = createVirtualClock()
+    onTestFinished(() => clock.close())
+    const hf = await clock.open({ workflows: [limited('look_up')], logger: false })
+    const run = await hf.start('limited', undefined, { id: 'late' })
+    await clock.idle()
+    await clock.advance(61_000)
+    expect(await run.info()).toMatchObject({ status: 'failed', error: { code: 'timeout' } })
+    const bundles = [await hf.debug.export('late')]
+    expect(await replayAll(bundles, { workflows: [limited('look_up')] })).toMatchObject({ checked: 1, problems: [] })
+    const renamed = await replayAll(bundles, { workflows: [limited('find')] })
+    expect(renamed.problems).toMatchObject([{ problem: 'diverges', recorded: ['step:look_up#1'], asked: ['step:find#1'] }])
+  })
 })
