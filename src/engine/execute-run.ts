@@ -257,8 +257,7 @@ function watchTimeout(execution: Execution): void {
   const look = (): void => {
     const leftMs = execution.clock.overAt - execution.clock.now()
     if (leftMs > 0) timer = setTimeout(look, Math.min(leftMs, 3_600_000))
-    else
-      execution.stopping.overtime(overtimeError(execution.run.runId, timeoutMs))
+    else execution.stopping.overtime(overtimeError(execution.run.runId, timeoutMs))
   }
   timer = setTimeout(look, 0)
   // Not when the function returns: that of a run which was persisted as waiting never does.

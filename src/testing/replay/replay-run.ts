@@ -146,7 +146,8 @@ function problemOf(whole: WholeThread, run: Run, verdict: Verdict, info: RunDeta
   const end = isOver ? endOf(whole, run) : undefined
   if (info.status === 'failed')
     return isOnRecord(whole, run, error) ? null : { problem: 'fails', message: error?.message ?? 'The function throws.' }
-  if (run.status === 'failed' && isOver) return diverged('It had failed here; the function returns.', ['run_failed'], ['run_completed'])
+  if (run.status === 'failed' && isOver)
+    return diverged('It had failed here; the function returns.', ['run_failed'], ['run_completed'])
   return end === undefined || isDeepStrictEqual(end.output, info.output) ? null : diverged('Its output is another one.')
 }
 
