@@ -276,6 +276,22 @@ describe('replayAll', () => {
     await expect(replayAll(['{}'], { workflows: [] })).rejects.toMatchObject({ code: 'invalid_input' })
   })
 
+  test('a run that failed and was undone is not played: its end is more than its function', async () => {
+    const booking = workflow({ name: 'booking', undoOnFailure: true }, async (ctx) => {
+      await ctx.step('book', body(1), { undo: body(undefined) })
+      await ctx.step('pay', () => Promise.reject(new Error('refused')), { retry: { attempts: 1 } })
+    })
+    const { hf, idle } = await setUp([booking])
+    await hf.start(booking, undefined, { id: 'undone' })
+    await idle()
+    calls = 0
+    expect(await replayAll([await hf.debug.export('undone')], { workflows: [booking] })).toMatchObject({
+      checked: 0,
+      problems: [],
+    })
+    expect(calls).toBe(0)
+  })
+
   test('of a run that its time limit has ended only what it did counts', async () => {
     const limited = (step: string) =>
       workflow({ name: 'limited', timeoutMs: 60_000 }, async (ctx) => {

@@ -2,7 +2,7 @@
 import { type Holdfast, plan, state, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
-import { becomes, codeOfRejection, gate } from './runs.ts'
+import { becomes, codeOfRejection, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 interface Notes {
@@ -23,7 +23,7 @@ const noteWith = (definition: typeof notes | typeof newerNotes) =>
   })
 const note = noteWith(notes)
 
-onEveryStore('a fork in use', ({ open, advance }) => {
+onEveryStore('a fork in use', ({ open, openMortal, advance }) => {
   it('takes a recorded effect whose key was made of the id of the run', async () => {
     const hf = await open()
     let sent = 0
@@ -80,6 +80,69 @@ onEveryStore('a fork in use', ({ open, advance }) => {
     expect(b.durationMs).toBe((finishedAt as number) - createdAt)
   })
 
+  it('has the whole time of a section that was open', async () => {
+    const hf = await open()
+    const limit = { timeoutMs: 60_000, retry: { attempts: 1 } }
+    const work = workflow('work', async (ctx) => {
+      const talk = async () => {
+        await ctx.step('ask', () => 1)
+        return ctx.waitFor('answer')
+      }
+      return Promise.all([ctx.section('talk', talk, limit), ctx.section('undoable', talk, { ...limit, undo: () => {} })])
+    })
+    const run = await hf.start(work, undefined, { id: 'original' })
+    await becomes(run, 'waiting')
+    advance(50_000)
+    const fork = await hf.thread('original').fork((await run.info()).checkpoint as string)
+    advance(30_000)
+    await becomes(run, 'failed')
+    const copy = await fork.resume()
+    await becomes(copy, 'waiting')
+    for (const answer of ['yes', 'no']) await hf.signal(copy.id, 'answer', answer)
+    expect(((await copy.result()) as string[]).toSorted()).toEqual(['no', 'yes'])
+  })
+
+  it('does not take over an order to undo that its original was given and had not begun with', async () => {
+    const undone: string[] = []
+    const book = workflow('book', async (ctx) => {
+      await ctx.step('flight', () => 1, { undo: () => void undone.push('flight') })
+      if (!isPatient) await ctx.step('hotel', (step) => new Promise((_, reject) => step.signal.addEventListener('abort', reject)))
+      return ctx.waitFor('go')
+    })
+    let isPatient = false
+    const mortal = await openMortal({ workflows: [book] }, { after: 'undo_ordered' })
+    const run = await mortal.hf.start(book, undefined, { id: 'original' })
+    await logged(run, 'step_completed')
+    void run.cancel().catch(() => {})
+    await mortal.dead
+    isPatient = true
+    const reader = await open({ worker: false })
+    const [last] = (await reader.thread('original').checkpoints()).reverse()
+    expect((await (await reader.runs.get('original')).events()).find(({ seq }) => seq === last?.seq)?.type).toBe('undo_ordered')
+    const fork = await reader.thread('original').fork(last?.checkpoint as string)
+    advance(11_000)
+    const hf = await open({ workflows: [book] })
+    await becomes(await hf.runs.get('original'), 'cancelled')
+    expect(undone).toEqual(['flight'])
+    const copy = await hf.runs.get(fork.runId as string)
+    await copy.resume()
+    await hf.signal(copy.id, 'go', 'on')
+    expect(await copy.result()).toBe('on')
+    expect(undone).toEqual(['flight'])
+
+    const next = await hf.start(book, undefined, { id: 'next' })
+    await becomes(next, 'waiting')
+    await hf.close()
+    const cancelling = reader.runs.get('next').then((one) => one.cancel())
+    await becomes(await reader.runs.get('next'), 'pending')
+    const other = await reader.thread('next').fork((await (await reader.runs.get('next')).info()).checkpoint as string)
+    await open({ workflows: [book] })
+    await cancelling
+    await reader.signal(other.runId as string, 'go', 'on')
+    expect(await (await other.resume()).result()).toBe('on')
+    expect(undone).toEqual(['flight', 'flight'])
+  })
+
   it('names who replaced a result in its audit, and who wrote what a replaced step of a plan brought', async () => {
     const hf = await open()
     const report = plan('report', { state: notes })
@@ -103,6 +166,8 @@ onEveryStore('a fork in use', ({ open, advance }) => {
     await hf.thread('t').run(note, 'one', { id: 'first' })
     const fork = await hf.thread('t').fork((await hf.thread('t').info()).checkpoint as string)
     const other = hf.as('other')
+    // The two are told apart by the time of the checkpoint.
+    advance(1)
     await other.thread('t').run(note, 'something else')
     const imported = await other.debug.import(await hf.debug.export(fork.id))
     const head = (await imported.info()).checkpoint as string

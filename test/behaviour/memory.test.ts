@@ -381,15 +381,22 @@ onEveryStore('the session of a thread', ({ open, advance }) => {
     await session.set('early', 'kept')
     await session.set('replaced', 1)
     const thread = hf.thread('t')
+    const others = workflow('others', async (ctx, key: string) => ctx.memory.session.of('t').set(key, 'of another thread'))
+    advance(1)
+    await thread.run(note, ['a', 1])
+    await hf.run(others, 'from elsewhere')
     advance(1)
     await thread.run(note, ['a', 1])
     const { checkpoint } = await thread.info()
+    advance(1)
+    await hf.run(others, 'too late')
     await session.set('replaced', 2)
     await session.set('late', 1)
     const fork = await thread.fork(checkpoint as string, { threadId: 'f' })
     const expected = [
       ['a', 1],
       ['early', 'kept'],
+      ['from elsewhere', 'of another thread'],
     ]
     expect(await values(hf, 'f')).toEqual(expected)
     await hf.memory.session.of('f').set('early', 'changed')
@@ -397,6 +404,7 @@ onEveryStore('the session of a thread', ({ open, advance }) => {
     expect(await values(hf, again.id)).toEqual([
       ['a', 1],
       ['early', 'changed'],
+      ['from elsewhere', 'of another thread'],
     ])
     await fork.rewind((await fork.checkpoints())[0]?.checkpoint as string)
     expect(await values(hf, 'f')).toEqual(expected)
