@@ -39,7 +39,7 @@ export class Debug {
    * next page, and `buckets` folds a long history into so many rows.
    */
   async timeline(id: string | History, options: TimelineOptions = {}): Promise<TimelineRow[]> {
-    refuseUnknownOptions('hf.debug.timeline', options, { after: true, limit: true, buckets: true })
+    refuseUnknownOptions('hf.debug.timeline', options, { after: true, limit: true, buckets: true, summaries: true })
     return readTimeline(await openHistory(this.#core, this.#owner, id), options)
   }
 

@@ -189,8 +189,8 @@ function readWork(run: Run, records: readonly LogRecord[], dataOf: DataOf) {
   let { startedAt } = run
   for (const record of records) {
     const { type, seq, step, count, attempt, at } = record
-    // The row gets it with the first result that is written.
-    if (type === 'run_started' && startedAt !== null) startedAt = Math.min(startedAt, at)
+    // The row gets it with the first result that is written. In a fork, records before the run was made are copies.
+    if (type === 'run_started' && startedAt !== null) startedAt = Math.min(startedAt, Math.max(at, run.createdAt))
     if (type === 'progress_reported' && !isIn(takenBack, seq)) report = record
     if (step === null || !typesOfSteps.has(type)) continue
     const key = `${step}#${count}`

@@ -32,14 +32,17 @@ export async function positionOf(core: Core, thread: Thread, checkpoint: string)
 export async function checkpointSeq(core: Core, key: ThreadKey, checkpoint: string): Promise<number> {
   const thread = await core.store.readThread(key)
   if (thread === null) throw noThread(key.threadId)
-  if (thread.deletedAt !== null) {
-    throw new HoldfastError('thread_deleted', `Thread "${key.threadId}" no longer exists, nor do its checkpoints.`)
-  }
-  const seq = await positionOf(core, thread, checkpoint)
-  const [at] = await core.store.listCheckpoints({ ...key, afterSeq: seq - 1, limit: 1 })
-  if (at?.seq !== seq)
+  if (thread.deletedAt !== null) throw deletedThread(key.threadId)
+  try {
+    const seq = await positionOf(core, thread, checkpoint)
+    const [at] = await core.store.listCheckpoints({ ...key, afterSeq: seq - 1, limit: 1 })
+    if (at?.seq === seq) return seq
     throw new HoldfastError('conflict', `${formatCheckpoint(key.threadId, seq)} is not a checkpoint: no commit ended there.`)
-  return seq
+  } catch (error) {
+    // It may have been deleted between the reads.
+    const now = await core.store.readThread(key)
+    throw now?.incarnation === thread.incarnation && now.deletedAt === null ? error : deletedThread(key.threadId)
+  }
 }
 
 /** The position of the latest checkpoint; null where there is none. What was written since belongs to a commit that is to come. */
@@ -50,6 +53,10 @@ export async function latestCheckpoint({ store }: Core, { owner, threadId, baseS
     if (last !== undefined) return last.seq
   }
   return null
+}
+
+function deletedThread(threadId: string): HoldfastError {
+  return new HoldfastError('thread_deleted', `Thread "${threadId}" no longer exists, nor do its checkpoints.`)
 }
 
 /** Of a thread that never was. */

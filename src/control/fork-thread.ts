@@ -66,18 +66,20 @@ export async function forkThread(core: Core, key: ThreadKey, checkpoint: string,
   const forkedFrom = formatCheckpoint(key.threadId, seq)
   const copyId = newRunId()
   const target = { owner: key.owner, threadId: options.threadId === undefined ? copyId : checkId('thread id', options.threadId) }
-  const started = await lastOf(core, thread, { type: 'run_started', seq })
-  const isReplacing = options.replace !== undefined && Object.keys(options.replace).length > 0
-  const source = await sourceAt(core, thread, { seq, started, replace: isReplacing ? options.replace : undefined })
-  const [{ at: fromAt } = { at: 0 }] = await store.readLog({ ...key, afterSeq: seq - 1, toSeq: seq, bare: true })
-  const fork = new ForkWriter(core, target, { forkedFrom, fromAt, copyId, by: options.by })
-  const base = source === null ? seq : source.tapeSeq - 1
-  await fork.begin(await loadState(store, core.codec, thread, base))
-  if (source !== null) await fork.copy(source)
-  if (options.edit !== undefined) await fork.edit(await definitionOf(core, key.owner, started), options.edit)
-  await fork.remember(key, { base, seq })
-  await refuseDeleted(core, thread)
-  const { ok } = await store.restoreThread(fork.whole())
+  const whole = await unlessDeleted(core, thread, seq, async () => {
+    const started = await lastOf(core, thread, { type: 'run_started', seq })
+    const isReplacing = options.replace !== undefined && Object.keys(options.replace).length > 0
+    const source = await sourceAt(core, thread, { seq, started, replace: isReplacing ? options.replace : undefined })
+    const [{ at: fromAt } = { at: 0 }] = await store.readLog({ ...key, afterSeq: seq - 1, toSeq: seq, bare: true })
+    const fork = new ForkWriter(core, target, { forkedFrom, fromAt, copyId, by: options.by })
+    const base = source === null ? seq : source.tapeSeq - 1
+    await fork.begin(await loadState(store, core.codec, thread, base))
+    if (source !== null) await fork.copy(source)
+    if (options.edit !== undefined) await fork.edit(await definitionOf(core, key.owner, started), options.edit)
+    await fork.remember(key, { base, seq })
+    return fork.whole()
+  })
+  const { ok } = await store.restoreThread(whole)
   if (!ok) {
     throw new HoldfastError(
       'conflict',
@@ -85,7 +87,7 @@ export async function forkThread(core: Core, key: ThreadKey, checkpoint: string,
       { details: { threadId: target.threadId } },
     )
   }
-  return { threadId: target.threadId, forkedFrom, runId: source === null ? null : copyId }
+  return { threadId: target.threadId, forkedFrom, runId: whole.runs.length === 0 ? null : copyId }
 }
 
 function checkReplace(replace: unknown): void {
@@ -217,13 +219,17 @@ async function labelsOf(
   return labels
 }
 
-/** A thread that is deleted while its log is read gives less than there was. */
-async function refuseDeleted({ store }: Core, { owner, threadId, incarnation }: Thread): Promise<void> {
+/** A thread that is deleted while its log is read gives less than there was, or an error about what is missing. */
+async function unlessDeleted<T>({ store }: Core, thread: Thread, seq: number, read: () => Promise<T>): Promise<T> {
+  const { owner, threadId, incarnation, baseSeq } = thread
+  const [outcome] = await Promise.allSettled([read()])
   const now = await store.readThread({ owner, threadId })
-  if (now?.deletedAt === null && now.incarnation === incarnation) return
-  throw new HoldfastError('thread_deleted', `Thread "${threadId}" was deleted while it was forked. Nothing was written.`, {
-    details: { threadId },
-  })
+  if (now?.deletedAt !== null || now.incarnation !== incarnation || seq <= baseSeq)
+    throw new HoldfastError('thread_deleted', `Thread "${threadId}" was deleted while it was forked. Nothing was written.`, {
+      details: { threadId },
+    })
+  if (outcome.status === 'rejected') throw outcome.reason
+  return outcome.value
 }
 
 /** Where a fork is from, and what it is called. */

@@ -3,6 +3,7 @@ import type { EventType, LogRecord } from '../model/event.ts'
 import type { Run } from '../model/run.ts'
 import { endsAsBefore, refuseWrongEnd } from '../model/run-end.ts'
 import { reviveError } from '../model/stored-error.ts'
+import { summaryIn } from '../model/summary.ts'
 import type { Core } from './core.ts'
 
 /** An event of a thread's log, decoded. */
@@ -18,6 +19,8 @@ export interface RunEvent {
   readonly durationMs?: number
   readonly data?: Readonly<Record<string, unknown>>
   readonly error?: Error
+  /** What a step got, where it starts, or returned, where it ends: in at most 256 bytes, to be shown. Where that is recorded. */
+  readonly summary?: string
 }
 
 /** A run's events after a position, oldest first. */
@@ -68,5 +71,6 @@ function toEvent(core: Core, threadId: string, record: LogRecord): RunEvent {
     ...(record.durationMs !== null && { durationMs: record.durationMs }),
     ...(Object.keys(data).length > 0 && { data }),
     ...(error !== undefined && { error: reviveError(error) }),
+    ...summaryIn(record.type, data),
   }
 }

@@ -5,7 +5,8 @@ const [pageSize, barePageSize] = [1_000, 10_000]
 
 /** Events of a history, oldest first, read in pages. */
 export async function* allEvents(history: History, query: Omit<EventQuery, 'limit'>): AsyncGenerator<HistoryEvent, void, void> {
-  const limit = query.dataOf === undefined ? pageSize : barePageSize
+  const hasResults = query.dataOf === undefined || query.dataOf.includes('step_completed')
+  const limit = hasResults ? pageSize : barePageSize
   let { after } = query
   for (;;) {
     const page = await history.events({ ...query, ...(after !== undefined && { after }), limit })

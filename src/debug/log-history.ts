@@ -230,9 +230,16 @@ export async function openHistory(core: Reading, owner: string, id: string | His
 }
 
 function checkHistory(history: History): History {
-  if (typeof history.checkpoints === 'function' && typeof history.events === 'function') return history
-  throw new HoldfastError('invalid_input', 'That is neither an id nor a History: it has no checkpoints() or no events().')
+  const missing = historyMethods.filter((name) => typeof history[name] !== 'function')
+  if (missing.length === 0) return history
+  const names = missing.map((name) => `${name}()`).join(', ')
+  throw new HoldfastError('invalid_input', `That is neither an id nor a History: it has no ${names}.`)
 }
+
+const historyMethods = [
+  ...(['checkpoints', 'find', 'stateAt', 'stateBefore', 'idAt', 'positionOf'] as const),
+  ...(['event', 'whole', 'origin', 'voidedBy', 'events', 'changes'] as const),
+]
 
 /** The history of one run. */
 export async function openRun(core: Reading, run: Run): Promise<LogHistory> {

@@ -3,6 +3,7 @@ import { applyPatch } from '../model/patch.ts'
 import { reviveError } from '../model/stored-error.ts'
 import { allEvents } from './all-events.ts'
 import type { History, HistoryEvent } from './history.ts'
+import { returns } from './steps-in-force.ts'
 
 export type ReplayedKind =
   | 'run'
@@ -23,6 +24,9 @@ export type ReplayedKind =
   | 'edit'
   | 'migration'
   | 'rollback'
+  | 'rewind'
+  /** With what a fork begins. */
+  | 'fork'
 
 /** One thing that happened, as the log has it, and the state after it. */
 export interface ReplayedStep {
@@ -38,17 +42,22 @@ export interface ReplayedStep {
   readonly attempt: number
   readonly runId: string | null
   readonly durationMs: number | null
-  /** Of a run, its input; of a step, its option `input`; of a question, what was asked; of an effect, its key. Where recorded. */
+  /**
+   * Of a run, its input; of a step, its option `input`; of a question, what was asked; of an effect, its key; of a rollback, rewind or fork, the
+   * checkpoint. Where recorded.
+   */
   readonly input?: unknown
+  /** Of a step of `ctx.map`, its item in at most 256 bytes. */
+  readonly item?: string
   readonly output?: unknown
   /** Tool calls that the result asks for: its `toolCalls` or `tool_calls`. */
   readonly toolCalls?: readonly unknown[]
   readonly error?: Error
-  /** Who answered, decided, edited or rolled back. */
+  /** Who answered, decided, edited, rolled back, rewound or forked. */
   readonly by?: string
   /** The state right after it. Read-only, and shared with the steps around it. */
   readonly state: unknown
-  /** A later rollback took it back: a replay of the run passes over it. */
+  /** A later rollback or rewind took it back. */
   readonly isForgotten: boolean
 }
 
@@ -85,7 +94,7 @@ export async function* replayHistory(
   options: { readonly to?: string },
 ): AsyncGenerator<ReplayedStep, void, void> {
   const to = options.to === undefined ? {} : { to: await history.find(options.to) }
-  const forgotten = await rolledBack(history, to)
+  const forgotten = await takenBack(history, to)
   const begun = new Map<string, Begun>()
   let state: unknown
   let isFirst = true
@@ -98,29 +107,45 @@ export async function* replayHistory(
     if (start !== null) begun.set(key, { ...begun.get(key), ...start })
     const kind = kindOf(event, begun.get(key))
     if (kind === null) continue
-    yield describe(event, kind, begun.get(key), { state, isForgotten: forgotten(event) })
+    const place = placeIn(event, history)
+    const given = place === undefined ? begun.get(key) : { input: place }
+    yield describe(event, kind, given, { state, isForgotten: forgotten(event) })
   }
 }
 
-/** Whether a later rollback took an event back. */
-async function rolledBack(history: History, range: { readonly to?: string }): Promise<(event: HistoryEvent) => boolean> {
-  const rollbacks: HistoryEvent[] = []
-  for await (const event of allEvents(history, { ...range, types: ['run_rolled_back'] })) rollbacks.push(event)
-  return ({ runId, position }) =>
-    rollbacks.some((back) => back.runId === runId && back.backTo !== null && position > back.backTo && position < back.position)
+/** Whether a later rollback or rewind took an event back. */
+async function takenBack(history: History, range: { readonly to?: string }): Promise<(event: HistoryEvent) => boolean> {
+  const all: HistoryEvent[] = []
+  for await (const event of allEvents(history, { ...range, types: returns })) if (event.backTo !== null) all.push(event)
+  return ({ runId, position }) => {
+    // A rewind brings back what was in force at its checkpoint, so only what went back before that checkpoint still counts.
+    let end = Number.POSITIVE_INFINITY
+    for (const { runId: of, position: at, backTo } of all.toReversed()) {
+      if (at >= end || at <= position || backTo === null || (of !== null && of !== runId)) continue
+      if (position > backTo) return true
+      end = of === null ? backTo + 1 : at
+    }
+    return false
+  }
+}
+
+/** The checkpoint that it went back to, or that it was forked from. */
+function placeIn({ type, backTo, data }: HistoryEvent, history: History): unknown {
+  return type === 'thread_forked' ? data['from'] : backTo === null ? undefined : history.idAt(backTo)
 }
 
 /** What the beginning of a call says about it. */
 interface Begun {
   readonly kind?: 'model' | 'tool'
   readonly input?: unknown
+  readonly item?: string
 }
 
 function beginningIn({ type, data }: HistoryEvent): Begun | null {
   switch (type) {
     case 'step_started': {
-      const { kind, input } = data as Begun
-      return { ...(kind !== undefined && { kind }), ...(input !== undefined && { input }) }
+      const { kind, input, item } = data as Begun
+      return { ...(kind !== undefined && { kind }), ...(input !== undefined && { input }), ...(item !== undefined && { item }) }
     }
     case 'effect_intended':
       return { input: data['key'] }
@@ -141,6 +166,8 @@ const kinds: Partial<Record<EventType, ReplayedKind>> = {
   run_failed: 'run',
   run_cancelled: 'run',
   run_rolled_back: 'rollback',
+  thread_rewound: 'rewind',
+  thread_forked: 'fork',
   step_completed: 'step',
   step_failed: 'step',
   step_skipped: 'step',
@@ -182,6 +209,7 @@ function describe(
   return {
     ...{ checkpoint: id, at, event: type, kind, name: step, call: count, attempt, runId, durationMs },
     ...(input !== undefined && { input }),
+    ...(begun?.item !== undefined && { item: begun.item }),
     ...(output !== undefined && { output }),
     ...(toolCalls !== undefined && { toolCalls }),
     ...(error !== undefined && { error: reviveError(error) }),

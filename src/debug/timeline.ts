@@ -1,6 +1,7 @@
 import { HoldfastError } from '../model/errors.ts'
 import type { EventType } from '../model/event.ts'
 import { messageCountAfter, messageCountOf } from '../model/message-count.ts'
+import { summaryIn } from '../model/summary.ts'
 import { addUsage, noUsage, type UsageTotal } from '../model/usage.ts'
 import { allEvents } from './all-events.ts'
 import type { History, HistoryCheckpoint, HistoryEvent } from './history.ts'
@@ -31,6 +32,8 @@ export interface TimelineRow {
   readonly cost: number
   /** How many checkpoints the row stands for. */
   readonly checkpoints: number
+  /** What was recorded there for its step, in at most 256 bytes. With the option `summaries`. */
+  readonly summary?: string
 }
 
 export interface TimelineOptions {
@@ -40,6 +43,8 @@ export interface TimelineOptions {
   readonly limit?: number
   /** Folds them into at most so many rows, 1 to 10,000, each of about as many checkpoints. */
   readonly buckets?: number
+  /** Rows say what was recorded, in short: it is read for that. Default false. */
+  readonly summaries?: boolean
 }
 
 /**
@@ -51,7 +56,7 @@ export async function readTimeline(history: History, options: TimelineOptions = 
   const limit = checkCount('limit', options.limit, 100_000) ?? (buckets === undefined ? 1_000 : Number.POSITIVE_INFINITY)
   checkCount('buckets', buckets, 10_000)
   const after = options.after === undefined ? null : await history.find(options.after)
-  const reader = new TimelineReader(history, after)
+  const reader = new TimelineReader(history, after, options.summaries === true)
   const rows: TimelineRow[] = []
   while (rows.length < limit) {
     const page = await reader.next(Math.min(pageSize, limit - rows.length))
@@ -64,6 +69,10 @@ export async function readTimeline(history: History, options: TimelineOptions = 
 const pageSize = 2_000
 /** Events whose data counts. */
 const counted: readonly EventType[] = ['usage_recorded', 'child_completed', ...returns]
+/** Those whose data is shown in short. */
+const shown: readonly EventType[] = [
+  ...(['step_completed', 'effect_completed', 'effect_skipped', 'question_answered', 'signal_received'] as const),
+]
 
 class TimelineReader {
   readonly #history: History
@@ -71,9 +80,12 @@ class TimelineReader {
   #after: string | null
   #messages: number | null | undefined
 
-  constructor(history: History, after: string | null) {
+  readonly #summaries: boolean
+
+  constructor(history: History, after: string | null, summaries: boolean) {
     this.#history = history
     this.#after = after
+    this.#summaries = summaries
   }
 
   /** The rows of the next checkpoints, at most `limit`; none at the end. */
@@ -84,9 +96,10 @@ class TimelineReader {
     if (last === undefined) return []
     if (this.#messages === undefined) await this.#begin()
     const range = { ...from, to: last.id }
+    const dataOf = this.#summaries ? [...counted, ...shown] : counted
     const rows: TimelineRow[] = []
     let row = new RowInProgress()
-    for await (const event of allEvents(this.#history, { ...range, dataOf: counted, withPatches: true, withEdits: true })) {
+    for await (const event of allEvents(this.#history, { ...range, dataOf, withPatches: true, withEdits: true })) {
       if (this.#history.runId === null || event.runId === this.#history.runId) {
         row.add(event)
         this.#steps.add(event)
@@ -94,7 +107,8 @@ class TimelineReader {
       if (event.patch !== null) this.#messages = messageCountAfter(this.#messages ?? null, event.patch)
       const checkpoint = checkpoints[rows.length]
       if (checkpoint?.id !== event.id) continue
-      rows.push(row.end(checkpoint, this.#steps.count, this.#messages ?? null))
+      const summary = this.#summaries ? summaryIn(event.type, event.data) : {}
+      rows.push({ ...row.end(checkpoint, this.#steps.count, this.#messages ?? null), ...summary })
       row = new RowInProgress()
     }
     this.#after = last.id
@@ -141,6 +155,7 @@ function join(a: TimelineRow, b: TimelineRow): TimelineRow {
     ...b,
     step: b.step ?? a.step,
     label: b.label ?? a.label,
+    ...(b.summary === undefined && a.summary !== undefined && b.step === null && { summary: a.summary }),
     durationMs: a.durationMs === null && b.durationMs === null ? null : (a.durationMs ?? 0) + (b.durationMs ?? 0),
     bytes: a.bytes + b.bytes,
     tokens: a.tokens + b.tokens,

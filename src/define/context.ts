@@ -223,6 +223,8 @@ export interface SectionOptions<T, State = unknown, Policy extends OnFailure = O
 export interface MapOptions<T, Policy extends OnFailure = OnFailure, Returned = T> extends StepOptions<T, Policy, Returned> {
   /** How many steps execute in parallel. Default 16. */
   readonly concurrency?: number
+  /** The start of each step records its item in short, in at most 256 bytes, to be shown. Default true. */
+  readonly summary?: boolean
 }
 
 export interface EffectOptions<T> {

@@ -23,7 +23,7 @@ export const stepOptionNames: OptionNames<StepOptions<unknown>> = {
   checkpoint: true,
 }
 
-export const mapOptionNames: OptionNames<MapOptions<unknown>> = { ...stepOptionNames, concurrency: true }
+export const mapOptionNames: OptionNames<MapOptions<unknown>> = { ...stepOptionNames, concurrency: true, summary: true }
 
 export const sectionOptionNames: OptionNames<SectionOptions<unknown>> = {
   retry: true,

@@ -2,6 +2,7 @@ import { sourcesOf } from '../define/failure-source.ts'
 import type { AnyWorkflow } from '../define/workflow.ts'
 import { codeOf, HoldfastError } from '../model/errors.ts'
 import { poisonLimit } from '../model/run.ts'
+import { overtimeError } from '../model/run-end.ts'
 import { toStorableError } from '../model/stored-error.ts'
 import type { Claim } from '../store/store.ts'
 import { explainInPlaceChange } from './calls/in-place-change.ts'
@@ -256,10 +257,7 @@ function watchTimeout(execution: Execution): void {
   const look = (): void => {
     const leftMs = execution.clock.overAt - execution.clock.now()
     if (leftMs > 0) timer = setTimeout(look, Math.min(leftMs, 3_600_000))
-    else
-      execution.stopping.overtime(
-        new HoldfastError('timeout', `Run "${execution.run.runId}" took longer than the ${timeoutMs} ms its workflow allows.`),
-      )
+    else execution.stopping.overtime(overtimeError(execution.run.runId, timeoutMs))
   }
   timer = setTimeout(look, 0)
   // Not when the function returns: that of a run which was persisted as waiting never does.

@@ -27,8 +27,8 @@ interface Reading {
 }
 
 /**
- * Takes a thread's own session back to a position of its log. Values that were not written since stay as they are. One that was keeps the
- * expiry of the present one; where there is none, it has what is left of its time since it was written, and stays gone if that is over.
+ * Takes a thread's own session back to a position of its log. Values that were not written since stay as they are. One that was has what is
+ * left of its time since it was written, or of the present value's if that is longer; if both are over, it stays gone.
  */
 export async function rebuildSession(
   reading: Reading,
@@ -37,7 +37,7 @@ export async function rebuildSession(
 ): Promise<RebuiltSession> {
   const { codec } = reading
   const { threadId } = thread
-  const written = (await writesOf(reading, thread, headSeq)).filter(({ logged }) => logged.session === threadId)
+  const written = (await writesOf(reading, thread, { toSeq: headSeq })).filter(({ logged }) => logged.session === threadId)
   const since = new Set(written.flatMap(({ seq, logged }) => (seq > to ? [logged.key] : [])))
   if (since.size === 0) return { records: [], logged: [] }
   const then = new Map(written.flatMap((write) => (write.seq <= to ? [[write.logged.key, write] as const] : [])))
@@ -74,16 +74,17 @@ export async function copySession(
     threadId,
   }: { readonly base: number; readonly seq: number; readonly runId?: string; readonly threadId: string },
 ): Promise<CopiedSession> {
-  const written = (await writesOf(reading, thread, seq)).filter(({ logged }) => logged.session === thread.threadId)
-  if (written.length === 0) return { records: [], base: [], since: [] }
   const present = await presentValues(reading, thread)
+  const logged = (await writesOf(reading, thread, { toSeq: seq })).filter((write) => write.logged.session === thread.threadId)
+  const written = [...(await unloggedWrites(reading, thread, { seq, present, logged })), ...logged]
+  if (written.length === 0) return { records: [], base: [], since: [] }
   const valuesAt = (writes: readonly Write[]) =>
     [...new Map(writes.map((write) => [write.logged.key, write])).values()].flatMap((write) => {
       const { key, value, ttlMs, deleted } = write.logged
       const expires = deleted === true ? null : expiryOf(write, present.get(key), reading.now)
       return expires === null ? [] : [{ write, change: { ...setValue(reading.codec, threadId, { key, value, ttlMs }), expires } }]
     })
-  const copied = ({ logged }: Write): LoggedValue => ({ ...logged, session: threadId })
+  const copied = (write: Write): LoggedValue => ({ ...write.logged, session: threadId })
   return {
     records: valuesAt(written).map(({ change }) => change),
     base: valuesAt(written.filter((write) => write.seq <= base)).map(({ write }) => copied(write)),
@@ -98,16 +99,20 @@ interface Write {
   readonly logged: LoggedValue
 }
 
-/** Null: it is gone. */
+/** Until its own time is over, or later that of the present value, whose use has prolonged it. Null: it is gone. */
 function expiryOf({ at, logged: { ttlMs } }: Write, present: KeyedRecord | undefined, now: number) {
-  if (present !== undefined) return present.expiresAt === null ? ('never' as const) : { at: present.expiresAt }
   if (ttlMs === undefined) return 'never' as const
-  return at + ttlMs <= now ? null : { at: at + ttlMs }
+  const until = Math.max(at + ttlMs, present?.expiresAt ?? 0)
+  return until <= now ? null : { at: until }
 }
 
 /** Profiles are in the log, too: they have no session, and do not follow. A fork begins with values. */
-async function writesOf({ store, codec }: Reading, { owner, threadId }: ThreadKey, toSeq: number): Promise<Write[]> {
-  const log = await store.readLog({ owner, threadId, toSeq, types: ['memory_written', 'thread_forked'] })
+async function writesOf(
+  { store, codec }: Reading,
+  { owner, threadId }: ThreadKey,
+  range: { readonly afterSeq: number } | { readonly toSeq: number },
+): Promise<Write[]> {
+  const log = await store.readLog({ owner, threadId, ...range, types: ['memory_written', 'thread_forked'] })
   return log.flatMap(({ seq, runId, at, type, payload }) => {
     const data = payload === null ? {} : (codec.decode(payload) as LoggedValue | { readonly session?: readonly LoggedValue[] })
     const values = type === 'memory_written' ? [data as LoggedValue] : ((data.session ?? []) as readonly LoggedValue[])
@@ -115,7 +120,27 @@ async function writesOf({ store, codec }: Reading, { owner, threadId }: ThreadKe
   })
 }
 
-async function presentValues({ store, codec }: Reading, { owner, threadId }: ThreadKey): Promise<Map<string, KeyedRecord>> {
+/** Values that were there and that no log has: a session may be older than its thread, and runs of other threads may write to it. */
+async function unloggedWrites(
+  reading: Reading,
+  thread: ThreadKey,
+  { seq, present, logged }: { readonly seq: number; readonly present: Present; readonly logged: readonly Write[] },
+): Promise<Write[]> {
+  const { owner, threadId } = thread
+  const known = new Set(logged.map((write) => write.logged.key))
+  if ([...present.keys()].every((key) => known.has(key))) return []
+  for (const { logged: later } of await writesOf(reading, thread, { afterSeq: seq })) known.add(later.key)
+  const [at] = await reading.store.readLog({ owner, threadId, afterSeq: seq - 1, toSeq: seq, bare: true })
+  return [...present].flatMap(([key, record]) => {
+    if (known.has(key) || at === undefined || record.updatedAt > at.at) return []
+    const value = readValue(reading.codec, threadId, record)
+    return [{ seq: 0, runId: null, at: record.updatedAt, logged: { session: threadId, ...value } }]
+  })
+}
+
+type Present = ReadonlyMap<string, KeyedRecord>
+
+async function presentValues({ store, codec }: Reading, { owner, threadId }: ThreadKey): Promise<Present> {
   const present = new Map<string, KeyedRecord>()
   for (let after: string | undefined; ; ) {
     const page = await store.readRecords(queryAll({ owner, sessionId: threadId }, after))

@@ -1,4 +1,4 @@
-import { HoldfastError } from './errors.ts'
+import { codeOf, HoldfastError } from './errors.ts'
 import type { EventType, LogRecord } from './event.ts'
 import type { Run, RunStatus } from './run.ts'
 
@@ -29,6 +29,20 @@ export function refuseWrongInput(run: Run, record: LogRecord | undefined): void 
   if (record?.runId === run.id && record.seq === run.inputSeq && (record.type === 'run_queued' || record.type === 'run_started'))
     return
   throw damagedRun(run, 'the log does not have its input where it should be')
+}
+
+/** The error of a run that has taken longer than its workflow allows. */
+export function overtimeError(runId: string, timeoutMs: number): HoldfastError {
+  return new HoldfastError('timeout', `${overtime(runId)} ${timeoutMs} ms its workflow allows.`)
+}
+
+/** Whether it was not its function that failed the run, but the time limit of its workflow. */
+export function isOvertime(error: unknown, runId: string): boolean {
+  return codeOf(error) === 'timeout' && (error as Error).message.startsWith(overtime(runId))
+}
+
+function overtime(runId: string): string {
+  return `Run "${runId}" took longer than the`
 }
 
 function damagedRun(run: Run, why: string): HoldfastError {

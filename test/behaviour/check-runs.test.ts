@@ -275,4 +275,40 @@ describe('replayAll', () => {
     expect(calls).toBe(0)
     await expect(replayAll(['{}'], { workflows: [] })).rejects.toMatchObject({ code: 'invalid_input' })
   })
+
+  test('a run that failed and was undone is not played: its end is more than its function', async () => {
+    const booking = workflow({ name: 'booking', undoOnFailure: true }, async (ctx) => {
+      await ctx.step('book', body(1), { undo: body(undefined) })
+      await ctx.step('pay', () => Promise.reject(new Error('refused')), { retry: { attempts: 1 } })
+    })
+    const { hf, idle } = await setUp([booking])
+    await hf.start(booking, undefined, { id: 'undone' })
+    await idle()
+    calls = 0
+    expect(await replayAll([await hf.debug.export('undone')], { workflows: [booking] })).toMatchObject({
+      checked: 0,
+      problems: [],
+    })
+    expect(calls).toBe(0)
+  })
+
+  test('of a run that its time limit has ended only what it did counts', async () => {
+    const limited = (step: string) =>
+      workflow({ name: 'limited', timeoutMs: 60_000 }, async (ctx) => {
+        await ctx.step(step, body(1))
+        await ctx.waitFor('never')
+        return 'done'
+      })
+    const clock = createVirtualClock()
+    onTestFinished(() => clock.close())
+    const hf = await clock.open({ workflows: [limited('look_up')], logger: false })
+    const run = await hf.start('limited', undefined, { id: 'late' })
+    await clock.idle()
+    await clock.advance(61_000)
+    expect(await run.info()).toMatchObject({ status: 'failed', error: { code: 'timeout' } })
+    const bundles = [await hf.debug.export('late')]
+    expect(await replayAll(bundles, { workflows: [limited('look_up')] })).toMatchObject({ checked: 1, problems: [] })
+    const renamed = await replayAll(bundles, { workflows: [limited('find')] })
+    expect(renamed.problems).toMatchObject([{ problem: 'diverges', recorded: ['step:look_up#1'], asked: ['step:find#1'] }])
+  })
 })

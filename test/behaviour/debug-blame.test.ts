@@ -215,6 +215,7 @@ async function changeThePast(hf: Holdfast, story: Story, copies: Copies, { isOve
       const fork = await hf.thread(id).fork(checkpoint, { threadId: `fork ${acts}` })
       expect([checkpoint, await fork.state()]).toEqual([checkpoint, copies.of(checkpoint)])
       threads.push(fork.id)
+      await copies.take(fork.id)
     } else if (choice === 1 && !isBusy && (id !== 'thread' || isOver)) {
       await hf.thread(id).rewind(checkpoint)
       expect([checkpoint, await hf.thread(id).state()]).toEqual([checkpoint, copies.of(checkpoint)])

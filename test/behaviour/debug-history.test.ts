@@ -75,3 +75,12 @@ it('a history that is not in the store is read like one that is', async () => {
   expect(await hf.debug.audit(history)).toEqual([])
   expect(applyPatch(entries[0]?.state, (await history.event('entry-2')).patch ?? [])).toEqual(entries[1]?.state)
 })
+
+it('a history that can not be read says what it lacks', async () => {
+  await using hf = await open('memory:', { worker: false })
+  const { stateAt: _, changes: __, ...history } = historyOf([])
+  await expect(hf.debug.timeline(history as never)).rejects.toMatchObject({
+    code: 'invalid_input',
+    message: 'That is neither an id nor a History: it has no stateAt(), changes().',
+  })
+})

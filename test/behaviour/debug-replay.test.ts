@@ -79,6 +79,35 @@ onEveryStore('replaying', ({ open }) => {
     expect(after.at(-1)).toMatchObject({ kind: 'rollback', by: 'ada', state: { notes: ['one'] } })
   })
 
+  it('shows rewinds and forks, what they took back, and what a later rewind brought back', async () => {
+    const hf = await open()
+    const add = workflow({ name: 'add', state: notes }, async (ctx, text: string) => {
+      await ctx.step('add', (step) => step.update((draft) => void draft.notes.push(text)))
+    })
+    const thread = hf.thread('t')
+    const after = async (text: string) => {
+      await thread.run(add, text)
+      return (await thread.info()).checkpoint as string
+    }
+    const [one, two] = [await after('one'), await after('two')]
+    await thread.rewind(one, { by: 'ada' })
+    await after('three')
+    const gone = async () => (await hf.debug.replay('t')).filter(({ name }) => name === 'add').map((step) => step.isForgotten)
+    expect(await gone()).toEqual([false, true, false])
+    await thread.rewind(two)
+    expect(await gone()).toEqual([false, false, true])
+    const steps = await hf.debug.replay('t')
+    expect(steps.filter(({ kind }) => kind === 'rewind')).toMatchObject([
+      { name: null, runId: null, input: one, by: 'ada', state: { notes: ['one'] }, isForgotten: true },
+      { name: null, runId: null, input: two, state: { notes: ['one', 'two'] }, isForgotten: false },
+    ])
+    for (const { checkpoint, state: then } of steps) expect(then).toEqual(await thread.stateAt(checkpoint))
+    const fork = await thread.fork(one, { by: 'bob' })
+    expect(await hf.debug.replay(fork.id)).toMatchObject([
+      { kind: 'fork', event: 'thread_forked', input: one, by: 'bob', state: { notes: ['one'] }, isForgotten: false },
+    ])
+  })
+
   it('of what is not there is refused', async () => {
     const hf = await open()
     await hf.run(

@@ -87,6 +87,26 @@ onEveryStore('a timeline', ({ open }) => {
     expect((await hf.debug.timeline('first')).at(-1)).toMatchObject({ stepCount: 3, messageCount: 2 })
   })
 
+  it('counts after a rewind the steps that counted there, whatever had been rewound before', async () => {
+    const hf = await open()
+    const thread = hf.thread('t')
+    const after = async () => {
+      await thread.run(chat, { turns: 1 })
+      return (await thread.info()).checkpoint as string
+    }
+    const one = await after()
+    await after()
+    await thread.rewind(one)
+    const there = await after()
+    await after()
+    await thread.rewind(there)
+    const rows = await hf.debug.timeline('t')
+    const counted = rows.find(({ checkpoint }) => checkpoint === there)
+    expect(counted).toMatchObject({ stepCount: 4, messageCount: 2 })
+    expect(rows.at(-1)).toMatchObject({ stepCount: 4, messageCount: 2 })
+    expect(await hf.debug.timeline('t', { after: rows.at(-2)?.checkpoint as string })).toEqual([rows.at(-1)])
+  })
+
   it('refuses what is no id, no checkpoint, deleted, or of another owner', async () => {
     const hf = await open()
     await hf.run(chat, { turns: 1 }, { id: 'a' })

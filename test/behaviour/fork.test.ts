@@ -161,6 +161,25 @@ onEveryStore('forking a thread', ({ open }) => {
     expect(Object.fromEntries(counts)).toEqual({ a: 1, b: 2, c: 1, d: 2 })
   })
 
+  it('with `replace` takes a name for the first call of it, and a count for the others', async () => {
+    const hf = await open()
+    const work = workflow('work', async (ctx) => {
+      const results: unknown[] = []
+      for (let n = 1; n <= 3; n++) results.push(await ctx.step('draw', () => n))
+      return results
+    })
+    const run = await hf.start(work, undefined, { id: 'original' })
+    await run.result()
+    const end = (await run.info()).checkpoint as string
+    for (const [replace, expected] of [
+      [{ draw: 10 }, [10, 2, 3]],
+      [{ 'draw#2': 20 }, [1, 20, 3]],
+    ] as const) {
+      const fork = await hf.thread('original').fork(end, { replace })
+      expect(await (await fork.resume()).result()).toEqual(expected)
+    }
+  })
+
   it('of a call that failed lets the run continue where it failed', async () => {
     const hf = await open()
     const work = workflow('work', async (ctx) => {

@@ -1,7 +1,8 @@
 // biome-ignore-all lint/suspicious/noAssignInExpressions: recipes are written the way users write them
-import { plan, state, workflow } from 'holdfast'
+import { type Holdfast, plan, state, workflow } from 'holdfast'
+import { wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
-import { becomes, codeOfRejection, gate } from './runs.ts'
+import { becomes, codeOfRejection, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 interface Notes {
@@ -22,7 +23,7 @@ const noteWith = (definition: typeof notes | typeof newerNotes) =>
   })
 const note = noteWith(notes)
 
-onEveryStore('a fork in use', ({ open }) => {
+onEveryStore('a fork in use', ({ open, openMortal, advance }) => {
   it('takes a recorded effect whose key was made of the id of the run', async () => {
     const hf = await open()
     let sent = 0
@@ -60,6 +61,88 @@ onEveryStore('a fork in use', ({ open }) => {
     await run.cancel()
   })
 
+  it('began when it was made, however long ago its original did', async () => {
+    const hf = await open()
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('one', () => 1)
+      await ctx.waitFor('go')
+    })
+    const run = await hf.start(work, undefined, { id: 'original' })
+    await becomes(run, 'waiting')
+    advance(3_600_000)
+    const fork = await hf.thread('original').fork((await run.info()).checkpoint as string)
+    const copy = await fork.resume()
+    await hf.signal(copy.id, 'go')
+    await copy.result()
+    const { createdAt, startedAt, finishedAt } = await copy.info()
+    expect(startedAt).toBe(createdAt)
+    const { b } = await hf.debug.diffRuns('original', copy.id)
+    expect(b.durationMs).toBe((finishedAt as number) - createdAt)
+  })
+
+  it('has the whole time of a section that was open', async () => {
+    const hf = await open()
+    const limit = { timeoutMs: 60_000, retry: { attempts: 1 } }
+    const work = workflow('work', async (ctx) => {
+      const talk = async () => {
+        await ctx.step('ask', () => 1)
+        return ctx.waitFor('answer')
+      }
+      return Promise.all([ctx.section('talk', talk, limit), ctx.section('undoable', talk, { ...limit, undo: () => {} })])
+    })
+    const run = await hf.start(work, undefined, { id: 'original' })
+    await becomes(run, 'waiting')
+    advance(50_000)
+    const fork = await hf.thread('original').fork((await run.info()).checkpoint as string)
+    advance(30_000)
+    await becomes(run, 'failed')
+    const copy = await fork.resume()
+    await becomes(copy, 'waiting')
+    for (const answer of ['yes', 'no']) await hf.signal(copy.id, 'answer', answer)
+    expect(((await copy.result()) as string[]).toSorted()).toEqual(['no', 'yes'])
+  })
+
+  it('does not take over an order to undo that its original was given and had not begun with', async () => {
+    const undone: string[] = []
+    const book = workflow('book', async (ctx) => {
+      await ctx.step('flight', () => 1, { undo: () => void undone.push('flight') })
+      if (!isPatient) await ctx.step('hotel', (step) => new Promise((_, reject) => step.signal.addEventListener('abort', reject)))
+      return ctx.waitFor('go')
+    })
+    let isPatient = false
+    const mortal = await openMortal({ workflows: [book] }, { after: 'undo_ordered' })
+    const run = await mortal.hf.start(book, undefined, { id: 'original' })
+    await logged(run, 'step_completed')
+    void run.cancel().catch(() => {})
+    await mortal.dead
+    isPatient = true
+    const reader = await open({ worker: false })
+    const [last] = (await reader.thread('original').checkpoints()).reverse()
+    expect((await (await reader.runs.get('original')).events()).find(({ seq }) => seq === last?.seq)?.type).toBe('undo_ordered')
+    const fork = await reader.thread('original').fork(last?.checkpoint as string)
+    advance(11_000)
+    const hf = await open({ workflows: [book] })
+    await becomes(await hf.runs.get('original'), 'cancelled')
+    expect(undone).toEqual(['flight'])
+    const copy = await hf.runs.get(fork.runId as string)
+    await copy.resume()
+    await hf.signal(copy.id, 'go', 'on')
+    expect(await copy.result()).toBe('on')
+    expect(undone).toEqual(['flight'])
+
+    const next = await hf.start(book, undefined, { id: 'next' })
+    await becomes(next, 'waiting')
+    await hf.close()
+    const cancelling = reader.runs.get('next').then((one) => one.cancel())
+    await becomes(await reader.runs.get('next'), 'pending')
+    const other = await reader.thread('next').fork((await (await reader.runs.get('next')).info()).checkpoint as string)
+    await open({ workflows: [book] })
+    await cancelling
+    await reader.signal(other.runId as string, 'go', 'on')
+    expect(await (await other.resume()).result()).toBe('on')
+    expect(undone).toEqual(['flight', 'flight'])
+  })
+
   it('names who replaced a result in its audit, and who wrote what a replaced step of a plan brought', async () => {
     const hf = await open()
     const report = plan('report', { state: notes })
@@ -83,6 +166,8 @@ onEveryStore('a fork in use', ({ open }) => {
     await hf.thread('t').run(note, 'one', { id: 'first' })
     const fork = await hf.thread('t').fork((await hf.thread('t').info()).checkpoint as string)
     const other = hf.as('other')
+    // The two are told apart by the time of the checkpoint.
+    advance(1)
     await other.thread('t').run(note, 'something else')
     const imported = await other.debug.import(await hf.debug.export(fork.id))
     const head = (await imported.info()).checkpoint as string
@@ -203,6 +288,7 @@ onEveryStore('what is given wrong', ({ open }) => {
       ...[{}, { checkpoints: 1 }, []].map((history) => hf.debug.timeline(history as never)),
       ...[-1, 0, 1.5, '5'].map((limit) => thread.checkpoints({ limit } as never)),
       ...[-1, 'x'].map((after) => thread.checkpoints({ after } as never)),
+      ...['write#1', 'step:write#1'].map((again) => thread.fork(head, { replace: { write: 1, [again]: 2 } })),
       thread.stateAt(head, null as never),
       thread.stateAt(head, 7 as never),
     ]
@@ -211,3 +297,50 @@ onEveryStore('what is given wrong', ({ open }) => {
     expect((await hf.runs.list()).items).toHaveLength(1)
   })
 })
+
+onEveryStore('a thread that is deleted', ({ open, openWrapped }) => {
+  it('while it is forked or rewound says so, and nothing is written', async () => {
+    const add = workflow({ name: 'add', state: notes }, async (ctx, text: string) => {
+      await ctx.step('add', (step) => step.update((draft) => void draft.texts.push(text)))
+      await ctx.memory.session.set('last', text)
+    })
+    const hf = await open({ workflows: [add] })
+    let callsLeft = Number.POSITIVE_INFINITY
+    let threadId = ''
+    const other = await openWrapped(
+      (store) =>
+        wrapStore(store, {
+          before: async (act) => {
+            if (act !== 'now' && callsLeft-- === 0) await hf.thread(threadId).delete()
+          },
+        }),
+      { worker: false },
+    )
+    const acts = {
+      fork: (id: string, at: string) => other.thread(id).fork(at, { threadId: `fork of ${id}` }),
+      replace: (id: string, at: string) => other.thread(id).fork(at, { threadId: `fork of ${id}`, replace: { add: null } }),
+      rewind: (id: string, at: string) => other.thread(id).rewind(at),
+    }
+    for (const [name, act] of Object.entries(acts)) {
+      const codes: unknown[] = []
+      for (let nth = 0; codes.at(-1) !== 'nothing was thrown'; nth++) {
+        threadId = `${name} ${nth}`
+        await hf.thread(threadId).run(add, 'one')
+        await hf.thread(threadId).tag((await hf.thread(threadId).info()).checkpoint as string, 'one')
+        await hf.thread(threadId).run(add, 'two')
+        callsLeft = nth
+        codes.push(await codeOfRejection(act(threadId, name === 'fork' ? 'one' : `${threadId}@${await seqOf(hf, threadId)}`)))
+        callsLeft = Number.POSITIVE_INFINITY
+        const { items } = await hf.runs.list({ threadId: `fork of ${threadId}` })
+        if (codes.at(-1) !== 'nothing was thrown') expect([threadId, items]).toEqual([threadId, []])
+      }
+      expect([name, new Set(codes)]).toEqual([name, new Set(['thread_deleted', 'nothing was thrown'])])
+    }
+    expect((await hf.verify()).damaged).toEqual([])
+  })
+})
+
+/** The position of the first checkpoint of a thread at which a run had ended. */
+async function seqOf(hf: Holdfast, threadId: string): Promise<number> {
+  return (await hf.thread(threadId).checkpoints()).find(({ step }) => step === 'add')?.seq as number
+}

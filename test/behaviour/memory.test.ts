@@ -352,6 +352,65 @@ onEveryStore('the session of a thread', ({ open, advance }) => {
     expect((await hf.verify()).damaged).toEqual([])
   })
 
+  it('comes back with its own time: not with the shorter or longer one of what replaced it', async () => {
+    const hf = await open({ workflows: [note] })
+    const session = hf.memory.session.of('t')
+    const thread = hf.thread('t')
+    await thread.run(note, ['other', 1])
+    await session.set('kept', 1, { ttlMs: Number.POSITIVE_INFINITY })
+    await session.set('hour', 1, { ttlMs: 3_600_000 })
+    await session.set('minute', 1, { ttlMs: 60_000 })
+    const { checkpoint } = await thread.info()
+    for (const key of ['kept', 'hour']) await session.set(key, 2, { ttlMs: 1_000 })
+    await session.set('minute', 2, { ttlMs: Number.POSITIVE_INFINITY })
+    const fork = await thread.fork(checkpoint as string)
+    await thread.rewind(checkpoint as string)
+    const found = async () => [(await values(hf, 't')).map(([key]) => key), (await values(hf, fork.id)).map(([key]) => key)]
+    expect(await found()).toEqual(Array(2).fill(['hour', 'kept', 'minute', 'other']))
+    advance(30_000)
+    expect(await found()).toEqual(Array(2).fill(['hour', 'kept', 'minute', 'other']))
+    advance(60_000)
+    expect(await found()).toEqual(Array(2).fill(['hour', 'kept', 'other']))
+    advance(4_000_000)
+    expect(await found()).toEqual(Array(2).fill(['kept']))
+  })
+
+  it('that is older than its thread is copied to a fork, too', async () => {
+    const hf = await open({ workflows: [note] })
+    const session = hf.memory.session.of('t')
+    await session.set('early', 'kept')
+    await session.set('replaced', 1)
+    const thread = hf.thread('t')
+    const others = workflow('others', async (ctx, key: string) => ctx.memory.session.of('t').set(key, 'of another thread'))
+    advance(1)
+    await thread.run(note, ['a', 1])
+    await hf.run(others, 'from elsewhere')
+    advance(1)
+    await thread.run(note, ['a', 1])
+    const { checkpoint } = await thread.info()
+    advance(1)
+    await hf.run(others, 'too late')
+    await session.set('replaced', 2)
+    await session.set('late', 1)
+    const fork = await thread.fork(checkpoint as string, { threadId: 'f' })
+    const expected = [
+      ['a', 1],
+      ['early', 'kept'],
+      ['from elsewhere', 'of another thread'],
+    ]
+    expect(await values(hf, 'f')).toEqual(expected)
+    await hf.memory.session.of('f').set('early', 'changed')
+    const again = await fork.fork((await fork.info()).checkpoint as string)
+    expect(await values(hf, again.id)).toEqual([
+      ['a', 1],
+      ['early', 'changed'],
+      ['from elsewhere', 'of another thread'],
+    ])
+    await fork.rewind((await fork.checkpoints())[0]?.checkpoint as string)
+    expect(await values(hf, 'f')).toEqual(expected)
+    expect((await hf.verify()).damaged).toEqual([])
+  })
+
   it('is copied to a fork as it was at the checkpoint, and is its own from then on', async () => {
     const hf = await open({ workflows: [note] })
     const thread = hf.thread('t')

@@ -1,7 +1,8 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
-import { open, state, type ThreadHandle, workflow } from 'holdfast'
+import { isDeepStrictEqual } from 'node:util'
+import { open, state, workflow } from 'holdfast'
 import { expect, test } from 'vitest'
 import { patience } from '../patience.ts'
 import { onEveryDurableStore } from './bed/on-every-durable-store.ts'
@@ -21,6 +22,7 @@ const work = workflow({ name: 'work', state: texts }, async (ctx) => {
     })
     return 'first'
   })
+  await ctx.memory.session.set('mood', 'calm')
   await ctx.checkpoint('begun')
   await ctx.waitFor('go')
   await ctx.step('second', (step) => step.update((draft) => void draft.texts.push(`second after ${first}`)))
@@ -28,7 +30,10 @@ const work = workflow({ name: 'work', state: texts }, async (ctx) => {
 })
 
 const add = workflow({ name: 'add', state: texts }, async (ctx, text: string) => {
-  await ctx.step('add', (step) => step.update((draft) => void draft.texts.push(text)))
+  await ctx.step('add', async (step) => {
+    step.update((draft) => void draft.texts.push(text))
+    await step.memory.session.set('last', text)
+  })
 })
 
 /** How each is killed: around the one write, and in the middle of it. */
@@ -53,18 +58,21 @@ onEveryDurableStore((on) => {
           const fork = `${act}-${index}`
           const order: Order = { store: address, threadId: 'original', checkpoint: 'begun', act, fork, dies }
           on.bed.killCount += await killed(program, order)
-          const { items: runs } = await hf.runs.list({ threadId: fork })
-          const { checkpoint, forkedFrom } = await hf.thread(fork).info()
+          const { checkpoint, forkedFrom, runs, session } = await settled(async () => ({
+            ...(await hf.thread(fork).info()),
+            runs: (await hf.runs.list({ threadId: fork })).items.map(({ id }) => id),
+            session: (await hf.memory.session.of(fork).list()).map(({ key, value }) => `${key} ${value}`),
+          }))
           if (checkpoint === null) {
             outcomes.not++
-            expect([fork, dies, runs]).toEqual([fork, dies, []])
+            expect([fork, dies, runs, session]).toEqual([fork, dies, [], []])
             continue
           }
           expect(dies).not.toBe('before')
           expect(forkedFrom).toMatch(/^original@/)
           outcomes.happened++
-          const [copied] = (await hf.runs.list({ threadId: fork })).items
-          const copy = await hf.runs.get(copied?.id as string)
+          expect([fork, session]).toEqual([fork, act === 'fork' ? ['mood calm'] : []])
+          const copy = await hf.runs.get(runs[0] as string)
           await copy.resume()
           await hf.signal(copy.id, 'go')
           expect(await copy.result()).toEqual(
@@ -84,13 +92,18 @@ onEveryDurableStore((on) => {
         const { checkpoint } = await thread.info()
         const order: Order = { store: address, threadId: 'rewound', checkpoint: one, act: 'rewind', fork: '', dies }
         on.bed.killCount += await killed(program, order)
-        const { at, state } = await stateNow(thread)
-        const hasHappened = at !== checkpoint
+        const look = async () => ({
+          checkpoint: (await thread.info()).checkpoint,
+          texts: (await thread.state<{ texts: string[] }>()).texts,
+          last: await hf.memory.session.of('rewound').get('last'),
+        })
+        const now = await settled(look)
+        const hasHappened = now.checkpoint !== checkpoint
         if (dies === 'before') expect(hasHappened).toBe(false)
         if (dies === 'after') expect(hasHappened).toBe(true)
-        expect(state.texts).toEqual(hasHappened ? ['one'] : ['one', 'two'])
+        expect(now).toMatchObject(hasHappened ? { texts: ['one'], last: 'one' } : { texts: ['one', 'two'], last: 'two' })
         await thread.rewind(one)
-        expect((await thread.state<{ texts: string[] }>()).texts).toEqual(['one'])
+        expect(await look()).toMatchObject({ texts: ['one'], last: 'one' })
       }
       expect(violationsInDump(await environment.store.dump())).toEqual([])
       expect(outcomes.happened).toBeGreaterThan(0)
@@ -103,12 +116,12 @@ onEveryDurableStore((on) => {
   })
 })
 
-/** A state and the checkpoint that it belongs to: a server may carry out a last write after the process that sent it has died. */
-async function stateNow(thread: ThreadHandle): Promise<{ at: string | null; state: { texts: string[] } }> {
-  for (;;) {
-    const { checkpoint: at } = await thread.info()
-    const state = await thread.state<{ texts: string[] }>()
-    if ((await thread.info()).checkpoint === at) return { at, state }
+/** What is seen twice in a row: the write of a killed process may still be on its way, and take effect between two reads. */
+async function settled<T>(look: () => Promise<T>): Promise<T> {
+  for (let seen = await look(); ; ) {
+    const again = await look()
+    if (isDeepStrictEqual(again, seen)) return seen
+    seen = again
   }
 }
 

@@ -135,7 +135,7 @@ export class RunContext implements Context<never, never> {
     fn: (item: Item, index: number, step: StepHandle<never>) => Value,
     options: MapOptions<Value> = {},
   ): Promise<Value[]> {
-    const { concurrency = 16, ...stepOptions } = options
+    const { concurrency = 16, summary = true, ...stepOptions } = options
     const check = () => {
       if (!(concurrency >= 1))
         throw new HoldfastError('invalid_input', `concurrency is ${String(concurrency)}; it must be at least 1.`)
@@ -146,7 +146,7 @@ export class RunContext implements Context<never, never> {
     const run = (item: Item, index: number) =>
       this.#enter('step', `${name}[${index}]`, true, (call) => {
         checkStepOptions(call, `ctx.map("${name}")`, options, mapOptionNames)
-        return runStep(this.#host, call, (step) => fn(item, index, step), stepOptions)
+        return runStep(this.#host, call, (step) => fn(item, index, step), summary ? { ...stepOptions, item } : stepOptions)
       })
     return this.#unawaited.watch(mapInParallel(check, items, concurrency, run), name)
   }

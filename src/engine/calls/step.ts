@@ -5,6 +5,7 @@ import { HoldfastError } from '../../model/errors.ts'
 import { restoreAdvice } from '../../model/restore-advice.ts'
 import { validate } from '../../model/schema.ts'
 import { reviveError } from '../../model/stored-error.ts'
+import { summaryOf } from '../../model/summary.ts'
 import type { CallHost } from '../execution/call-host.ts'
 import { never } from '../execution/never.ts'
 import type { RecordedUndo } from '../undo/undoable.ts'
@@ -26,10 +27,13 @@ import { AttemptWrites, Handle } from './step-handle.ts'
 import { recordedUndo, takeUndo } from './undo-option.ts'
 import { withTimeout } from './with-timeout.ts'
 
+/** `item`: of a map, what the step is about. */
+type RunStepOptions<T> = StepOptions<T> & { readonly item?: unknown }
+
 type Body<T> = (step: StepHandle<never>) => Promise<T> | T
 
 /** Returns the recorded result of a step, or runs its attempts until one is recorded. */
-export async function runStep<T>(host: CallHost, call: Call, body: Body<T>, options: StepOptions<T> = {}): Promise<T> {
+export async function runStep<T>(host: CallHost, call: Call, body: Body<T>, options: RunStepOptions<T> = {}): Promise<T> {
   if (hasOtherInput(call, options)) return pauseOnOtherInput(host, call)
   if (options.undo !== undefined) takeUndo(host, call, options.undo)
   if (call.history?.outcome !== undefined) return resultOf<T>(host, call, await host.admission.recorded(call))
@@ -89,12 +93,12 @@ async function runAttempt<T>(
   host: CallHost,
   call: Call,
   body: Body<T>,
-  options: StepOptions<T>,
+  options: RunStepOptions<T>,
   attempt: number,
 ): Promise<Attempt<T>> {
   const started = performance.now()
   const startedAt = host.clock.now()
-  const isDescribed = options.input !== undefined || options.kind !== undefined || options.undo !== undefined
+  const isDescribed = options.input !== undefined || options.kind !== undefined || options.undo !== undefined || 'item' in options
   const described = isDescribed ? inputData(options) : undefined
   const input = host.calls.hasPlainNames ? described : { ...described, key: host.calls.keyOf(call) }
   const durable = host.journal.begin(call, { attempt, at: startedAt, data: input })
@@ -244,11 +248,12 @@ async function runFallback<T>(
   }
 }
 
-function inputData(options: Pick<StepOptions<never>, 'kind' | 'input' | 'undo'>): Record<string, unknown> {
+function inputData(options: Pick<RunStepOptions<never>, 'kind' | 'input' | 'undo' | 'item'>): Record<string, unknown> {
   const data: Record<string, unknown> = {}
   if (options.kind !== undefined) data['kind'] = options.kind
   // A client that cancels the run without executing it can see that there is something to undo.
   if (options.undo !== undefined) data['hasUndo'] = true
+  if ('item' in options) data['item'] = summaryOf(options.item)
   if (options.input !== undefined) Object.assign(data, { input: options.input, inputFingerprint: fingerprint(options.input) })
   return data
 }

@@ -28,6 +28,7 @@ export function findReplaced(
   replace: Readonly<Record<string, unknown>>,
   { where, planSteps }: { readonly where: string; readonly planSteps: PlanSteps },
 ): Replacement[] {
+  const names = new Map<Outcome, string>()
   return Object.entries(replace).map(([name, value]) => {
     const exact = tape.outcomes.filter(({ key }) => key === name && replaceable.includes(parseCallKey(key).kind))
     const named = exact.length > 0 ? exact : tape.outcomes.filter(({ key }) => isNamed(key, name))
@@ -35,6 +36,10 @@ export function findReplaced(
     const [outcome, other] = found
     if (outcome === undefined) throw unknownCall(tape, name, where)
     if (other !== undefined) throw severalCalls(found, name, where)
+    const earlier = names.get(outcome)
+    if (earlier !== undefined)
+      throw refused(`replace names the same call of ${where} twice: "${earlier}" and "${name}". Name it once.`, name)
+    names.set(outcome, name)
     const { kind } = parseCallKey(outcome.key)
     if (kind === 'child' && tape.calls.get(outcome.key)?.begun?.seq === outcome.seq)
       throw refused(`replace names "${name}", a detached child of ${where}: what it returned was never recorded.`, name)

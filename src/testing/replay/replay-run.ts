@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { type AnyWorkflow, type HoldfastError, open, type RunDetails } from '../../index.ts'
 import { createCodec } from '../../model/codec.ts'
 import { isTerminal, type Run } from '../../model/run.ts'
+import { isOvertime } from '../../model/run-end.ts'
 import { reviveError } from '../../model/stored-error.ts'
 import type { WholeThread } from '../../store/thread-image.ts'
 import { createMemoryStore } from '../../stores/memory/memory-store.ts'
@@ -125,7 +126,8 @@ const stops: ReadonlySet<string> = new Set(['run_paused', 'run_failed', 'run_com
 type Problem = Pick<ReplayProblem, 'problem' | 'message' | 'recorded' | 'asked'>
 
 function problemOf(whole: WholeThread, run: Run, verdict: Verdict, info: RunDetails): Problem | null {
-  const isOver = isTerminal(run.status)
+  // Where its time limit ended it, the function did not.
+  const isOver = isTerminal(run.status) && !isOvertime(endOf(whole, run).error, run.id)
   if (verdict.kind === 'late')
     return {
       problem: 'unclear',
@@ -144,7 +146,8 @@ function problemOf(whole: WholeThread, run: Run, verdict: Verdict, info: RunDeta
   const end = isOver ? endOf(whole, run) : undefined
   if (info.status === 'failed')
     return isOnRecord(whole, run, error) ? null : { problem: 'fails', message: error?.message ?? 'The function throws.' }
-  if (run.status === 'failed') return diverged('It had failed here; the function returns.', ['run_failed'], ['run_completed'])
+  if (run.status === 'failed' && isOver)
+    return diverged('It had failed here; the function returns.', ['run_failed'], ['run_completed'])
   return end === undefined || isDeepStrictEqual(end.output, info.output) ? null : diverged('Its output is another one.')
 }
 
