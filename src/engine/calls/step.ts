@@ -109,6 +109,7 @@ async function runAttempt<T>(
       return { ok: true, value: await recordToEnd(host, call, made, { attempt, started, writes, options }) }
     let value = await made
     if (options.schema !== undefined) value = await checked(call, options, value)
+    writes.isOver = true
     if (writes.memory !== undefined) await writes.memory.prepare()
     const durationMs = Math.round(performance.now() - started)
     const result = {
@@ -128,6 +129,7 @@ async function runAttempt<T>(
       durationMs: Math.round(performance.now() - started),
     }
   } finally {
+    writes.isOver = true
     host.activity.end(call)
   }
 }
@@ -175,6 +177,7 @@ function recordToEnd<T>(
   const { attempt, started, writes, options } = how
   return toEnd(host, options, made, async (value) => {
     const result = await checked(call, options, value)
+    writes.isOver = true
     if (writes.memory !== undefined) await writes.memory.prepare()
     const durationMs = Math.round(performance.now() - started)
     return recordResult(host, call, result, { attempt, durationMs, writes, options })
