@@ -55,7 +55,7 @@ function stopAtEnd(host: CallHost): Map<() => void, AbortSignal> {
   void host.stopping.ended.then(() => {
     const signals = new Set(stops.values())
     for (const stop of [...stops.keys()]) stop()
-    for (const signal of signals) hearLate(host, signal)
+    if (host.admission.isSuspended) for (const signal of signals) hearLate(host, signal)
   })
   return stops
 }
