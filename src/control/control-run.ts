@@ -41,23 +41,28 @@ export async function resumeRun(core: Core, key: RunKey, options: { by?: string;
   const data = by === undefined ? {} : { by }
   await control(core, key, async (run, asked) => {
     if (asked.isWritten || (asked.isRequested && run.status !== 'paused')) return 'done'
+    // What comes before its tape is not read with it: a run that has not begun finds its budget in its inbox.
+    const isBegun = run.tapeSeq !== null
+    const raised = budget === undefined || !isBegun ? [] : [await newEvent(core, 'budget_raised', { budget, ...data })]
+    const delivers = budget === undefined || isBegun ? {} : { delivers: [resumeMessage(core, key, { budget, ...data })] }
     if (run.status === 'pending' || run.status === 'waiting') {
       if (budget === undefined) return 'done'
       // A waiting run checks its children, because one of them may be waiting for budget.
-      const raised = await newEvent(core, 'budget_raised', { budget, ...data })
-      return { events: [raised], run: run.status === 'waiting' ? { due: { inMs: 0 } } : {} }
+      return { events: raised, run: run.status === 'waiting' ? { due: { inMs: 0 } } : {}, ...delivers }
     }
     // It may have been asked to pause and not have paused yet.
     if (run.status === 'running') return { kind: 'resume', by, ...(budget !== undefined && { budget }) }
     if (run.status !== 'paused') throw hasEnded(run, 'resumed')
     return {
-      events: [
-        ...(budget === undefined ? [] : [await newEvent(core, 'budget_raised', { budget, ...data })]),
-        await newEvent(core, 'run_resumed', data),
-      ],
+      events: [...raised, await newEvent(core, 'run_resumed', data)],
       run: { status: 'pending', reason: null, due: { inMs: 0 }, hasProgress: true },
+      ...delivers,
     }
   })
+}
+
+function resumeMessage(core: Core, key: RunKey, data: object): NewMessage {
+  return { ...key, kind: 'resume', name: null, payload: core.codec.encode(data) }
 }
 
 /** Continues a failed run: the failures that failed it are reopened, everything else stays recorded. */

@@ -153,6 +153,7 @@ async function executeTape(
     await ending.pauseNow('mismatch', begun.misfit)
     return ending.ended
   }
+  if (phase.order === null && (await stoppedByMigration(execution))) return ending.ended
   // A scope that was running is entered again without a record of its own; this death must count before it can bring another.
   if (journal.mustRecordStarts && hasRunningScope(run.tape))
     await orOver(
@@ -169,6 +170,18 @@ async function executeTape(
     })
   }
   return ending.ended
+}
+
+/** A tape is replayed only where its state can be brought to the definition's version: the function would get the error before the run is live. */
+async function stoppedByMigration({ run, state, ending }: Execution): Promise<boolean> {
+  if (run.tape.outcomes.length === 0) return false
+  try {
+    state.timeline.checkMigration()
+    return false
+  } catch (error) {
+    await ending.pauseNow('mismatch', error as Error)
+    return true
+  }
 }
 
 /** What it comes to, or true where the execution has ended: a write whose outcome is not known ends it, and does not return. */

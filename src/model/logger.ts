@@ -24,7 +24,9 @@ export function readLogger(given: unknown): Logger {
     (level: (typeof levels)[number]): Logger['warn'] =>
     (message, data) => {
       try {
-        logger[level](message, data)
+        // An async function fits the type, too.
+        const told: unknown = logger[level](message, data)
+        if (told instanceof Promise) told.catch(() => {})
       } catch {
         // It was told; what it makes of it is its own.
       }

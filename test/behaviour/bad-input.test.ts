@@ -251,6 +251,13 @@ onLocalStores('errors that user code throws', ({ open }) => {
           throw new Error('no')
         },
       }),
+    'a proxy that lets nothing be asked': () => {
+      const { proxy, revoke } = Proxy.revocable(new Error('revoked'), {})
+      revoke()
+      return proxy
+    },
+    'an error whose message is no text and can not be made one': () =>
+      Object.defineProperty(new Error(), 'message', { value: Object.create(null) }),
     'an error of 100 MB': () => new Error('x'.repeat(100 * 1024 * 1024)),
     'an error with a lone surrogate and NUL': () => new Error('\ud800 \u0000'),
     'an error with own __proto__': () => Object.assign(new Error('p'), JSON.parse('{ "__proto__": { "polluted": true } }')),
@@ -292,6 +299,36 @@ onLocalStores('errors that user code throws', ({ open }) => {
       expect(await hf.run(workflow('other', () => 'fine'))).toBe('fine')
     })
   }
+
+  it('in an undo pause the run as undo, whatever they are', async () => {
+    const work = workflow('work', async (ctx, name: string) => {
+      await ctx.step('a', () => {}, {
+        undo: () => {
+          throw hostile[name]?.()
+        },
+      })
+      await ctx.waitFor('never')
+    })
+    const hf = await open()
+    const cancels = Object.keys(hostile).map(async (name) => {
+      const run = await hf.start(work, name)
+      await becomes(run, 'waiting')
+      expect(await codeOfRejection(run.cancel())).toBe('conflict')
+      expect(await run.info()).toMatchObject({ status: 'paused', reason: 'undo' })
+    })
+    await Promise.all(cancels)
+  })
+
+  it('are tried again as the retry policy says, whatever they are', async () => {
+    const work = workflow({ name: 'work', retry: { attempts: 2, minMs: 1 } }, async (ctx, name: string) =>
+      ctx.step('a', ({ attempt }) => {
+        if (attempt === 1) throw hostile[name]?.()
+        return attempt
+      }),
+    )
+    const hf = await open()
+    for (const name of Object.keys(hostile)) expect([name, await hf.run(work, name)]).toEqual([name, 2])
+  })
 })
 
 onLocalStores('ids', ({ open }) => {

@@ -50,6 +50,25 @@ onLocalStores('a budget', ({ open, openMortal, openWrapped, advance }) => {
     expect((await run.info()).completedSteps).toEqual(['think-0', 'think-1'])
   })
 
+  it('that is raised before the run has begun counts when it begins, and after a crash', async () => {
+    const client = await open({ worker: false })
+    const work = think({ tokens: 500 })
+    const pending = await client.start(work)
+    await pending.resume({ budget: { tokens: 5_000 }, by: 'ann' })
+    const paused = await client.start(work)
+    await paused.pause()
+    await paused.resume({ budget: { tokens: 5_000 } })
+    const mortal = await openMortal({ workflows: [work] }, { after: 'step_completed' })
+    await mortal.dead
+    advance(11_000)
+    await open({ workflows: [work] })
+    expect(await Promise.all([pending.result(), paused.result()])).toEqual([1_200, 1_200])
+    expect((await pending.events()).find(({ type }) => type === 'budget_raised')?.data).toEqual({
+      budget: { tokens: 5_000 },
+      by: 'ann',
+    })
+  })
+
   it('of steps holds the next one back', async () => {
     const hf = await open()
     const run = await hf.start(think({ steps: 2 }))

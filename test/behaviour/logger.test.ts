@@ -167,6 +167,23 @@ onEveryStore('the logger', ({ open, openMortal, openWrapped, advance }) => {
     expect((await failureOf(await hf.start(work))).message).toBe('boom')
   })
 
+  it('that is asynchronous and rejects does not bring the process down', async () => {
+    const unhandled: unknown[] = []
+    const note = (reason: unknown) => void unhandled.push(reason)
+    process.on('unhandledRejection', note)
+    try {
+      const bad = async () => Promise.reject(new Error('no log'))
+      const hf = await open({ logger: { debug: bad, info: bad, warn: bad, error: bad } })
+      const work = workflow('work', () => Promise.reject(new Error('boom')))
+      expect((await failureOf(await hf.start(work))).message).toBe('boom')
+      await hf.close()
+      await new Promise((resolve) => setTimeout(resolve, 20))
+    } finally {
+      process.off('unhandledRejection', note)
+    }
+    expect(unhandled).toEqual([])
+  })
+
   it('hears once that a child, a scheduled run or a run needs a workflow or version that this process does not have', async () => {
     const { said, logger } = createListener()
     const parent = workflow('parent', async (ctx) => {

@@ -1,5 +1,5 @@
 // biome-ignore-all lint/suspicious/noAssignInExpressions: recipes are written the way users write them
-import { type Holdfast, open, state, workflow } from 'holdfast'
+import { type Holdfast, open, type StepHandle, state, workflow } from 'holdfast'
 import { createMemoryStore, wrapStore } from 'holdfast/testing'
 import { describe, expect, it } from 'vitest'
 import type { Change, Committed } from '../../src/store/change.ts'
@@ -270,6 +270,28 @@ onEveryStore('session memory', ({ open, openMortal, openWrapped, advance }) => {
       expect(await codeOfRejection(hf.memory.session.of('s').set('k', 1, { ttlMs }))).toBe('invalid_input')
     expect(await codeOfRejection(hf.memory.session.of('s').set('k', 1, { ttl: 5 } as never))).toBe('invalid_input')
     expect(await codeOfRejection(hf.memory.session.of('s').set('k', () => 1))).toBe('value_not_storable')
+  })
+
+  it('that the body of a step writes after its end is refused and told of: it would be in no commit', async () => {
+    const warnings: string[] = []
+    const logger = { debug() {}, info() {}, warn: (message: string) => void warnings.push(message), error() {} }
+    const hf = await open({ logger })
+    const work = workflow('work', async (ctx) => {
+      const { memory, update } = await new Promise<StepHandle<{ late?: true }>>((resolve) => {
+        void ctx.step('write', (step) => resolve(step as StepHandle<{ late?: true }>))
+      })
+      await ctx.step('after', () => {})
+      const { profile } = memory.of('alice')
+      const late = [memory.session.set('k', 1), memory.session.delete('k'), profile.merge({ a: 1 })]
+      update((draft) => {
+        draft.late = true
+      })
+      const outcomes = (await Promise.allSettled(late)).map((one) => (one.status === 'rejected' ? one.reason.code : one.value))
+      return [...outcomes, await ctx.memory.session.get('k'), await ctx.memory.of('alice').profile.get(), ctx.state]
+    })
+    expect(await hf.run(work)).toEqual(['closed', 'closed', 'closed', undefined, {}, {}])
+    const methods = warnings.map((message) => message.split(' ')[0])
+    expect(methods).toEqual(['step.memory.session.set', 'step.memory.session.delete', 'step.memory.profile.merge', 'step.update'])
   })
 
   it('is deleted with its thread, moves with it, and its writes from outside are in the log', async () => {

@@ -191,7 +191,7 @@ onEveryStore('a signal for which several calls wait', ({ open, openMortal, advan
 })
 
 onEveryStore('a wait that is withdrawn', ({ open, openMortal, openWrapped, advance }) => {
-  it('leaves no listener on its signal when its run is persisted as waiting', async () => {
+  it('leaves no listener on its signal for long when its run is persisted as waiting', async () => {
     const { signal } = new AbortController()
     const listen = workflow('listen', (ctx) =>
       Promise.race([
@@ -202,7 +202,26 @@ onEveryStore('a wait that is withdrawn', ({ open, openMortal, openWrapped, advan
     )
     const hf = await open()
     await becomes(await hf.start(listen), 'waiting')
-    await vi.waitUntil(() => getEventListeners(signal, 'abort').length === 0)
+    await vi.waitUntil(() => getEventListeners(signal, 'abort').length === 0, { timeout: 10_000 })
+  })
+
+  it('may be withdrawn by a timer of its own that is longer than the quiet time: the function was at work', async () => {
+    const work = workflow('work', async (ctx, how: 'signal' | 'sleep' | 'question') => {
+      const signal = AbortSignal.timeout(300)
+      const waits = {
+        signal: () => ctx.waitFor('never', { signal }),
+        sleep: () => ctx.sleep(day, { signal }),
+        question: () => ctx.ask('never', { question: '?', signal }),
+      }
+      return waits[how]().then(
+        () => 'came',
+        (error: Error) => error.name,
+      )
+    })
+    const hf = await open()
+    const outputs = (['signal', 'sleep', 'question'] as const).map((how) => hf.run(work, how))
+    expect(await Promise.all(outputs)).toEqual(Array(3).fill('TimeoutError'))
+    expect(await hf.inbox()).toEqual([])
   })
 
   const reason = new Error('no longer needed')

@@ -201,6 +201,90 @@ onLocalStores('a state with versions', ({ open, openMortal, advance }) => {
     expect(await run.result()).toEqual({ messages: ['hello'], preferences: { language: 'it' } })
   })
 
+  it('a migration that throws pauses a run that is replayed, and throws nothing into its function', async () => {
+    let isBroken = true
+    const caught: unknown[] = []
+    const chat = (definition: typeof chatState2) =>
+      workflow({ name: 'chat', state: definition }, async (ctx) => {
+        await ctx.step('reply', () => {})
+        try {
+          ctx.update(say(`with ${ctx.state.messages.length}`))
+        } catch (error) {
+          caught.push(error)
+        }
+        await ctx.step('after', () => {})
+        return ctx.state
+      })
+    const broken = state<Chat2>({
+      version: 2,
+      initial: () => ({ messages: [], preferences: { language: 'en' } }),
+      migrations: {
+        1: (v1: Chat1) => {
+          if (isBroken) throw new Error('no language')
+          return { ...v1, preferences: { language: 'it' } }
+        },
+      },
+    })
+    const mortal = await openMortal({ workflows: [chat(chatState1 as typeof chatState2)] }, { after: 'step_completed' })
+    const client = await open({ worker: false })
+    const run = await client.start('chat')
+    await mortal.dead
+    advance(11_000)
+    await open({ workflows: [chat(broken)] })
+    await becomes(run, 'paused')
+    expect(await run.info()).toMatchObject({ reason: 'mismatch', error: { code: 'invalid_input' } })
+    isBroken = false
+    await run.resume()
+    expect(await run.result()).toEqual({ messages: ['with 0'], preferences: { language: 'it' } })
+    expect(caught).toEqual([])
+  })
+
+  it('a migration that throws does not keep a run from being rolled back; after a repair it continues from there', async () => {
+    let isBroken = true
+    const chatState = (version: 1 | 2) =>
+      version === 1
+        ? (chatState1 as typeof chatState2)
+        : state<Chat2>({
+            version: 2,
+            initial: () => ({ messages: [], preferences: { language: 'en' } }),
+            migrations: {
+              1: (v1: Chat1) => {
+                if (isBroken) throw new Error('no language')
+                return { ...v1, preferences: { language: 'it' } }
+              },
+            },
+          })
+    const undone: string[] = []
+    const chat = (version: 1 | 2) =>
+      workflow({ name: 'chat', state: chatState(version) }, async (ctx) => {
+        ctx.update(say('kept'))
+        await ctx.checkpoint('asked')
+        ctx.update(say(`said under ${version}`))
+        await ctx.step('reply', () => {}, { undo: () => void undone.push('reply') })
+        await ctx.waitFor('go')
+        return ctx.state
+      })
+    const old = await open()
+    const begun = await old.start(chat(1))
+    await becomes(begun, 'waiting')
+    await old.close()
+
+    const hf = await open({ workflows: [chat(2)] })
+    const { id } = begun
+    const run = await hf.runs.get(id)
+    await run.rollback('asked')
+    expect(await run.info()).toMatchObject({ status: 'paused', reason: 'asked' })
+    expect(undone).toEqual(['reply'])
+    expect(await hf.thread(id).state()).toEqual({ messages: ['kept'] })
+    await run.resume()
+    await becomes(run, 'paused')
+    expect(await run.info()).toMatchObject({ reason: 'mismatch' })
+    isBroken = false
+    await run.resume()
+    await hf.signal(id, 'go')
+    expect(await run.result()).toEqual({ messages: ['kept', 'said under 2'], preferences: { language: 'it' } })
+  })
+
   it('an initial() that throws or gives what can not be stored pauses the run, and the process lives', async () => {
     const hf = await open()
     const codes: unknown[] = []

@@ -31,6 +31,7 @@ import { pairKey } from '../../model/ids.ts'
 import { refuseUnknownOptions } from '../../model/known-options.ts'
 import { type KeyedRecord, placeOfRecord, type RecordChange } from '../../model/record.ts'
 import type { CallHost } from '../execution/call-host.ts'
+import { reportLateWrite } from '../execution/end-errors.ts'
 import type { RecordWrites } from '../writing/record-writes.ts'
 import type { Call } from './calls.ts'
 
@@ -42,14 +43,16 @@ export class AttemptMemory implements Memory, RecordWrites {
   readonly #host: CallHost
   readonly #call: Call
   readonly #attempt: number
+  readonly #body: { readonly isOver: boolean }
   /** By place: the last write of each value. */
   readonly #writes = new Map<string, { readonly change: RecordChange; readonly logged?: LoggedWrite }>()
   readonly #subjects = new Map<string, SubjectWrites>()
 
-  constructor(host: CallHost, call: Call, attempt: number) {
+  constructor(host: CallHost, call: Call, attempt: number, body: { readonly isOver: boolean }) {
     this.#host = host
     this.#call = call
     this.#attempt = attempt
+    this.#body = body
   }
 
   get session(): SessionMemory {
@@ -117,6 +120,7 @@ export class AttemptMemory implements Memory, RecordWrites {
     return {
       get: async <T>(key: string) => (await this.#get(place, checkSessionKey(key))) as T | undefined,
       set: async (key, value, options: SessionSetOptions = {}) => {
+        this.#refuseLate('session.set')
         refuseUnknownOptions('session.set', options, setOptionNames)
         const ttlMs = checkTtl(options.ttlMs)
         const change = setValue(codec, sessionId, { key: checkSessionKey(key), value, ttlMs })
@@ -128,6 +132,7 @@ export class AttemptMemory implements Memory, RecordWrites {
         })
       },
       delete: async (key) => {
+        this.#refuseLate('session.delete')
         const change = deleteValue(sessionId, checkSessionKey(key))
         this.#writes.set(nameOf(change), { change, logged: { session: sessionId, key, deleted: true } })
       },
@@ -179,7 +184,8 @@ export class AttemptMemory implements Memory, RecordWrites {
     }
     return {
       get: read,
-      merge: <T>(patch: Readonly<Record<string, unknown>>, options: ProfileMergeOptions = {}): Promise<T> => {
+      merge: async <T>(patch: Readonly<Record<string, unknown>>, options: ProfileMergeOptions = {}): Promise<T> => {
+        this.#refuseLate('profile.merge')
         refuseUnknownOptions('profile.merge', options, mergeOptionNames)
         const { why, by, schema } = options
         const { runId, claim } = this.#host.run
@@ -195,6 +201,11 @@ export class AttemptMemory implements Memory, RecordWrites {
         return records.map((record) => readChange(codec.decode(record.payload), record))
       },
     }
+  }
+
+  /** What a body writes after its end would be in no commit. */
+  #refuseLate(method: string): void {
+    if (this.#body.isOver) throw reportLateWrite(this.#host.run, this.#call.path, `step.memory.${method}`)
   }
 
   /** One after the other. What the schema refuses is not kept: the body hears of it, and may do something else. */

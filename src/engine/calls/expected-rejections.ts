@@ -37,7 +37,11 @@ function letPass(reason: unknown): void {
 
 /** Also what the function made of it: an error with that cause. */
 function isOfEnd(reason: unknown): boolean {
-  for (let at = reason, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) if (ofEnds.has(at)) return true
+  try {
+    for (let at = reason, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) if (ofEnds.has(at)) return true
+  } catch {
+    // User code throws anything, also what throws when it is looked at.
+  }
   return false
 }
 

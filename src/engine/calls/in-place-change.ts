@@ -13,6 +13,15 @@ const mostObjects = 10_000
  * language's own, which does not say whose object it was: any other error, and one that does not fit the state, is returned as it is.
  */
 export function explainInPlaceChange(host: CallHost, step: string | null, error: unknown): unknown {
+  try {
+    return explained(host, step, error)
+  } catch {
+    // User code throws anything, also what throws when it is looked at.
+    return error
+  }
+}
+
+function explained(host: CallHost, step: string | null, error: unknown): unknown {
   if (!(error instanceof TypeError)) return error
   const [, there, added] = refusals.exec(error.message) ?? []
   if (there === undefined && added === undefined) return error

@@ -1,6 +1,7 @@
 import type { StepHandle } from '../../define/context.ts'
 import { checkUsage, refuseUnknownUsage } from '../../model/usage.ts'
 import type { CallHost } from '../execution/call-host.ts'
+import { reportLateWrite } from '../execution/end-errors.ts'
 import { AttemptMemory } from './attempt-memory.ts'
 import type { Call } from './calls.ts'
 
@@ -8,6 +9,8 @@ export type Recipe = (draft: never) => unknown
 
 /** What an attempt writes with its result. */
 export class AttemptWrites {
+  /** The body is over: nothing can be added. */
+  isOver = false
   readonly recipes: Recipe[] = []
   /** Made when it is first asked for. */
   memory: AttemptMemory | undefined
@@ -29,7 +32,11 @@ export class Handle implements StepHandle<never> {
   constructor(host: CallHost, call: Call, attempt: number, writes: AttemptWrites, signal: AbortSignal | undefined) {
     this.attempt = attempt
     // Functions of its own, so that they can be destructured: ({ update }) => update(…).
-    this.update = (recipe) => void writes.recipes.push(recipe as Recipe)
+    this.update = (recipe) => {
+      // In a timer that was left behind nothing would catch an error.
+      if (writes.isOver) reportLateWrite(host.run, call.path, 'step.update')
+      else writes.recipes.push(recipe as Recipe)
+    }
     this.usage = (usage) => {
       refuseUnknownUsage('step.usage', usage)
       host.budget.book(call, checkUsage(usage), attempt)
@@ -46,7 +53,7 @@ export class Handle implements StepHandle<never> {
   }
 
   get memory(): StepHandle<never>['memory'] {
-    this.#writes.memory ??= new AttemptMemory(this.#host, this.#call, this.attempt)
+    this.#writes.memory ??= new AttemptMemory(this.#host, this.#call, this.attempt, this.#writes)
     return this.#writes.memory
   }
 

@@ -113,6 +113,7 @@ async function runAttempt<T>(
       return { ok: true, value: await recordToEnd(host, call, made, { attempt, started, writes, options }) }
     let value = await made
     if (options.schema !== undefined) value = await checked(call, options, value)
+    writes.isOver = true
     if (writes.memory !== undefined) await writes.memory.prepare()
     const durationMs = Math.round(performance.now() - started)
     const result = {
@@ -132,6 +133,7 @@ async function runAttempt<T>(
       durationMs: Math.round(performance.now() - started),
     }
   } finally {
+    writes.isOver = true
     host.activity.end(call)
   }
 }
@@ -179,6 +181,7 @@ function recordToEnd<T>(
   const { attempt, started, writes, options } = how
   return toEnd(host, options, made, async (value) => {
     const result = await checked(call, options, value)
+    writes.isOver = true
     if (writes.memory !== undefined) await writes.memory.prepare()
     const durationMs = Math.round(performance.now() - started)
     return recordResult(host, call, result, { attempt, durationMs, writes, options })

@@ -3,6 +3,7 @@ import { HoldfastError } from '../../model/errors.ts'
 import type { Payload } from '../../model/payload.ts'
 import { reviveError, toStorableError } from '../../model/stored-error.ts'
 import type { CallHost } from '../execution/call-host.ts'
+import { defaultQuietMs, longestQuietMs } from '../waiting/quiet-times.ts'
 import type { Wait } from '../waiting/waits.ts'
 import type { Call } from './calls.ts'
 
@@ -37,21 +38,44 @@ export function whenAborted(host: CallHost, signal: AbortSignal, callBack: () =>
     stops.delete(stop)
     signal.removeEventListener('abort', callBack)
   }
-  stops.add(stop)
+  stops.set(stop, signal)
   signal.addEventListener('abort', callBack, { once: true })
   return stop
 }
 
-/** What ends listening, of executions whose functions have given signals. */
-const listening = new WeakMap<CallHost, Set<() => void>>()
+/** For how many quiet times the function of a run that was persisted is listened to. */
+const lateQuietTimes = 60
 
-function stopAtEnd(host: CallHost): Set<() => void> {
-  const stops = new Set<() => void>()
+/** What ends listening, and to which signal, of executions whose functions have given signals. */
+const listening = new WeakMap<CallHost, Map<() => void, AbortSignal>>()
+
+function stopAtEnd(host: CallHost): Map<() => void, AbortSignal> {
+  const stops = new Map<() => void, AbortSignal>()
   listening.set(host, stops)
   void host.stopping.ended.then(() => {
-    for (const stop of stops) stop()
+    const signals = new Set(stops.values())
+    for (const stop of [...stops.keys()]) stop()
+    if (host.admission.isSuspended) for (const signal of signals) hearLate(host, signal)
   })
   return stops
+}
+
+/**
+ * The function of a run that was persisted as waiting aborts the signal of a wait: it was at work (E6). It is not listened to for ever: the signal
+ * may be one that lives as long as the process, and past the longest quiet time no other execution would hear it either.
+ */
+function hearLate(host: CallHost, signal: AbortSignal): void {
+  const notice = () => {
+    clearTimeout(timer)
+    void host.admission.cameTooLate()
+  }
+  const quietMs = host.run.engine.quietTimes.quietMs || defaultQuietMs
+  const timer = setTimeout(
+    () => signal.removeEventListener('abort', notice),
+    Math.min(longestQuietMs, lateQuietTimes * quietMs),
+  ).unref()
+  if (signal.aborted) notice()
+  else signal.addEventListener('abort', notice, { once: true })
 }
 
 /** Records that a call was withdrawn, and throws the reason. */

@@ -31,6 +31,11 @@ export class Admission {
     return this.#run.phase.isDetached
   }
 
+  /** It was persisted as waiting. */
+  get isSuspended(): boolean {
+    return this.#run.phase.isSuspended
+  }
+
   /** The tape is consumed: what happens now is new. */
   get isLive(): boolean {
     return this.#run.playback.isLive

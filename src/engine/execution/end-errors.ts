@@ -27,3 +27,12 @@ export function reportLateCall({ runId, workflow, log }: HeldRun, phase: Phase, 
   expectRejections()
   return endError(new HoldfastError('closed', message, { details: { runId, step: name } }))
 }
+
+/** What the body of a step writes after its end: told to the logger, and the error to throw. It is in no commit. */
+export function reportLateWrite({ runId, workflow, log }: HeldRun, step: string, method: string): HoldfastError {
+  const message = `${method} was called after the body of step "${step}" of run "${runId}" had ended: nothing was written. Await everything in the body.`
+  log.warn(message, { runId, workflow: workflow.name, step, reason: 'closed' })
+  // As a rule of something that the body began and does not await.
+  expectRejections()
+  return endError(new HoldfastError('closed', message, { details: { runId, step } }))
+}

@@ -47,7 +47,6 @@ async function rolledBack(ordered: OrderedRun, { to, by }: Extract<Order, { kind
   return (taken, headSeq) => {
     const eventsOf = () => {
       const data = { to, undone: undos.undone(to), ...(by !== undefined && { by }) }
-      state.migrate()
       const patch = state.timeline.replace(before)
       inbox.messages.forget('rollback')
       const memory = logged.map((value) => journal.event('memory_written', null, { data: { ...value } }))
@@ -73,6 +72,9 @@ async function stateAt({ run, state }: OrderedRun, seq: number): Promise<unknown
   const { owner, threadId, store, codec, workflow } = run
   const thread = await store.readThread({ owner, threadId })
   if (thread === null) return state.timeline.whole(0).value
-  // A thread's version never goes down: what was there before it was reached is brought to it.
-  return loadStateFor(workflow.options.state, store, codec, thread, seq)
+  // A thread's version never goes down: what was there before it was reached is brought to it, and no further. A migration that throws must not
+  // keep a run from going back.
+  const { state: definition } = workflow.options
+  const ofThread = definition === undefined ? undefined : { ...definition, version: thread.stateVersion }
+  return loadStateFor(ofThread, store, codec, thread, seq)
 }

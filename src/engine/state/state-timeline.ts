@@ -149,6 +149,12 @@ export class StateTimeline {
     return { patch, from, to }
   }
 
+  /** Throws what `migrate` would throw: before the function is called, which must not get it. */
+  checkMigration(): void {
+    const { value, version } = this.#end()
+    if (this.#definition !== undefined && version < this.#definition.version) migrateState(this.#definition, value, version)
+  }
+
   /** Adds a patch that sets the state to a value. Null if it has that value already. */
   replace(value: unknown): Payload | null {
     return this.stage([() => value])

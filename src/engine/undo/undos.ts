@@ -128,8 +128,9 @@ export class Undos {
         const { error, delayMs } = nextAttempt(defaultRetryPolicy, tries, thrown)
         if (delayMs === null || this.#run.phase.hasEnded) return undoFailed(this.#run, path, error)
         const { runId, log } = this.#run.run
-        log.warn(`The undo of "${path}" of run "${runId}" failed and will be retried: ${sentence(messageOf(error))}`, {
-          ...{ runId, step: path, error },
+        const cause = toStorableError(error)
+        log.warn(`The undo of "${path}" of run "${runId}" failed and will be retried: ${sentence(cause.message)}`, {
+          ...{ runId, step: path, error: cause },
         })
         await new Promise((resolve) => setTimeout(resolve, delayMs))
         if (this.#run.phase.hasEnded) return undoFailed(this.#run, path, error)
@@ -202,10 +203,6 @@ function resultOf({ run: { codec } }: UndoingRun, payload: Payload | null): unkn
 /** The state as a step left it. */
 function stateAfter({ run: { store, codec, claim, workflow } }: UndoingRun, seq: number): Promise<unknown> {
   return loadStateFor(workflow.options.state, store, codec, claim.thread, seq)
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
 }
 
 function undoFailed({ run: { runId } }: UndoingRun, path: string, error: unknown): Error {
