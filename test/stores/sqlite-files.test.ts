@@ -1,6 +1,6 @@
-import { chmodSync, existsSync, mkdtempSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import BetterSqlite3 from 'better-sqlite3'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
@@ -111,6 +111,20 @@ describe('sqlite: the file', () => {
     expect(await codeWithin(patience(5_000), () => store.commit([stepping(claim)]))).toBe('store_unavailable')
     expect(await codeWithin(patience(5_000), () => store.readRun({ owner: '', runId: 'r' }))).toBe('store_unavailable')
     if (what === 'removed') expect(existsSync(file)).toBe(false)
+    await store.close()
+  })
+
+  it.each(['its own name', 'a symbolic link'])('whose write-ahead log was removed takes no more writes, opened by %s', async (what) => {
+    const link = join(folder, 'link', 'store.db')
+    if (what === 'a symbolic link') {
+      await (await opened(file)).close()
+      mkdirSync(dirname(link))
+      symlinkSync(file, link)
+    }
+    const store = await opened(what === 'a symbolic link' ? link : file)
+    const claim = await createAndClaim(store, 'r')
+    rmSync(`${file}-wal`)
+    expect(await codeWithin(patience(5_000), () => store.commit([stepping(claim)]))).toBe('store_unavailable')
     await store.close()
   })
 

@@ -8,6 +8,7 @@ import {
   linkSync,
   mkdirSync,
   openSync,
+  realpathSync,
   type Stats,
   statSync,
   unlinkSync,
@@ -47,6 +48,7 @@ export class Connection {
   readonly durability: 'full' | 'relaxed' | 'none'
   readonly #isOwn: boolean
   readonly #identity: FileIdentity | null
+  readonly #walFile: string
   #walIdentity: FileIdentity | null = null
   readonly #userBusyTimeoutMs: number
   readonly #sql: {
@@ -70,6 +72,7 @@ export class Connection {
     this.durability = parts.durability
     this.#isOwn = parts.isOwn
     this.#identity = parts.identity
+    this.#walFile = parts.identity === null ? '' : walFileOf(parts.file)
     this.#userBusyTimeoutMs = parts.userBusyTimeoutMs
     this.#sql = {
       begin: this.writer.prepare('BEGIN IMMEDIATE'),
@@ -255,7 +258,7 @@ export class Connection {
   /** Looks at the path again when the last look is older than this: a look costs as much as a small read. */
   #refuseLostFile(maxAgeMs: number): void {
     if (this.#identity === null || performance.now() - this.#checkedAt < maxAgeMs) return
-    const wal = identityOf(`${this.file}-wal`)
+    const wal = identityOf(this.#walFile)
     const isSame = isSameFile(identityOf(this.file), this.#identity)
     // The log is there from the first write on; as long as a connection is open nobody may remove it.
     if (!isSame || (this.#walIdentity !== null && !isSameFile(wal, this.#walIdentity))) throw fileGoneError(this.file)
@@ -417,6 +420,11 @@ function identityOf(file: string): FileIdentity | null {
     | (Omit<Stats, 'ino' | 'dev'> & { ino: bigint; dev: bigint })
     | undefined
   return stats === undefined ? null : { inode: stats.ino, device: stats.dev }
+}
+
+/** Where a path is a symbolic link, SQLite puts the log beside the file that is meant. */
+function walFileOf(file: string): string {
+  return `${realpathSync(file)}-wal`
 }
 
 function isSameFile(found: FileIdentity | null, known: FileIdentity): boolean {
