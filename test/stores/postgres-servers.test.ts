@@ -135,6 +135,15 @@ describe('a server that promises less', () => {
     expect((await scene.admin.query(`SELECT version FROM "${scene.schema}".version`)).rows).toEqual([{ version: 99 }])
   })
 
+  it('tables of another program in the schema are left as they are, and said so', async () => {
+    await scene.admin.query(`CREATE SCHEMA "${scene.schema}" CREATE TABLE version (version text)`)
+    await scene.admin.query(`INSERT INTO "${scene.schema}".version VALUES ('')`)
+    const store = await openPostgresStore({ url: scene.url, schema: scene.schema, durability: 'full' })
+    scene.afterwards(() => store.close())
+    await expect(store.migrate()).rejects.toMatchObject({ code: 'store_unavailable', message: expect.stringContaining('"version"') })
+    expect((await scene.admin.query(`SELECT version FROM "${scene.schema}".version`)).rows).toEqual([{ version: '' }])
+  })
+
   it('a URL, a password or a schema that is wrong is said so', async () => {
     const wrong = (change: (url: URL) => void) => {
       const changed = new URL(scene.url)
@@ -150,7 +159,10 @@ describe('a server that promises less', () => {
     })
     await expect(stranger).rejects.toMatchObject({ code: 'store_unavailable', message: expect.stringContaining('login') })
     expect(await codeOf(openPostgresStore({ url: 'postgres://[', durability: 'full' }))).toBe('invalid_url')
+    expect(await codeOf(openPostgresStore({ url: 'postgres://me:100%@x/y', durability: 'full' }))).toBe('invalid_url')
     expect(await codeOf(openPostgresStore({ url: 'mysql://x', durability: 'full' }))).toBe('invalid_url')
+    const strange = wrong((changed) => changed.searchParams.set('options', '-c nothing.of=1 -c nonsense=1'))
+    await expect(strange).rejects.toMatchObject({ code: 'store_unavailable', message: expect.stringContaining('nonsense') })
     for (const name of ['', 'a"b', "a'b", 'a$$b', 'pg_toast', '1a', 'x'.repeat(64), 'a;b', 'a\u0000b']) {
       expect([name, await codeOf(openPostgresStore({ url: scene.url, schema: name, durability: 'full' }))]).toEqual([
         name,
