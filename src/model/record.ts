@@ -109,7 +109,7 @@ export function recordAfter(
 }
 
 /** The latest time that a store can keep: that of a Date. */
-const endOfTime = 8_640_000_000_000_000
+export const endOfTime = 8_640_000_000_000_000
 
 /** Whole ms, not before 0. Rounded up: nothing expires before its time. */
 export function expiresAtOf(expires: Due, now: number): number | null {

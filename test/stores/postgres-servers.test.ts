@@ -140,7 +140,10 @@ describe('a server that promises less', () => {
     await scene.admin.query(`INSERT INTO "${scene.schema}".version VALUES ('')`)
     const store = await openPostgresStore({ url: scene.url, schema: scene.schema, durability: 'full' })
     scene.afterwards(() => store.close())
-    await expect(store.migrate()).rejects.toMatchObject({ code: 'store_unavailable', message: expect.stringContaining('"version"') })
+    await expect(store.migrate()).rejects.toMatchObject({
+      code: 'store_unavailable',
+      message: expect.stringContaining('"version"'),
+    })
     expect((await scene.admin.query(`SELECT version FROM "${scene.schema}".version`)).rows).toEqual([{ version: '' }])
   })
 

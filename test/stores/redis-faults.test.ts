@@ -781,10 +781,14 @@ describe('redis, when it cannot be opened', () => {
     expect(await codeOf(vi.waitFor(() => store.commit([creating('a')])))).toBe('none')
   })
 
-  it.each(['redis://me:100%@localhost', 'http://localhost', 'redis:localhost', 'redis://localhost?schema=x', 'redis://localhost?namespace=a{b}', 'nonsense'])(
-    '%s is invalid_url',
-    async (url) => expect(await codeOf(openRedisStore({ url, durability: 'full' }))).toBe('invalid_url'),
-  )
+  it.each([
+    'redis://me:100%@localhost',
+    'http://localhost',
+    'redis:localhost',
+    'redis://localhost?schema=x',
+    'redis://localhost?namespace=a{b}',
+    'nonsense',
+  ])('%s is invalid_url', async (url) => expect(await codeOf(openRedisStore({ url, durability: 'full' }))).toBe('invalid_url'))
 
   it('without the package "redis" it says what to install', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'holdfast-bare-'))

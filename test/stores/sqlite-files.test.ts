@@ -114,19 +114,22 @@ describe('sqlite: the file', () => {
     await store.close()
   })
 
-  it.each(['its own name', 'a symbolic link'])('whose write-ahead log was removed takes no more writes, opened by %s', async (what) => {
-    const link = join(folder, 'link', 'store.db')
-    if (what === 'a symbolic link') {
-      await (await opened(file)).close()
-      mkdirSync(dirname(link))
-      symlinkSync(file, link)
-    }
-    const store = await opened(what === 'a symbolic link' ? link : file)
-    const claim = await createAndClaim(store, 'r')
-    rmSync(`${file}-wal`)
-    expect(await codeWithin(patience(5_000), () => store.commit([stepping(claim)]))).toBe('store_unavailable')
-    await store.close()
-  })
+  it.each(['its own name', 'a symbolic link'])(
+    'whose write-ahead log was removed takes no more writes, opened by %s',
+    async (what) => {
+      const link = join(folder, 'link', 'store.db')
+      if (what === 'a symbolic link') {
+        await (await opened(file)).close()
+        mkdirSync(dirname(link))
+        symlinkSync(file, link)
+      }
+      const store = await opened(what === 'a symbolic link' ? link : file)
+      const claim = await createAndClaim(store, 'r')
+      rmSync(`${file}-wal`)
+      expect(await codeWithin(patience(5_000), () => store.commit([stepping(claim)]))).toBe('store_unavailable')
+      await store.close()
+    },
+  )
 
   it('can be opened by twenty processes at once', async () => {
     const ids = Array.from({ length: 20 }, (_, i) => `run-${i}`)

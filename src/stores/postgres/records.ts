@@ -1,4 +1,5 @@
 import {
+  endOfTime,
   fieldsText,
   type KeyedRecord,
   keyedRecordChecksum,
@@ -51,7 +52,7 @@ DECLARE
 BEGIN
   FOR w IN SELECT * FROM jsonb_to_recordset(p_records) AS x(kind text, collection text, key text, parent text, thread text, fields text, payload int,
       due_kind int, due bigint, if_version bigint, version bigint, created bigint, updated bigint) LOOP
-    v_expires := CASE w.due_kind WHEN 1 THEN greatest(0, p_now + w.due) WHEN 2 THEN greatest(0, w.due) END;
+    v_expires := CASE w.due_kind WHEN 1 THEN least(${endOfTime}, greatest(0, p_now + w.due)) WHEN 2 THEN greatest(0, w.due) END;
     -- Again where another process has put it there at this moment.
     FOR i IN 1..10 LOOP
       SELECT * INTO o FROM holdfast.records x WHERE x.owner = p_owner AND x.collection = w.collection AND x.key = w.key FOR UPDATE;

@@ -1,4 +1,4 @@
-import { expiresAtOf, type KeyedRecord, placeOfRecord, type RecordChange } from '../../model/record.ts'
+import { endOfTime, expiresAtOf, type KeyedRecord, placeOfRecord, type RecordChange } from '../../model/record.ts'
 import type { Due } from '../../store/change.ts'
 import {
   compareKeys,
@@ -57,9 +57,6 @@ function expiresOf(packer: Packer, expires: Due): Fields {
   if ('at' in expires) return [['expires', () => packer.number(expiresAtOf(expires, 0) ?? 0)]]
   return [['expires_ms', () => packer.number(Math.ceil(Math.min(endOfTime, expires.inMs)))]]
 }
-
-/** Together with the time of any server it is still a whole number. */
-const endOfTime = 8_600_000_000_000_000
 
 function ifVersionOf(packer: Packer, { ifVersion }: { readonly ifVersion?: number }): Fields {
   return ifVersion === undefined ? [] : [['if_version', () => packer.number(ifVersion)]]

@@ -458,6 +458,20 @@ function testExpiry(test: StoreTest): void {
     expect(await keys(scene)).toEqual(['a'])
   })
 
+  test('what expires later than any date expires at the last one', async (scene) => {
+    const last = 8_640_000_000_000_000
+    const inMs = Number.MAX_VALUE
+    await write(
+      scene,
+      put('a', { expires: { inMs } }),
+      put('b', { expires: { at: inMs } }),
+      put('c', { expires: { inMs: last } }),
+      put('d'),
+    )
+    await write(scene, touch('d', inMs))
+    expect((await read(scene)).map(({ expiresAt }) => expiresAt)).toEqual([last, last, last, last])
+  })
+
   test('a touch of a version moves nothing where the record has another one', async (scene) => {
     await write(scene, put('a', { expires: { inMs: 10_000 } }), put('b'))
     await write(scene, put('b'))

@@ -1,10 +1,11 @@
+import { endOfTime } from '../../../../model/record.ts'
 import { recordFields } from '../../record-row.ts'
 import { quoted } from '../script.ts'
 
 /** Judges and writes what a change does to records. Needs `records`. */
 export const recordChanges = `
 local function expiry_of(w)
-  if w.expires_ms then return math.max(0, now + w.expires_ms) end
+  if w.expires_ms then return math.min(${endOfTime}, math.max(0, now + w.expires_ms)) end
   return w.expires
 end
 
