@@ -144,8 +144,9 @@ export function keyedRecordChecksum(record: KeyedRecord): number {
 
 /** Refuses a damaged one. */
 export function verifyKeyedRecord(record: KeyedRecord, stored: number): KeyedRecord {
-  const { collection, key } = record
-  verifyChecksum(stored, keyedRecordChecksum(record), `Record ${JSON.stringify(key)} of ${collection}`)
+  const { owner, collection, key } = record
+  const what = `Record ${JSON.stringify(key)} of ${collection}`
+  verifyChecksum(stored, keyedRecordChecksum(record), what, { owner, collection, key })
   return record
 }
 

@@ -4,6 +4,7 @@ import {
   type KeyedRecord,
   keyedRecordChecksum,
   type RecordChange,
+  type RecordKey,
   readFields,
   recordPayloadChecksum,
   verifyKeyedRecord,
@@ -261,7 +262,7 @@ export function prepareRecordReads(reader: StatementReader, clock: Clock) {
       const rows = await (thread === undefined
         ? reader.read(scanSql, values)
         : reader.read(scanThreadSql, [...values, thread.threadId]))
-      return recordPage(rows.map(toKeyedRecord), limit)
+      return recordPage(rows.map(toNamedRow), limit, ({ row }) => toKeyedRecord(row))
     },
   }
 }
@@ -269,6 +270,11 @@ export function prepareRecordReads(reader: StatementReader, clock: Clock) {
 export function prepareSweepRecords({ writes, prepare, clock, isFull }: StoreParts): Store['sweepRecords'] {
   const statement = prepare('SELECT holdfast.fn_sweep_records($1, $2, $3, $4, $5)')
   return async ({ limit }) => Number(await writes.call(statement, [isFull, clock.offset(), atLeastZero(limit)]))
+}
+
+function toNamedRow(row: Row): RecordKey & { readonly row: Row } {
+  const [owner, collection, key] = row
+  return { owner: owner as string, collection: collection as string, key: key as string, row }
 }
 
 function toKeyedRecord(row: Row): KeyedRecord {

@@ -173,7 +173,7 @@ export function prepareReadRecords(db: Database) {
       const { owner, collection, key } = readRecordCursor(cursor) ?? { owner: '', collection: '', key: '' }
       const rest = [collection, key, now, Math.max(0, limit) + 1]
       const rows = thread === undefined ? scan.all(owner, ...rest) : ofThread.all(thread.threadId, thread.owner, ...rest)
-      return recordPage((rows as RecordRow[]).map(toKeyedRecord), limit)
+      return recordPage(rows as RecordRow[], limit, toKeyedRecord)
     },
   }
 }
