@@ -1,5 +1,5 @@
 // biome-ignore-all lint/suspicious/noAssignInExpressions: recipes are written the way users write them
-import { type Holdfast, open, state, workflow } from 'holdfast'
+import { type ErrorCode, type Holdfast, HoldfastError, open, state, workflow } from 'holdfast'
 import { createMemoryStore, wrapStore } from 'holdfast/testing'
 import { describe, expect, it } from 'vitest'
 import type { Change, Committed } from '../../src/store/change.ts'
@@ -157,6 +157,23 @@ onEveryStore('session memory', ({ open, openMortal, openWrapped, advance }) => {
     expect(touches).toHaveLength(once)
     advance(950_000)
     expect(await hf.memory.session.of('t').get('k')).toBe('v')
+  })
+
+  it('is read from a store that takes no writes, though its time does not begin anew', async () => {
+    let failure: ErrorCode | null = null
+    const hf = await openWrapped((store) => ({
+      ...wrapStore(store, {}),
+      commit: (changes) => (failure === null ? store.commit(changes) : Promise.reject(new HoldfastError(failure, 'no writes'))),
+    }))
+    const session = hf.memory.session.of('login')
+    await session.set('a', 1)
+    advance(hourMs / 2)
+    const [before] = await session.list()
+    for (failure of ['storage_full', 'store_unavailable', 'outcome_unknown'] as const) {
+      expect(await session.get('a')).toBe(1)
+      expect(await codeOfRejection(session.set('a', 2))).toBe(failure)
+    }
+    expect(await session.list()).toEqual([before])
   })
 
   it('that was set again while a step used the earlier one keeps its own time', async () => {
