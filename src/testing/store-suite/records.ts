@@ -73,7 +73,7 @@ const text = (payload: Payload | undefined) => plainPayload(payload ?? null)
 /** Names that a pattern, a quote or a separator would spoil, in bytewise order. */
 const hostile = [
   ...["'", '"', '%', '*', '1', '1/', '10', 'A', '\\', '_', '__proto__', 'a', 'ab', 'tenant/1', 'tenant/10', 'x', 'x:y', 'é'],
-  ...['\u{ffff}', '\u{1f600}', '[a]', '?', '(a', '-', '+'],
+  ...['\u{ffff}', '\u{1f600}', '[a]', '?', '(a', '-', '+', '\n', 'a\nb', 'a\nb\n'],
 ].sort(compareKeys)
 
 export function testRecords(test: StoreTest): void {
