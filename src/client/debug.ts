@@ -148,7 +148,7 @@ export class Debug {
     if (!answer.ok) {
       throw new HoldfastError(
         'conflict',
-        `Thread "${threadId}" was not imported: it exists or was deleted here, or one of its run ids or operation keys exists. ` +
+        `Thread "${threadId}" was not imported: it exists or was deleted here, or one of its run ids, operation keys or session values exists. ` +
           'Import it for another owner, hf.as(owner), or into an empty store.',
         { details: { threadId } },
       )

@@ -411,6 +411,21 @@ onEveryStore('the session of a thread', ({ open, advance }) => {
     expect((await hf.verify()).damaged).toEqual([])
   })
 
+  it('of another thread that has the same values already keeps its own: the fork says what is in its way', async () => {
+    const remembers = workflow('remembers', async (ctx) => void (await ctx.memory.session.set('a', 1)))
+    const hf = await open({ workflows: [remembers] })
+    await hf.thread('t').run(remembers, undefined)
+    await hf.memory.session.of('new').set('a', 'mine')
+    const [first] = (await hf.thread('t').checkpoints()).slice(-1)
+    const fork = hf.thread('t').fork(first?.checkpoint as string, { threadId: 'new' })
+    await expect(fork).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('values of a session') })
+    expect(await hf.memory.session.of('new').get('a')).toBe('mine')
+    expect(await codeOfRejection(hf.thread('new').stateAt('new@1'))).toBe('invalid_id')
+    await hf.memory.session.of('new').delete('a')
+    await hf.thread('t').fork(first?.checkpoint as string, { threadId: 'new' })
+    expect(await hf.memory.session.of('new').get('a')).toBe(1)
+  })
+
   it('is copied to a fork with its history: the fork can go back, too', async () => {
     const work = workflow('work', async (ctx) => {
       await ctx.memory.session.set('a', 1)
