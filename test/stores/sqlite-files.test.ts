@@ -100,6 +100,17 @@ describe('sqlite: the file', () => {
     await expect(openSqliteStore({ file, durability: 'full' })).rejects.toMatchObject({ code: 'corrupt_record' })
   })
 
+  it('is refused when its encoding is not UTF-8, in which some texts would come back changed', async () => {
+    const made = new DatabaseSync(file)
+    made.exec("PRAGMA encoding = 'UTF-16'; CREATE TABLE mine (x)")
+    made.close()
+    for (const handle of [null, new DatabaseSync(file), new BetterSqlite3(file)]) {
+      const opening = openSqliteStore({ ...(handle === null ? { file } : { database: handle }), durability: 'full' })
+      await expect(opening).rejects.toMatchObject({ code: 'store_unavailable', message: expect.stringContaining('UTF-16') })
+      handle?.close()
+    }
+  })
+
   it.each(['removed', 'replaced'])('that was %s under the store takes no more writes', async (what) => {
     const store = await opened(file)
     const claim = await createAndClaim(store, 'r')

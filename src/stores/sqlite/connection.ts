@@ -305,6 +305,7 @@ async function openFile({ file = ':memory:', durability, driver: given }: Connec
     // Counts only for a file that is still empty. Messages of one or two kilobytes leave a quarter of a page of 4 KiB unused,
     // and less than a tenth of this one; a lone commit takes 3 % longer.
     writer.pragma('page_size = 8192')
+    refuseEncoding(writer, path)
     await configure(writer, path, durability)
     const reader = driver.open(path)
     opened.push(reader)
@@ -330,6 +331,7 @@ async function adopt(db: Database, durability: 'full' | 'relaxed'): Promise<Part
       details: { file },
     })
   }
+  refuseEncoding(db, file)
   const shared = {
     file,
     writer: db,
@@ -371,6 +373,17 @@ async function configure(db: Database, file: string, durability: 'full' | 'relax
       },
     )
   }
+}
+
+/** With another one SQLite changes some characters, and has another order of keys. */
+function refuseEncoding(db: Database, file: string): void {
+  const encoding = db.pragma('encoding')
+  if (encoding === 'UTF-8') return
+  throw new HoldfastError(
+    'store_unavailable',
+    `${file} has the encoding ${String(encoding)}; texts come back unchanged only with UTF-8. Name another file, or create it anew: the encoding of a database that has tables can't be changed.`,
+    { details: { file, encoding } },
+  )
 }
 
 function noWalMessage(file: string, mode: string): string {
