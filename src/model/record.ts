@@ -36,7 +36,8 @@ export interface RecordField {
 
 /**
  * What a change does to a record of its owner. A change names a record once. With `ifVersion` the record must have this version when
- * the change is written, 0 meaning that there is none; else the whole change is refused with `record_changed`.
+ * the change is written, 0 meaning that there is none; else the whole change is refused with `record_changed`. With `ifUpdatedAt` it must have been put
+ * last at this time, too: in a store that has lost its last commits another put may have the same version.
  */
 export type RecordChange =
   /** Writes it, whether it is there or not. */
@@ -50,9 +51,16 @@ export type RecordChange =
       readonly payload: Payload
       readonly expires: Due
       readonly ifVersion?: number
+      readonly ifUpdatedAt?: number
     }
   /** Deletes it. Where there is none nothing happens. */
-  | { readonly kind: 'delete'; readonly collection: string; readonly key: string; readonly ifVersion?: number }
+  | {
+      readonly kind: 'delete'
+      readonly collection: string
+      readonly key: string
+      readonly ifVersion?: number
+      readonly ifUpdatedAt?: number
+    }
   /** Moves the time at which it expires, and nothing else. Where there is none nothing happens, nor where it is not of `ofVersion`, if given. */
   | {
       readonly kind: 'touch'
@@ -81,9 +89,11 @@ export function hasExpired({ expiresAt }: Pick<KeyedRecord, 'expiresAt'>, now: n
 }
 
 /** Whether the change is refused with `record_changed`. `found` is the record as it is; undefined also where it has expired. */
-export function isOtherVersion(found: Pick<KeyedRecord, 'version'> | undefined, change: RecordChange): boolean {
-  if ((change.kind !== 'put' && change.kind !== 'delete') || change.ifVersion === undefined) return false
-  return (found?.version ?? 0) !== change.ifVersion
+export function isOtherVersion(found: Pick<KeyedRecord, 'version' | 'updatedAt'> | undefined, change: RecordChange): boolean {
+  if (change.kind !== 'put' && change.kind !== 'delete') return false
+  const { ifVersion, ifUpdatedAt } = change
+  if (ifVersion !== undefined && (found?.version ?? 0) !== ifVersion) return true
+  return ifUpdatedAt !== undefined && found?.updatedAt !== ifUpdatedAt
 }
 
 /** The record after the change: null where there is none any more, undefined where it stays as it is. */

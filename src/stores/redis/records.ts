@@ -36,10 +36,10 @@ function recordFieldsOf(packer: Packer, change: RecordChange, owner: string): Fi
         kind,
         ...contentFields(packer, { ...change, owner }),
         ...expiresOf(packer, change.expires),
-        ...ifVersionOf(packer, change),
+        ...expectedOf(packer, change),
       ]
     case 'delete':
-      return [kind, ['record', () => packer.text(recordOf({ ...change, owner }))], ...ifVersionOf(packer, change)]
+      return [kind, ['record', () => packer.text(recordOf({ ...change, owner }))], ...expectedOf(packer, change)]
     case 'touch':
       return [
         kind,
@@ -58,8 +58,14 @@ function expiresOf(packer: Packer, expires: Due): Fields {
   return [['expires_ms', () => packer.number(Math.ceil(Math.min(endOfTime, expires.inMs)))]]
 }
 
-function ifVersionOf(packer: Packer, { ifVersion }: { readonly ifVersion?: number }): Fields {
-  return ifVersion === undefined ? [] : [['if_version', () => packer.number(ifVersion)]]
+function expectedOf(
+  packer: Packer,
+  { ifVersion, ifUpdatedAt }: { readonly ifVersion?: number; readonly ifUpdatedAt?: number },
+): Fields {
+  return [
+    ...(ifVersion === undefined ? [] : ([['if_version', () => packer.number(ifVersion)]] as Fields)),
+    ...(ifUpdatedAt === undefined ? [] : ([['if_updated', () => packer.number(ifUpdatedAt)]] as Fields)),
+  ]
 }
 
 function ofVersion(packer: Packer, version: number): Fields[number] {
