@@ -246,13 +246,9 @@ describe('redis', () => {
     await Promise.all(Array.from({ length: 700 }, (_, at) => session.set(`k${at}`, at)))
     expect(await hf.verify()).toMatchObject({ isSound: true, memories: 700 })
     const admin = await createClient({ url: server.url }).connect()
-    for (const key of ['k0', 'k1', 'k350']) {
-      await admin.hSet(
-        `holdfast:{${new URL(url).searchParams.get('namespace')}}:record:9:0:session1:s${key}`,
-        'payload',
-        's{"value":7}',
-      )
-    }
+    const rowOf = (key: string) => `holdfast:{${new URL(url).searchParams.get('namespace')}}:record:9:0:session1:s${key}`
+    for (const key of ['k0', 'k1']) await admin.hSet(rowOf(key), 'payload', 's{"value":7}')
+    await admin.hDel(rowOf('k350'), 'payload')
     const { damaged, memories } = await hf.verify()
     expect(damaged.map(({ message }) => /"1:s(k\d+)"/.exec(message)?.[1])).toEqual(['k0', 'k1', 'k350'])
     expect(memories).toBe(697)

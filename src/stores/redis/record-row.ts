@@ -81,10 +81,13 @@ export function toKeyedRecord({ owner, collection, key }: RecordKey, reply: Repl
   const record: KeyedRecord = {
     ...{ owner, collection, key, parent: parent === '' ? null : parent.slice(1) },
     ...{ threadId: thread === '' ? null : splitPair(thread).id, fields: readFields(fields), version: Number(version) },
-    ...{ payload: unpackPayload(row[8] as Buffer, 0), createdAt: Number(created), updatedAt: Number(updated) },
+    ...{ payload: unpackPayload(row[8] ?? nothing, 0), createdAt: Number(created), updatedAt: Number(updated) },
     expiresAt: expires === '' ? null : Number(expires),
   }
   return verifyKeyedRecord(record, Number(sum))
 }
+
+/** In place of a payload that is gone: the checksum does not match. */
+const nothing = Buffer.alloc(0)
 
 type Eight<Value> = readonly [Value, Value, Value, Value, Value, Value, Value, Value]
