@@ -108,7 +108,7 @@ async function requireSame(whole: WholeThread, target: Store): Promise<void> {
   if (there !== null && digestOf({ ...there, records: [] }) === digestOf({ ...whole, records: [] })) return
   throw new HoldfastError(
     'conflict',
-    `Thread "${threadId}" was not copied: the target has ${there === null ? 'one of its run ids or operation keys' : 'another one of that id'}. ` +
+    `Thread "${threadId}" was not copied: the target has ${there === null ? 'one of its run ids, operation keys or session values' : 'another one of that id'}. ` +
       'Copy into an empty store.',
     { details: { owner, threadId } },
   )

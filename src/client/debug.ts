@@ -138,7 +138,7 @@ export class Debug {
 
   /**
    * Imports a thread that was exported elsewhere: what `export` returned, or its JSON. Its unfinished runs continue here, so they must not
-   * continue where it came from; with `paused` they wait for `resume()`. `conflict` if the thread, a run id or an operation key exists.
+   * continue where it came from; with `paused` they wait for `resume()`. `conflict` if the thread, a run id, an operation key or a session value exists.
    */
   async import(bundle: ThreadBundle | string | Uint8Array, options: { readonly paused?: boolean } = {}): Promise<ThreadHandle> {
     refuseUnknownOptions('hf.debug.import', options, { paused: true })
@@ -148,7 +148,7 @@ export class Debug {
     if (!answer.ok) {
       throw new HoldfastError(
         'conflict',
-        `Thread "${threadId}" was not imported: it exists or was deleted here, or one of its run ids or operation keys exists. ` +
+        `Thread "${threadId}" was not imported: it exists or was deleted here, or one of its run ids, operation keys or session values exists. ` +
           'Import it for another owner, hf.as(owner), or into an empty store.',
         { details: { threadId } },
       )

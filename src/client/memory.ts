@@ -8,6 +8,7 @@ import type {
   SubjectMemory,
 } from '../define/memory.ts'
 import { historyOptionNames, mergeOptionNames, setOptionNames } from '../define/memory-options.ts'
+import { isOutage } from '../engine/writing/committer.ts'
 import {
   checkPatch,
   checkSubject,
@@ -29,7 +30,7 @@ import {
   refresh,
   setValue,
 } from '../memory/session.ts'
-import { HoldfastError } from '../model/errors.ts'
+import { codeOf, HoldfastError } from '../model/errors.ts'
 import type { NewEvent } from '../model/event.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
 import type { Payload } from '../model/payload.ts'
@@ -57,7 +58,7 @@ function sessionOf(core: Core, owner: string, sessionId: string): SessionMemory 
       if (record === undefined) return undefined
       const { value, ttlMs } = readValue(codec, sessionId, record)
       const touch = refresh(record, ttlMs, await core.now())
-      if (touch !== null) await write(core, owner, [touch])
+      if (touch !== null) await touchIfPossible(core, owner, touch)
       return value as T
     },
     set: async (key, value, options: SessionSetOptions = {}) => {
@@ -85,6 +86,16 @@ function sessionOf(core: Core, owner: string, sessionId: string): SessionMemory 
       return values.sort((a, b) => Buffer.compare(Buffer.from(a.key), Buffer.from(b.key)))
     },
     of: (other) => sessionOf(core, owner, checkSession(other)),
+  }
+}
+
+/** A store that takes no writes, because it is full, can be read nevertheless: then the time of the value does not begin anew. */
+async function touchIfPossible(core: Core, owner: string, touch: RecordChange): Promise<void> {
+  try {
+    await write(core, owner, [touch])
+  } catch (error) {
+    if (!isOutage(error) && codeOf(error) !== 'outcome_unknown') throw error
+    core.log.warn('a session value was used, but its time could not be begun anew', { error })
   }
 }
 

@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
 import { HoldfastError } from '../model/errors.ts'
+import { hasExpired } from '../model/record.ts'
 import { readWholeThread } from '../store/read-whole-thread.ts'
 import { createMemoryStore } from '../stores/memory/memory-store.ts'
 import { readContent } from './read-bundle.ts'
@@ -37,7 +38,8 @@ it('a content with any one field replaced by something odd is refused with a cod
         const store = createMemoryStore()
         expect(await store.restoreThread(whole)).toEqual({ ok: true })
         const back = await readWholeThread(store, whole.thread)
-        expect(back === null ? null : digestOf(back)).toBe(digestOf(whole))
+        const records = whole.records.filter((record) => !hasExpired(record, Date.now()))
+        expect(back === null ? null : digestOf(back)).toBe(digestOf({ ...whole, records }))
         taken += 1
       } catch (error) {
         if (!(error instanceof HoldfastError)) throw error
@@ -48,6 +50,29 @@ it('a content with any one field replaced by something odd is refused with a cod
   }
   expect(refused).toBeGreaterThan(taken)
   expect(taken).toBeGreaterThan(0)
+})
+
+it('a record that no store would have written is refused', async () => {
+  const content = await exampleContent()
+  const strange: readonly object[] = [
+    ...[
+      { collection: '' },
+      { collection: 'a\nb' },
+      { key: '' },
+      { key: 'x'.repeat(1_029) },
+      { parent: '' },
+      { parent: 'x\np9:6:victims' },
+    ],
+    ...[{ fields: [{ name: 'a', value: 'b\n' }] }, { fields: [{ name: '', value: 'b' }] }, { parent: 'x'.repeat(513) }],
+    ...[{ version: 0 }, { version: -1 }, { createdAt: -1 }, { updatedAt: 9e15 }, { expiresAt: 8.64e15 + 1 }],
+  ]
+  for (const fields of strange) {
+    const spoilt = structuredClone(content) as { records: object[] }
+    Object.assign(spoilt.records[0] as object, fields)
+    expect(() => readContent(spoilt, 'ann'), JSON.stringify(fields)).toThrow(
+      /^The bundle is not one of Holdfast's: content.records\[0\]/,
+    )
+  }
 })
 
 async function exampleContent(): Promise<BundleContent> {
@@ -71,6 +96,11 @@ async function exampleContent(): Promise<BundleContent> {
     },
   ])
   await store.deliver({ owner: '', runId: 'r', kind: 'signal', name: 'go', payload: '1' })
+  const place = { collection: 'session', key: `512:${'t'.repeat(512)}${'k'.repeat(512)}`, parent: 't'.repeat(512), threadId: 't' }
+  const put = { kind: 'put', ...place, fields: [{ name: 'tag', value: 'x' }], payload: '1', expires: { at: at * 2 } } as const
+  await store.commit([
+    { ...{ owner: '', threadId: 't', runId: null, guard: { kind: 'none' }, events: [], isCheckpoint: false }, records: [put] },
+  ])
   const whole = await readWholeThread(store, { owner: '', threadId: 't' })
   if (whole === null) throw new Error('the example is missing')
   return JSON.parse(JSON.stringify(toBundle(whole).content)) as BundleContent

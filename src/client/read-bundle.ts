@@ -1,10 +1,10 @@
 import { recordChecksum, sealChecksum } from '../model/checksum.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { type EventType, eventTypes, type LogRecord } from '../model/event.ts'
-import { checkId } from '../model/ids.ts'
+import { checkId, maxIdBytes } from '../model/ids.ts'
 import { type Operation, type OperationStatus, readKind } from '../model/operation.ts'
 import type { Payload } from '../model/payload.ts'
-import type { KeyedRecord } from '../model/record.ts'
+import { endOfTime, type KeyedRecord } from '../model/record.ts'
 import { isTerminal, type Run, type RunStatus, runStatuses } from '../model/run.ts'
 import type { Snapshot, Thread } from '../store/store.ts'
 import type { RunChunks, RunImage, WholeThread } from '../store/thread-image.ts'
@@ -132,15 +132,18 @@ function readOperation(fields: Fields, { owner, threadId }: { owner: string; thr
   }
 }
 
-/** Of the bundle's thread. */
+/** Of the bundle's thread. Its key may be made of two names. */
 function readKeyedRecord(fields: Fields, { owner, threadId }: { owner: string; threadId: string }): KeyedRecord {
   const payload = fields.payload('payload')
   if (payload === null) throw fields.refused('payload', 'a payload')
+  const version = fields.integer('version')
+  if (version < 1) throw fields.refused('version', 'a number from 1')
   return {
-    ...{ owner, threadId, collection: fields.text('collection'), key: fields.text('key'), parent: fields.textOrNull('parent') },
-    fields: fields.list('fields').map((field) => ({ name: field.text('name'), value: field.text('value') })),
-    ...{ version: fields.integer('version'), payload, createdAt: fields.integer('createdAt') },
-    ...{ updatedAt: fields.integer('updatedAt'), expiresAt: fields.integerOrNull('expiresAt') },
+    ...{ owner, threadId, version, payload, collection: fields.name('collection'), key: fields.name('key', 2 * maxIdBytes + 4) },
+    parent: fields.value('parent') === null ? null : fields.name('parent'),
+    fields: fields.list('fields').map((field) => ({ name: field.name('name'), value: field.name('value') })),
+    ...{ createdAt: fields.moment('createdAt'), updatedAt: fields.moment('updatedAt') },
+    expiresAt: fields.value('expiresAt') === null ? null : fields.moment('expiresAt'),
   }
 }
 
@@ -241,6 +244,14 @@ class Fields {
     return value
   }
 
+  /** What others look it up by, so that a store can hold it. */
+  name(name: string, mostBytes = maxIdBytes): string {
+    const value = this.text(name)
+    const isName = value !== '' && Buffer.byteLength(value) <= mostBytes && !/\p{Cc}/u.test(value)
+    if (!isName) throw this.refused(name, `a text of 1 to ${mostBytes} bytes without control characters`)
+    return value
+  }
+
   textOrNull(name: string): string | null {
     return this.value(name) === null ? null : this.text(name)
   }
@@ -255,6 +266,12 @@ class Fields {
     const value = this.value(name)
     if (!Number.isSafeInteger(value)) throw this.refused(name, 'a whole number')
     return value as number
+  }
+
+  moment(name: string): number {
+    const value = this.integer(name)
+    if (value < 0 || value > endOfTime) throw this.refused(name, 'a time')
+    return value
   }
 
   integerOrNull(name: string): number | null {

@@ -83,7 +83,7 @@ export async function forkThread(core: Core, key: ThreadKey, checkpoint: string,
   if (!ok) {
     throw new HoldfastError(
       'conflict',
-      `Thread "${key.threadId}" was not forked: thread "${target.threadId}" exists, or existed and was deleted. Give another threadId, or none.`,
+      `Thread "${key.threadId}" was not forked: thread "${target.threadId}" exists, existed and was deleted, or has values of a session. Give another threadId, or none.`,
       { details: { threadId: target.threadId } },
     )
   }

@@ -79,7 +79,15 @@ export async function mergedRecords(
   const version = (found?.version ?? 0) + 1
   const place = { parent: null, threadId: null, fields: [], expires: 'never' } as const
   return [
-    { kind: 'put', collection: profiles, key: subject, ...place, payload, ifVersion: version - 1 },
+    {
+      kind: 'put',
+      collection: profiles,
+      key: subject,
+      ...place,
+      payload,
+      ifVersion: version - 1,
+      ...(found !== null && { ifUpdatedAt: found.updatedAt }),
+    },
     ...merges.map(({ patch, origin }, index): RecordChange => {
       const key = pairKey(subject, `${digits(version)}.${digits(index)}`)
       const change = codec.encode({ version, patch, ...origin })

@@ -1,7 +1,7 @@
 import type { Codec } from '../model/codec.ts'
 import { checkMs } from '../model/duration.ts'
 import { checkId, pairKey } from '../model/ids.ts'
-import type { KeyedRecord, RecordChange } from '../model/record.ts'
+import { endOfTime, type KeyedRecord, type RecordChange } from '../model/record.ts'
 import type { RecordQuery } from '../store/store.ts'
 
 /** Session memory as records: one for each value, whose parent is the session. */
@@ -34,7 +34,7 @@ export function checkSessionKey(key: unknown): string {
 /** How long a value is kept; undefined: until it is deleted. */
 export function checkTtl(ttlMs: number = defaultTtlMs): number | undefined {
   checkMs('ttlMs of session memory', ttlMs, 1)
-  return ttlMs === Number.POSITIVE_INFINITY ? undefined : Math.ceil(ttlMs)
+  return ttlMs === Number.POSITIVE_INFINITY ? undefined : Math.ceil(Math.min(endOfTime, ttlMs))
 }
 
 export function setValue(

@@ -76,12 +76,17 @@ export function payloadChecksum(where: readonly (string | number | null)[], payl
 }
 
 /** Refuses damaged data, naming it. */
-export function verifyChecksum(expected: number, found: number, what: string): void {
+export function verifyChecksum(
+  expected: number,
+  found: number,
+  what: string,
+  where: Readonly<Record<string, string>> = {},
+): void {
   if (expected === found) return
   throw new HoldfastError(
     'corrupt_record',
     `${what} is damaged: its checksum does not match. Restore it from a backup, or delete the thread; nothing of it was used.`,
-    { details: { what } },
+    { details: { what, ...where } },
   )
 }
 

@@ -36,7 +36,8 @@ export interface RecordField {
 
 /**
  * What a change does to a record of its owner. A change names a record once. With `ifVersion` the record must have this version when
- * the change is written, 0 meaning that there is none; else the whole change is refused with `record_changed`.
+ * the change is written, 0 meaning that there is none; else the whole change is refused with `record_changed`. With `ifUpdatedAt` it must have been put
+ * last at this time, too: in a store that has lost its last commits another put may have the same version.
  */
 export type RecordChange =
   /** Writes it, whether it is there or not. */
@@ -50,9 +51,16 @@ export type RecordChange =
       readonly payload: Payload
       readonly expires: Due
       readonly ifVersion?: number
+      readonly ifUpdatedAt?: number
     }
   /** Deletes it. Where there is none nothing happens. */
-  | { readonly kind: 'delete'; readonly collection: string; readonly key: string; readonly ifVersion?: number }
+  | {
+      readonly kind: 'delete'
+      readonly collection: string
+      readonly key: string
+      readonly ifVersion?: number
+      readonly ifUpdatedAt?: number
+    }
   /** Moves the time at which it expires, and nothing else. Where there is none nothing happens, nor where it is not of `ofVersion`, if given. */
   | {
       readonly kind: 'touch'
@@ -81,9 +89,11 @@ export function hasExpired({ expiresAt }: Pick<KeyedRecord, 'expiresAt'>, now: n
 }
 
 /** Whether the change is refused with `record_changed`. `found` is the record as it is; undefined also where it has expired. */
-export function isOtherVersion(found: Pick<KeyedRecord, 'version'> | undefined, change: RecordChange): boolean {
-  if ((change.kind !== 'put' && change.kind !== 'delete') || change.ifVersion === undefined) return false
-  return (found?.version ?? 0) !== change.ifVersion
+export function isOtherVersion(found: Pick<KeyedRecord, 'version' | 'updatedAt'> | undefined, change: RecordChange): boolean {
+  if (change.kind !== 'put' && change.kind !== 'delete') return false
+  const { ifVersion, ifUpdatedAt } = change
+  if (ifVersion !== undefined && (found?.version ?? 0) !== ifVersion) return true
+  return ifUpdatedAt !== undefined && found?.updatedAt !== ifUpdatedAt
 }
 
 /** The record after the change: null where there is none any more, undefined where it stays as it is. */
@@ -109,7 +119,7 @@ export function recordAfter(
 }
 
 /** The latest time that a store can keep: that of a Date. */
-const endOfTime = 8_640_000_000_000_000
+export const endOfTime = 8_640_000_000_000_000
 
 /** Whole ms, not before 0. Rounded up: nothing expires before its time. */
 export function expiresAtOf(expires: Due, now: number): number | null {
@@ -144,8 +154,9 @@ export function keyedRecordChecksum(record: KeyedRecord): number {
 
 /** Refuses a damaged one. */
 export function verifyKeyedRecord(record: KeyedRecord, stored: number): KeyedRecord {
-  const { collection, key } = record
-  verifyChecksum(stored, keyedRecordChecksum(record), `Record ${JSON.stringify(key)} of ${collection}`)
+  const { owner, collection, key } = record
+  const what = `Record ${JSON.stringify(key)} of ${collection}`
+  verifyChecksum(stored, keyedRecordChecksum(record), what, { owner, collection, key })
   return record
 }
 

@@ -15,7 +15,7 @@ export function pageOf<Row, Item>(
 }
 
 /** A damaged row keeps nobody from the rows after it: its `corrupt_record` says where to continue, in `details.cursor`. */
-function passable<Item>(toItem: () => Item, cursor: string): Item {
+export function passable<Item>(toItem: () => Item, cursor: string): Item {
   try {
     return toItem()
   } catch (error) {

@@ -1,5 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
 import { type KeyedRecord, placeOfRecord, type RecordChange, type RecordField, type RecordKey } from '../model/record.ts'
+import { passable } from './page.ts'
 import type { ThreadKey } from './thread.ts'
 
 /** Records of one collection, in bytewise order of their keys. */
@@ -50,12 +51,20 @@ export function compareRecords(a: RecordKey, b: RecordKey): number {
   return compareKeys(a.owner, b.owner) || compareKeys(a.collection, b.collection) || compareKeys(a.key, b.key)
 }
 
-/** A page of up to `limit` records, of which one more was read to know whether there is a next page. */
-export function recordPage(read: readonly KeyedRecord[], limit: number): RecordPage {
-  const items = read.slice(0, Math.max(0, limit))
-  const last = items.at(-1)
-  if (last === undefined || read.length <= items.length) return { items }
-  return { items, cursor: JSON.stringify([last.owner, last.collection, last.key]) }
+/** A page of up to `limit` records, of which one more was read to know whether there is a next page: that one is not looked at. */
+export function recordPage<Row extends RecordKey>(
+  rows: readonly Row[],
+  limit: number,
+  toRecord: (row: Row) => KeyedRecord,
+): RecordPage {
+  const shown = rows.slice(0, Math.max(0, limit))
+  const last = shown.at(-1)
+  const items = shown.map((row) => passable(() => toRecord(row), cursorAfter(row)))
+  return last !== undefined && rows.length > shown.length ? { items, cursor: cursorAfter(last) } : { items }
+}
+
+function cursorAfter({ owner, collection, key }: RecordKey): string {
+  return JSON.stringify([owner, collection, key])
 }
 
 /** The last record of the page before; undefined for the first page. */

@@ -145,7 +145,7 @@ export interface Store {
 
   /**
    * Records of all owners, or of one thread, that have not expired, in an order of the store's; `cursor` continues where the last page ended.
-   * Verifies checksums: `corrupt_record`.
+   * A damaged one is `corrupt_record`, with the `cursor` that continues after it in the error's details.
    */
   scanRecords(query: RecordScan): Promise<RecordPage>
 

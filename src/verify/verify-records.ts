@@ -1,8 +1,7 @@
 import type { Codec } from '../model/codec.ts'
-import { codeOf } from '../model/errors.ts'
 import type { KeyedRecord } from '../model/record.ts'
-import type { RecordPage, Store } from '../store/store.ts'
 import { type Damage, damageTo } from './damage.ts'
+import { attempt, type Source } from './findings.ts'
 
 export interface RecordFindings {
   readonly records: number
@@ -10,37 +9,36 @@ export interface RecordFindings {
   readonly damaged: readonly Damage[]
 }
 
-/** Records of all owners. Past one that can't be read there is no way: the rest is not looked at, and that is said. */
-export async function verifyRecords(store: Store, codec: Codec, signal: AbortSignal | undefined): Promise<RecordFindings> {
+/** Records in one read; fewer near one that is damaged. */
+const most = 512
+
+/** Records of all owners. One that can't be read is noted and passed over; where a store does not say how, the rest is not looked at. */
+export async function verifyRecords({ store, codec, signal }: Source): Promise<RecordFindings> {
   const damaged: Damage[] = []
-  let [records, bytes, limit] = [0, 0, 500]
+  let [records, bytes, limit] = [0, 0, most]
   for (let cursor: string | undefined; ; ) {
     signal?.throwIfAborted()
-    const page = await readPage(store, { limit, ...(cursor !== undefined && { cursor }) })
-    if (page instanceof Error && limit > 1) {
-      limit = 1
-      continue
+    const query = { limit, ...(cursor !== undefined && { cursor }) }
+    const page = await attempt(store, () => store.scanRecords(query))
+    if ('damage' in page && limit > 1) {
+      limit = Math.floor(limit / 2)
+    } else if ('damage' in page) {
+      const { owner, cursor: next } = page.damage.details ?? {}
+      const isLast = typeof next !== 'string' || next === cursor
+      const rest = isLast ? ' Values that come after it were not looked at.' : ''
+      damaged.push(damageTo({ owner: String(owner ?? ''), threadId: '' }, 'memory', `${page.damage.message}${rest}`))
+      if (isLast) return { records, bytes, damaged }
+      cursor = next
+    } else {
+      records += page.value.items.length
+      for (const record of page.value.items) {
+        bytes += Buffer.byteLength(record.payload)
+        damaged.push(...unreadable(record, codec))
+      }
+      cursor = page.value.cursor
+      if (cursor === undefined) return { records, bytes, damaged }
+      limit = Math.min(most, 2 * limit)
     }
-    if (page instanceof Error) {
-      const message = `${page.message} Values that come after it were not looked at.`
-      return { records, bytes, damaged: [...damaged, damageTo({ owner: '', threadId: '' }, 'memory', message)] }
-    }
-    records += page.items.length
-    for (const record of page.items) {
-      bytes += Buffer.byteLength(record.payload)
-      damaged.push(...unreadable(record, codec))
-    }
-    cursor = page.cursor
-    if (cursor === undefined) return { records, bytes, damaged }
-  }
-}
-
-async function readPage(store: Store, query: { readonly limit: number; readonly cursor?: string }): Promise<RecordPage | Error> {
-  try {
-    return await store.scanRecords(query)
-  } catch (error) {
-    if (codeOf(error) !== 'corrupt_record') throw error
-    return error as Error
   }
 }
 

@@ -68,7 +68,7 @@ export async function verifyStore(
   }
   await inParallel(allThreads(source, damaged), verifyNext, signal)
   for (const owner of owners) for (const one of await verifyOwner(source, owner, damaged)) damaged.push(one)
-  const memory = await verifyRecords(store, codec, signal)
+  const memory = await verifyRecords(source)
   total.memories = memory.records
   total.bytes += memory.bytes
   for (const one of memory.damaged) damaged.push(one)

@@ -843,6 +843,36 @@ onLocalStores('a store that forgets its last commits under a living holder', (sc
     expect(ran.all).toEqual({ a: 2, b: 2, c: 2 })
   })
 
+  it('keeps a merge into a profile that came after it, where a step had read one that is lost', async () => {
+    const { remember, forget } = forgetting(scene)
+    const profileOf = (hf: Holdfast) => hf.memory.of('ann').profile
+    let outside: Holdfast | undefined
+    let bodies = 0
+    const work = workflow('work', (ctx) =>
+      ctx.step('learn', async ({ memory }) => {
+        bodies++
+        remember()
+        await profileOf(outside as Holdfast).merge({ lost: true })
+        const { profile } = memory.of('ann')
+        await profile.merge({ learnt: await profile.get() })
+        advance(1_000)
+        forget()
+        await profileOf(outside as Holdfast).merge({ kept: true })
+      }),
+    )
+    outside = await open({ worker: false })
+    await profileOf(outside).merge({ first: true })
+    const hf = await open({ workflows: [work] })
+    await hf.run(work, undefined)
+    const learnt = { first: true, lost: true }
+    expect([bodies, await profileOf(hf).get()]).toEqual([1, { first: true, kept: true, learnt }])
+    expect((await profileOf(hf).history()).map(({ version, patch }) => [version, patch])).toEqual([
+      [3, { learnt }],
+      [2, { kept: true }],
+      [1, { first: true }],
+    ])
+  })
+
   it('ends every run right, wherever it forgets', async () => {
     const applied = new Counts()
     const child = workflow('child', async (ctx, n: number) => ctx.step('square', () => n * n))

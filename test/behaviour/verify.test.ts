@@ -304,6 +304,21 @@ onEverySqlStore('verifying a damaged database', (scene) => {
         .replaceAll('LEASE', "'x'"),
     )
 
+  it('values of memory are damaged: each is named, and all others are looked at', async () => {
+    const hf = await scene.open({ worker: false })
+    for (const owner of ['ann', 'bob']) {
+      const session = hf.as(owner).memory.session.of('s')
+      await Promise.all(Array.from({ length: 700 }, (_, at) => session.set(`k${at}`, at)))
+    }
+    const [sound, keys] = [await hf.verify(), ['1:sk13', '1:sk14', '1:sk699']]
+    expect(sound).toMatchObject({ isSound: true, memories: 1_400 })
+    await run(`UPDATE T.records SET payload = '{"value":7}' WHERE key IN (${keys.map((key) => `'${key}'`).join()})`)
+    const { damaged, memories } = await hf.verify()
+    const names = ['ann', 'bob'].flatMap((owner) => keys.map((key) => [owner, 'memory', expect.stringContaining(`"${key}"`)]))
+    expect(damaged.map(({ owner, what, message }) => [owner, what, message])).toEqual(names)
+    expect(memories).toBe(1_394)
+  })
+
   for (const [name, { sql, what, says, help }] of Object.entries(damages)) {
     it(`${name}: it is named, what it says helps, and other threads are read`, async () => {
       const hf = await scene.open({ worker: { quietMs: 10 } })

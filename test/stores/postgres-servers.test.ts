@@ -1,4 +1,10 @@
+import { randomBytes } from 'node:crypto'
+import pg from 'pg'
 import { describe, expect, it, vi } from 'vitest'
+import { atRest } from '../../src/client/thread-bundle.ts'
+import { readWholeThread } from '../../src/store/read-whole-thread.ts'
+import type { WholeThread } from '../../src/store/thread-image.ts'
+import { createMemoryStore } from '../../src/stores/memory/memory-store.ts'
 import { openPostgresStore } from '../../src/stores/postgres/postgres-store.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { codeOf, usePostgres } from './postgres-scene.ts'
@@ -135,6 +141,60 @@ describe('a server that promises less', () => {
     expect((await scene.admin.query(`SELECT version FROM "${scene.schema}".version`)).rows).toEqual([{ version: 99 }])
   })
 
+  it('a user who may create nothing works on tables that another has set up, with the rights that the docs name', async () => {
+    const own = await scene.ownDatabase()
+    const name = `app_${randomBytes(4).toString('hex')}`
+    await scene.admin.query(`CREATE ROLE ${name} LOGIN PASSWORD 'secret'`)
+    const owner = new pg.Client({ connectionString: own })
+    await owner.connect()
+    scene.afterwards(async () => {
+      await owner.query(`DROP OWNED BY ${name}`)
+      await owner.end()
+      await scene.admin.query(`DROP ROLE ${name}`)
+    })
+    const url = new URL(own)
+    url.username = name
+    url.password = 'secret'
+    const migrated = async () => {
+      const store = await openPostgresStore({ url: url.href, schema: 'agents', durability: 'full' })
+      scene.afterwards(() => store.close())
+      await store.migrate()
+      return store
+    }
+    const lacking = { code: 'store_unavailable', message: expect.stringContaining('lacks a right') }
+    await expect(migrated()).rejects.toMatchObject(lacking)
+    await scene.open({ url: own, schema: 'agents' })
+    await expect(migrated()).rejects.toMatchObject(lacking)
+    await owner.query(`GRANT USAGE ON SCHEMA agents TO ${name}`)
+    await owner.query(`GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA agents TO ${name}`)
+    await owner.query(`GRANT USAGE ON ALL SEQUENCES IN SCHEMA agents TO ${name}`)
+    const store = await migrated()
+    const claim = await createAndClaim(store, 'r')
+    const put = { kind: 'put', collection: 'session', key: 'k', parent: 'r', threadId: 'r', fields: [], payload: '1' } as const
+    const step = { ...stepping(claim), records: [{ ...put, expires: { inMs: 60_000 } }] }
+    expect(await store.commit([step])).toMatchObject([{ ok: true }])
+    expect(await store.deliver({ owner: '', runId: 'r', kind: 'signal', name: 'go', payload: null })).toEqual({ ok: true })
+    expect(await store.deleteThread({ owner: '', threadId: 'r', at: 1 })).toBe(true)
+    const other = createMemoryStore()
+    await createAndClaim(other, 's')
+    const whole = (await readWholeThread(other, { owner: '', threadId: 's' })) as WholeThread
+    expect(await store.restoreThread(atRest(whole))).toEqual({ ok: true })
+    expect(await store.sweepRecords({ limit: 10 })).toBe(0)
+    await store.setQueue({ name: 'q', concurrency: 1 })
+  })
+
+  it('tables of another program in the schema are left as they are, and said so', async () => {
+    await scene.admin.query(`CREATE SCHEMA "${scene.schema}" CREATE TABLE version (version text)`)
+    await scene.admin.query(`INSERT INTO "${scene.schema}".version VALUES ('')`)
+    const store = await openPostgresStore({ url: scene.url, schema: scene.schema, durability: 'full' })
+    scene.afterwards(() => store.close())
+    await expect(store.migrate()).rejects.toMatchObject({
+      code: 'store_unavailable',
+      message: expect.stringContaining('"version"'),
+    })
+    expect((await scene.admin.query(`SELECT version FROM "${scene.schema}".version`)).rows).toEqual([{ version: '' }])
+  })
+
   it('a URL, a password or a schema that is wrong is said so', async () => {
     const wrong = (change: (url: URL) => void) => {
       const changed = new URL(scene.url)
@@ -150,7 +210,10 @@ describe('a server that promises less', () => {
     })
     await expect(stranger).rejects.toMatchObject({ code: 'store_unavailable', message: expect.stringContaining('login') })
     expect(await codeOf(openPostgresStore({ url: 'postgres://[', durability: 'full' }))).toBe('invalid_url')
+    expect(await codeOf(openPostgresStore({ url: 'postgres://me:100%@x/y', durability: 'full' }))).toBe('invalid_url')
     expect(await codeOf(openPostgresStore({ url: 'mysql://x', durability: 'full' }))).toBe('invalid_url')
+    const strange = wrong((changed) => changed.searchParams.set('options', '-c nothing.of=1 -c nonsense=1'))
+    await expect(strange).rejects.toMatchObject({ code: 'store_unavailable', message: expect.stringContaining('nonsense') })
     for (const name of ['', 'a"b', "a'b", 'a$$b', 'pg_toast', '1a', 'x'.repeat(64), 'a;b', 'a\u0000b']) {
       expect([name, await codeOf(openPostgresStore({ url: scene.url, schema: name, durability: 'full' }))]).toEqual([
         name,

@@ -762,10 +762,33 @@ describe('redis, when it cannot be opened', () => {
     await (await openRedisStore({ url: own.url.replace('//', '//default:right@'), durability: 'full' })).close()
   })
 
-  it.each(['http://localhost', 'redis:localhost', 'redis://localhost?schema=x', 'redis://localhost?namespace=a{b}', 'nonsense'])(
-    '%s is invalid_url',
-    async (url) => expect(await codeOf(openRedisStore({ url, durability: 'full' }))).toBe('invalid_url'),
-  )
+  it('a server that lets nobody in is not available, and nothing is unknown', async () => {
+    const own = await startRedis({ settings: { databases: '1' } })
+    endings.push(() => own.stop())
+    for (const url of [`${own.url}/7`, own.url.replace('//', '//:hunter2@')]) {
+      const refused = openRedisStore({ url, durability: 'full' })
+      await expect(refused).rejects.toMatchObject({ code: 'store_unavailable' })
+      await expect(refused).rejects.not.toThrow(/hunter2/)
+    }
+    const store = await open({ url: own.url, patience: { readyMs: 100 } })
+    const client = await connectAdmin(own.url)
+    endings.push(async () => client.destroy())
+    await client.configSet('maxclients', '1')
+    expect(await codeOf(openRedisStore({ url: own.url, durability: 'full' }))).toBe('store_unavailable')
+    await client.clientKill({ filter: 'SKIPME', skipMe: true })
+    expect(await codeOf(store.commit([creating('a')]))).toBe('store_unavailable')
+    await client.configSet('maxclients', '100')
+    expect(await codeOf(vi.waitFor(() => store.commit([creating('a')])))).toBe('none')
+  })
+
+  it.each([
+    'redis://me:100%@localhost',
+    'http://localhost',
+    'redis:localhost',
+    'redis://localhost?schema=x',
+    'redis://localhost?namespace=a{b}',
+    'nonsense',
+  ])('%s is invalid_url', async (url) => expect(await codeOf(openRedisStore({ url, durability: 'full' }))).toBe('invalid_url'))
 
   it('without the package "redis" it says what to install', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'holdfast-bare-'))

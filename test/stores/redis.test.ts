@@ -239,6 +239,23 @@ describe('redis', () => {
     await store.close()
   })
 
+  it('a damaged record is named, and verifying looks at all others', async () => {
+    const url = `${server.url}?namespace=${newNamespace()}`
+    const hf = await open(url, { worker: false, logger: false })
+    const session = hf.memory.session.of('s')
+    await Promise.all(Array.from({ length: 700 }, (_, at) => session.set(`k${at}`, at)))
+    expect(await hf.verify()).toMatchObject({ isSound: true, memories: 700 })
+    const admin = await createClient({ url: server.url }).connect()
+    const rowOf = (key: string) => `holdfast:{${new URL(url).searchParams.get('namespace')}}:record:9:0:session1:s${key}`
+    for (const key of ['k0', 'k1']) await admin.hSet(rowOf(key), 'payload', 's{"value":7}')
+    await admin.hDel(rowOf('k350'), 'payload')
+    const { damaged, memories } = await hf.verify()
+    expect(damaged.map(({ message }) => /"1:s(k\d+)"/.exec(message)?.[1])).toEqual(['k0', 'k1', 'k350'])
+    expect(memories).toBe(697)
+    admin.destroy()
+    await hf.close()
+  })
+
   it('reads many runs in one call, and one that is damaged does not hurt those who ask for others', async () => {
     const namespace = newNamespace()
     const store = await openStore({ namespace })

@@ -1,6 +1,6 @@
-import { chmodSync, existsSync, mkdtempSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import BetterSqlite3 from 'better-sqlite3'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
@@ -100,6 +100,17 @@ describe('sqlite: the file', () => {
     await expect(openSqliteStore({ file, durability: 'full' })).rejects.toMatchObject({ code: 'corrupt_record' })
   })
 
+  it('is refused when its encoding is not UTF-8, in which some texts would come back changed', async () => {
+    const made = new DatabaseSync(file)
+    made.exec("PRAGMA encoding = 'UTF-16'; CREATE TABLE mine (x)")
+    made.close()
+    for (const handle of [null, new DatabaseSync(file), new BetterSqlite3(file)]) {
+      const opening = openSqliteStore({ ...(handle === null ? { file } : { database: handle }), durability: 'full' })
+      await expect(opening).rejects.toMatchObject({ code: 'store_unavailable', message: expect.stringContaining('UTF-16') })
+      handle?.close()
+    }
+  })
+
   it.each(['removed', 'replaced'])('that was %s under the store takes no more writes', async (what) => {
     const store = await opened(file)
     const claim = await createAndClaim(store, 'r')
@@ -113,6 +124,23 @@ describe('sqlite: the file', () => {
     if (what === 'removed') expect(existsSync(file)).toBe(false)
     await store.close()
   })
+
+  it.each(['its own name', 'a symbolic link'])(
+    'whose write-ahead log was removed takes no more writes, opened by %s',
+    async (what) => {
+      const link = join(folder, 'link', 'store.db')
+      if (what === 'a symbolic link') {
+        await (await opened(file)).close()
+        mkdirSync(dirname(link))
+        symlinkSync(file, link)
+      }
+      const store = await opened(what === 'a symbolic link' ? link : file)
+      const claim = await createAndClaim(store, 'r')
+      rmSync(`${file}-wal`)
+      expect(await codeWithin(patience(5_000), () => store.commit([stepping(claim)]))).toBe('store_unavailable')
+      await store.close()
+    },
+  )
 
   it('can be opened by twenty processes at once', async () => {
     const ids = Array.from({ length: 20 }, (_, i) => `run-${i}`)

@@ -66,7 +66,7 @@ export function scanRecords(tables: Tables, { thread, limit, cursor }: RecordSca
     .filter((record) => thread === undefined || isOf(thread, record))
     .filter((record) => last === undefined || compareRecords(record, last) > 0)
     .sort(compareRecords)
-  return recordPage(rest.slice(0, Math.max(0, limit) + 1).map(copyRecord), limit)
+  return recordPage(rest, limit, copyRecord)
 }
 
 export function sweepRecords(tables: Tables, limit: number, now: number): number {

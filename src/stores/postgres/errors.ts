@@ -74,6 +74,10 @@ export function toHoldfastError(error: unknown, doing: Doing): unknown {
       options,
     )
   }
+  if (doing === 'open' && /^[0-9A-Z]{5}$/.test(code)) {
+    const message = `The Postgres server refuses to open the store. Look for an option that it does not know, or for tables of another program in the schema. ${because}`
+    return new HoldfastError('store_unavailable', message, options)
+  }
   return error
 }
 

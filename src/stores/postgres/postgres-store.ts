@@ -145,9 +145,11 @@ function readUrl({ url, pool, schema }: PostgresStoreOptions): { url?: string; s
   let parsed: URL
   try {
     parsed = new URL(url)
+    // As the driver does, which does not say what is wrong.
+    for (const part of [parsed.username, parsed.password, parsed.hostname, parsed.pathname]) decodeURIComponent(part)
   } catch {
     throw invalidUrl(
-      'The URL of the Postgres store cannot be read. Write postgres://user:password@host:port/database, special characters as %xx.',
+      'The URL of the Postgres store cannot be read. Write postgres://user:password@host:port/database, special characters (also %) as %xx.',
     )
   }
   const named = parsed.searchParams.get('schema')

@@ -1,8 +1,10 @@
 import {
+  endOfTime,
   fieldsText,
   type KeyedRecord,
   keyedRecordChecksum,
   type RecordChange,
+  type RecordKey,
   readFields,
   recordPayloadChecksum,
   verifyKeyedRecord,
@@ -50,13 +52,14 @@ DECLARE
   w record; o holdfast.records; g holdfast.records; v_is_live boolean; v_expires bigint;
 BEGIN
   FOR w IN SELECT * FROM jsonb_to_recordset(p_records) AS x(kind text, collection text, key text, parent text, thread text, fields text, payload int,
-      due_kind int, due bigint, if_version bigint, version bigint, created bigint, updated bigint) LOOP
-    v_expires := CASE w.due_kind WHEN 1 THEN greatest(0, p_now + w.due) WHEN 2 THEN greatest(0, w.due) END;
+      due_kind int, due bigint, if_version bigint, if_updated bigint, version bigint, created bigint, updated bigint) LOOP
+    v_expires := CASE w.due_kind WHEN 1 THEN least(${endOfTime}, greatest(0, p_now + w.due)) WHEN 2 THEN greatest(0, w.due) END;
     -- Again where another process has put it there at this moment.
     FOR i IN 1..10 LOOP
       SELECT * INTO o FROM holdfast.records x WHERE x.owner = p_owner AND x.collection = w.collection AND x.key = w.key FOR UPDATE;
       v_is_live := o.version IS NOT NULL AND (o.expires_at IS NULL OR o.expires_at > p_now);
-      IF w.if_version IS NOT NULL AND w.if_version <> (CASE WHEN v_is_live THEN o.version ELSE 0 END) THEN
+      IF w.if_version IS NOT NULL AND w.if_version <> (CASE WHEN v_is_live THEN o.version ELSE 0 END)
+        OR w.if_updated IS NOT NULL AND w.if_updated IS DISTINCT FROM (CASE WHEN v_is_live THEN o.updated_at END) THEN
         RETURN jsonb_strip_nulls(jsonb_build_object('refusal', 'record_changed', 'record', CASE WHEN v_is_live THEN to_jsonb(o) END));
       END IF;
       EXIT WHEN w.kind = 'touch' AND (NOT v_is_live OR o.version <> coalesce(w.version, o.version)) OR w.kind = 'restore' AND v_is_live OR w.kind = 'delete' AND NOT v_is_live;
@@ -143,10 +146,10 @@ function recordJson(owner: string, change: RecordChange, extras: ExtraPayloads):
   switch (change.kind) {
     case 'put': {
       const [due_kind, due] = dueOf(change.expires)
-      return { kind: 'put', ...contentJson(owner, change, extras), due_kind, due, ...ifVersionJson(change) }
+      return { kind: 'put', ...contentJson(owner, change, extras), due_kind, due, ...expectedJson(change) }
     }
     case 'delete':
-      return { kind: 'delete', collection: change.collection, key: change.key, ...ifVersionJson(change) }
+      return { kind: 'delete', collection: change.collection, key: change.key, ...expectedJson(change) }
     case 'touch': {
       const [due_kind, due] = dueOf(change.expires)
       const { collection, key, ofVersion } = change
@@ -177,8 +180,11 @@ function contentJson(owner: string, record: Content, extras: ExtraPayloads): obj
   return { collection, key, parent, thread: threadId, fields: fieldsText(fields), payload: place }
 }
 
-function ifVersionJson({ ifVersion }: { readonly ifVersion?: number }): object {
-  return ifVersion === undefined ? {} : { if_version: countOrNull(ifVersion) ?? -1 }
+function expectedJson({ ifVersion, ifUpdatedAt }: { readonly ifVersion?: number; readonly ifUpdatedAt?: number }): object {
+  return {
+    ...(ifVersion !== undefined && { if_version: countOrNull(ifVersion) ?? -1 }),
+    ...(ifUpdatedAt !== undefined && { if_updated: countOrNull(ifUpdatedAt) ?? -1 }),
+  }
 }
 
 const columns = [
@@ -260,7 +266,7 @@ export function prepareRecordReads(reader: StatementReader, clock: Clock) {
       const rows = await (thread === undefined
         ? reader.read(scanSql, values)
         : reader.read(scanThreadSql, [...values, thread.threadId]))
-      return recordPage(rows.map(toKeyedRecord), limit)
+      return recordPage(rows.map(toNamedRow), limit, ({ row }) => toKeyedRecord(row))
     },
   }
 }
@@ -268,6 +274,11 @@ export function prepareRecordReads(reader: StatementReader, clock: Clock) {
 export function prepareSweepRecords({ writes, prepare, clock, isFull }: StoreParts): Store['sweepRecords'] {
   const statement = prepare('SELECT holdfast.fn_sweep_records($1, $2, $3, $4, $5)')
   return async ({ limit }) => Number(await writes.call(statement, [isFull, clock.offset(), atLeastZero(limit)]))
+}
+
+function toNamedRow(row: Row): RecordKey & { readonly row: Row } {
+  const [owner, collection, key] = row
+  return { owner: owner as string, collection: collection as string, key: key as string, row }
 }
 
 function toKeyedRecord(row: Row): KeyedRecord {

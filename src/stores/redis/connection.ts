@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import type { HoldfastError } from '../../model/errors.ts'
-import { closedError, goneError, troubleOf, unknownError, unreachableError } from './errors.ts'
+import { closedError, goneError, notLetInError, troubleOf, unknownError, unreachableError } from './errors.ts'
 import { namespaceKey } from './keys.ts'
 import type { Link, LinkSource, Reply } from './link.ts'
 import type { Script } from './scripts/script.ts'
@@ -318,7 +318,9 @@ function isGone(error: HoldfastError): boolean {
 
 function toConnectError(cause: unknown, namespace: string): HoldfastError {
   const trouble = troubleOf(cause, namespace)
-  return 'error' in trouble ? trouble.error : unreachableError(cause)
+  if (!('error' in trouble)) return unreachableError(cause)
+  // Nothing of a call was sent yet, so nothing is unknown.
+  return trouble.error.code === 'outcome_unknown' ? notLetInError(cause) : trouble.error
 }
 
 function withinTime<T>(promise: Promise<T>, ms: number): Promise<T> {

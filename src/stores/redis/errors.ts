@@ -91,6 +91,15 @@ export function unreachableError(cause: unknown): HoldfastError {
   )
 }
 
+/** The server answered a new connection with an error. */
+export function notLetInError(cause: unknown): HoldfastError {
+  return new HoldfastError(
+    'store_unavailable',
+    `Redis refuses the connection; nothing was written. Check the user, the password and the number of the database in the URL, and maxclients. (${shortened(messageOf(cause))})`,
+    { cause, retryable: true },
+  )
+}
+
 export function unknownError(cause: unknown): HoldfastError {
   return new HoldfastError(
     'outcome_unknown',

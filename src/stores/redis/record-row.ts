@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import {
   fieldsText,
   type KeyedRecord,
@@ -28,11 +29,16 @@ export function recordOf(key: RecordKey): string {
 
 /** The index of the records of one parent, or with one field. */
 export function parentIndex(collection: string, parent: string): string {
-  return `p${Buffer.byteLength(collection)}:${collection}${parent}`
+  return oneLine(`p${Buffer.byteLength(collection)}:${collection}${parent}`)
 }
 
 export function fieldIndex(collection: string, name: string, value: string): string {
-  return `f${Buffer.byteLength(collection)}:${collection}${pairOf(name, value)}`
+  return oneLine(`f${Buffer.byteLength(collection)}:${collection}${pairOf(name, value)}`)
+}
+
+/** A row has the names of its indexes one per line. One that has several lines is known by its hash, which begins like no other name. */
+function oneLine(index: string): string {
+  return index.includes('\n') ? `h${createHash('sha256').update(index).digest('hex')}` : index
 }
 
 /** What its writer knows of a record, in the form that `put_record` reads. */
@@ -75,10 +81,13 @@ export function toKeyedRecord({ owner, collection, key }: RecordKey, reply: Repl
   const record: KeyedRecord = {
     ...{ owner, collection, key, parent: parent === '' ? null : parent.slice(1) },
     ...{ threadId: thread === '' ? null : splitPair(thread).id, fields: readFields(fields), version: Number(version) },
-    ...{ payload: unpackPayload(row[8] as Buffer, 0), createdAt: Number(created), updatedAt: Number(updated) },
+    ...{ payload: unpackPayload(row[8] ?? nothing, 0), createdAt: Number(created), updatedAt: Number(updated) },
     expiresAt: expires === '' ? null : Number(expires),
   }
   return verifyKeyedRecord(record, Number(sum))
 }
+
+/** In place of a payload that is gone: the checksum does not match. */
+const nothing = Buffer.alloc(0)
 
 type Eight<Value> = readonly [Value, Value, Value, Value, Value, Value, Value, Value]

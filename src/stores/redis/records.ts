@@ -1,4 +1,4 @@
-import { expiresAtOf, type KeyedRecord, placeOfRecord, type RecordChange } from '../../model/record.ts'
+import { endOfTime, expiresAtOf, type KeyedRecord, placeOfRecord, type RecordChange, type RecordKey } from '../../model/record.ts'
 import type { Due } from '../../store/change.ts'
 import {
   compareKeys,
@@ -36,10 +36,10 @@ function recordFieldsOf(packer: Packer, change: RecordChange, owner: string): Fi
         kind,
         ...contentFields(packer, { ...change, owner }),
         ...expiresOf(packer, change.expires),
-        ...ifVersionOf(packer, change),
+        ...expectedOf(packer, change),
       ]
     case 'delete':
-      return [kind, ['record', () => packer.text(recordOf({ ...change, owner }))], ...ifVersionOf(packer, change)]
+      return [kind, ['record', () => packer.text(recordOf({ ...change, owner }))], ...expectedOf(packer, change)]
     case 'touch':
       return [
         kind,
@@ -58,11 +58,14 @@ function expiresOf(packer: Packer, expires: Due): Fields {
   return [['expires_ms', () => packer.number(Math.ceil(Math.min(endOfTime, expires.inMs)))]]
 }
 
-/** Together with the time of any server it is still a whole number. */
-const endOfTime = 8_600_000_000_000_000
-
-function ifVersionOf(packer: Packer, { ifVersion }: { readonly ifVersion?: number }): Fields {
-  return ifVersion === undefined ? [] : [['if_version', () => packer.number(ifVersion)]]
+function expectedOf(
+  packer: Packer,
+  { ifVersion, ifUpdatedAt }: { readonly ifVersion?: number; readonly ifUpdatedAt?: number },
+): Fields {
+  return [
+    ...(ifVersion === undefined ? [] : ([['if_version', () => packer.number(ifVersion)]] as Fields)),
+    ...(ifUpdatedAt === undefined ? [] : ([['if_updated', () => packer.number(ifUpdatedAt)]] as Fields)),
+  ]
 }
 
 function ofVersion(packer: Packer, version: number): Fields[number] {
@@ -117,42 +120,54 @@ export async function scanRecords(
   if (thread !== undefined) {
     const least = last === undefined ? '-' : `(${recordOf(last)}`
     const args = [String(offsetMs), pairOf(thread.owner, thread.threadId), least, String(limit + 1)]
-    return recordPage(namedRecords(await connection.repeat(scanThreadRecordsScript, ...args)), limit)
+    return recordPage(namedRows(await connection.repeat(scanThreadRecordsScript, ...args)), limit, ofNamedRow)
   }
   const after = last === undefined ? (['', ''] as const) : ([collectionOf(last), last.key] as const)
   const pages = (await connection.repeat(scanRecordsScript, String(offsetMs), ...after, String(limit + 1))) as readonly Reply[]
-  const records: KeyedRecord[] = []
+  const rows: NamedRow[] = []
   for (let i = 0; i < pages.length; i += 2) {
     const { owner, id } = splitPair(String(pages[i]))
-    records.push(...toRecords({ owner, collection: id }, pages[i + 1] as Reply))
+    rows.push(...rowsOf({ owner, collection: id }, pages[i + 1] as Reply))
   }
-  return recordPage(records, limit)
+  return recordPage(rows, limit, ofNamedRow)
 }
 
 export async function sweepRecords(connection: Connection, limit: number, offsetMs: number): Promise<number> {
   return limit <= 0 ? 0 : Number(await connection.once(sweepRecordsScript, offsetMs, [String(limit)]))
 }
 
+type Collection = Pick<RecordKey, 'owner' | 'collection'>
+
+function toRecords(collection: Collection, reply: Reply): KeyedRecord[] {
+  return rowsOf(collection, reply).map(ofNamedRow)
+}
+
+interface NamedRow extends RecordKey {
+  readonly row: Reply
+}
+
+function ofNamedRow(named: NamedRow): KeyedRecord {
+  return toKeyedRecord(named, named.row)
+}
+
 /** From key, row, key, row, … */
-function toRecords({ owner, collection }: { readonly owner: string; readonly collection: string }, reply: Reply): KeyedRecord[] {
+function rowsOf({ owner, collection }: Collection, reply: Reply): NamedRow[] {
   const list = reply as readonly Reply[]
-  const records: KeyedRecord[] = []
-  for (let i = 0; i < list.length; i += 2) {
-    records.push(toKeyedRecord({ owner, collection, key: String(list[i]) }, list[i + 1] as Reply))
-  }
-  return records
+  const rows: NamedRow[] = []
+  for (let i = 0; i < list.length; i += 2) rows.push({ owner, collection, key: String(list[i]), row: list[i + 1] as Reply })
+  return rows
 }
 
 /** From record, row, record, row, … A record is `<bytes of collection>:<collection><key>`. */
-function namedRecords(reply: Reply): KeyedRecord[] {
+function namedRows(reply: Reply): NamedRow[] {
   const list = reply as readonly Reply[]
-  const records: KeyedRecord[] = []
+  const rows: NamedRow[] = []
   for (let i = 0; i < list.length; i += 2) {
     const name = list[i] as Buffer
     const start = name.indexOf(58) + 1
     const end = start + Number(name.toString('latin1', 0, start - 1))
     const { owner, id } = splitPair(name.toString('utf8', start, end))
-    records.push(toKeyedRecord({ owner, collection: id, key: name.toString('utf8', end) }, list[i + 1] as Reply))
+    rows.push({ owner, collection: id, key: name.toString('utf8', end), row: list[i + 1] as Reply })
   }
-  return records
+  return rows
 }

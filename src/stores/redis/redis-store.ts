@@ -203,13 +203,7 @@ function readAddress({ url, client, namespace }: RedisStoreOptions): { url: stri
     if (client === undefined) throw new HoldfastError('invalid_url', 'Pass a redis:// URL or a client of "redis" or "ioredis".')
     return { url: '', namespace: checkNamespace(namespace ?? 'default') }
   }
-  if (!URL.canParse(url) || !/^rediss?:\/\//.test(url)) {
-    throw new HoldfastError(
-      'invalid_url',
-      'This is not the URL of a Redis server. Write redis://[USER:PASSWORD@]HOST[:PORT][?namespace=NAME].',
-    )
-  }
-  const address = new URL(url)
+  const address = readUrl(url)
   for (const name of address.searchParams.keys()) {
     if (name !== 'namespace')
       throw new HoldfastError('invalid_url', `A redis:// URL has no parameter "${name}". It takes namespace=NAME.`)
@@ -217,6 +211,21 @@ function readAddress({ url, client, namespace }: RedisStoreOptions): { url: stri
   const named = namespace ?? address.searchParams.get('namespace') ?? 'default'
   address.search = ''
   return { url: address.href, namespace: checkNamespace(named) }
+}
+
+function readUrl(url: string): URL {
+  try {
+    const address = new URL(url)
+    // As the client does, which does not say what is wrong.
+    for (const part of [address.username, address.password]) decodeURIComponent(part)
+    if (/^rediss?:\/\//.test(url)) return address
+  } catch {
+    // Said below.
+  }
+  throw new HoldfastError(
+    'invalid_url',
+    'This is not the URL of a Redis server. Write redis://[USER:PASSWORD@]HOST[:PORT][?namespace=NAME], special characters (also %) as %xx.',
+  )
 }
 
 function refuseLaterSchema(namespaceId: string, namespace: string): void {

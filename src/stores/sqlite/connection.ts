@@ -8,6 +8,7 @@ import {
   linkSync,
   mkdirSync,
   openSync,
+  realpathSync,
   type Stats,
   statSync,
   unlinkSync,
@@ -47,6 +48,7 @@ export class Connection {
   readonly durability: 'full' | 'relaxed' | 'none'
   readonly #isOwn: boolean
   readonly #identity: FileIdentity | null
+  readonly #walFile: string
   #walIdentity: FileIdentity | null = null
   readonly #userBusyTimeoutMs: number
   readonly #sql: {
@@ -70,6 +72,7 @@ export class Connection {
     this.durability = parts.durability
     this.#isOwn = parts.isOwn
     this.#identity = parts.identity
+    this.#walFile = parts.identity === null ? '' : walFileOf(parts.file)
     this.#userBusyTimeoutMs = parts.userBusyTimeoutMs
     this.#sql = {
       begin: this.writer.prepare('BEGIN IMMEDIATE'),
@@ -255,7 +258,7 @@ export class Connection {
   /** Looks at the path again when the last look is older than this: a look costs as much as a small read. */
   #refuseLostFile(maxAgeMs: number): void {
     if (this.#identity === null || performance.now() - this.#checkedAt < maxAgeMs) return
-    const wal = identityOf(`${this.file}-wal`)
+    const wal = identityOf(this.#walFile)
     const isSame = isSameFile(identityOf(this.file), this.#identity)
     // The log is there from the first write on; as long as a connection is open nobody may remove it.
     if (!isSame || (this.#walIdentity !== null && !isSameFile(wal, this.#walIdentity))) throw fileGoneError(this.file)
@@ -302,6 +305,7 @@ async function openFile({ file = ':memory:', durability, driver: given }: Connec
     // Counts only for a file that is still empty. Messages of one or two kilobytes leave a quarter of a page of 4 KiB unused,
     // and less than a tenth of this one; a lone commit takes 3 % longer.
     writer.pragma('page_size = 8192')
+    refuseEncoding(writer, path)
     await configure(writer, path, durability)
     const reader = driver.open(path)
     opened.push(reader)
@@ -327,6 +331,7 @@ async function adopt(db: Database, durability: 'full' | 'relaxed'): Promise<Part
       details: { file },
     })
   }
+  refuseEncoding(db, file)
   const shared = {
     file,
     writer: db,
@@ -368,6 +373,17 @@ async function configure(db: Database, file: string, durability: 'full' | 'relax
       },
     )
   }
+}
+
+/** With another one SQLite changes some characters, and has another order of keys. */
+function refuseEncoding(db: Database, file: string): void {
+  const encoding = db.pragma('encoding')
+  if (encoding === 'UTF-8') return
+  throw new HoldfastError(
+    'store_unavailable',
+    `${file} has the encoding ${String(encoding)}; texts come back unchanged only with UTF-8. Name another file, or create it anew: the encoding of a database that has tables can't be changed.`,
+    { details: { file, encoding } },
+  )
 }
 
 function noWalMessage(file: string, mode: string): string {
@@ -417,6 +433,11 @@ function identityOf(file: string): FileIdentity | null {
     | (Omit<Stats, 'ino' | 'dev'> & { ino: bigint; dev: bigint })
     | undefined
   return stats === undefined ? null : { inode: stats.ino, device: stats.dev }
+}
+
+/** Where a path is a symbolic link, SQLite puts the log beside the file that is meant. */
+function walFileOf(file: string): string {
+  return `${realpathSync(file)}-wal`
 }
 
 function isSameFile(found: FileIdentity | null, known: FileIdentity): boolean {

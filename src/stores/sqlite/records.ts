@@ -69,9 +69,9 @@ export function prepareRecords(db: Database) {
 
   function refuse({ owner, records = [] }: Change, now: number): Extract<Committed, { ok: false }> | null {
     for (const change of inOrderOfKeys(records)) {
-      if (!('ifVersion' in change)) continue
+      if (!('ifVersion' in change || 'ifUpdatedAt' in change)) continue
       const found = readLive({ owner, ...placeOfRecord(change) }, now)
-      if (!isOtherVersion(found, change)) continue
+      if (!isOtherVersion(found && { version: found.version, updatedAt: found.updated_at }, change)) continue
       return { ok: false, refusal: 'record_changed', record: found === undefined ? null : toKeyedRecord(found) }
     }
     return null
@@ -173,7 +173,7 @@ export function prepareReadRecords(db: Database) {
       const { owner, collection, key } = readRecordCursor(cursor) ?? { owner: '', collection: '', key: '' }
       const rest = [collection, key, now, Math.max(0, limit) + 1]
       const rows = thread === undefined ? scan.all(owner, ...rest) : ofThread.all(thread.threadId, thread.owner, ...rest)
-      return recordPage((rows as RecordRow[]).map(toKeyedRecord), limit)
+      return recordPage(rows as RecordRow[], limit, toKeyedRecord)
     },
   }
 }

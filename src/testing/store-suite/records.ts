@@ -24,7 +24,10 @@ function put(key: string, fields: Partial<Put> = {}): Put {
   }
 }
 
-function remove(key: string, fields: { readonly ifVersion?: number; readonly collection?: string } = {}): RecordChange {
+function remove(
+  key: string,
+  fields: { readonly ifVersion?: number; readonly ifUpdatedAt?: number; readonly collection?: string } = {},
+): RecordChange {
   return { kind: 'delete', collection: 'notes', key, ...fields }
 }
 
@@ -73,7 +76,7 @@ const text = (payload: Payload | undefined) => plainPayload(payload ?? null)
 /** Names that a pattern, a quote or a separator would spoil, in bytewise order. */
 const hostile = [
   ...["'", '"', '%', '*', '1', '1/', '10', 'A', '\\', '_', '__proto__', 'a', 'ab', 'tenant/1', 'tenant/10', 'x', 'x:y', 'é'],
-  ...['\u{ffff}', '\u{1f600}', '[a]', '?', '(a', '-', '+'],
+  ...['\u{ffff}', '\u{1f600}', '[a]', '?', '(a', '-', '+', '\n', 'a\nb', 'a\nb\n'],
 ].sort(compareKeys)
 
 export function testRecords(test: StoreTest): void {
@@ -237,6 +240,28 @@ function testVersions(test: StoreTest): void {
       ['a', 2],
       ['c', 1],
     ])
+  })
+
+  test('a change that expects another put of the same version is refused as record_changed', async (scene) => {
+    await write(scene, put('a'))
+    await write(scene, put('a', { expires: { inMs: 60_000 } }))
+    const [lost] = await read(scene)
+    await write(scene, remove('a'))
+    scene.advance(1_000)
+    await write(scene, put('a'))
+    await write(scene, put('a'))
+    const [a] = await read(scene)
+    const expected = { ifVersion: 2, ifUpdatedAt: lost?.updatedAt ?? 0 }
+    expect(a?.version).toBe(lost?.version)
+    const refused = { ok: false, refusal: 'record_changed', record: a }
+    expect(await scene.commit(only([put('b'), put('a', expected)]))).toEqual(refused)
+    expect(await scene.commit(only([put('b'), remove('a', expected)]))).toEqual(refused)
+    const none = { ok: false, refusal: 'record_changed', record: null }
+    expect(await scene.commit(only([put('c', { ifUpdatedAt: 1 })]))).toEqual(none)
+    expect(await read(scene)).toEqual([a])
+    await write(scene, put('a', { ...expected, ifUpdatedAt: a?.updatedAt ?? 0 }))
+    await write(scene, remove('a', { ifUpdatedAt: (await record(scene, 'a'))?.updatedAt ?? 0 }))
+    expect(await read(scene)).toEqual([])
   })
 
   test('later changes of a batch see the records of earlier ones', async (scene) => {
@@ -456,6 +481,20 @@ function testExpiry(test: StoreTest): void {
     expect(await record(scene, 'a')).toEqual({ ...a, expiresAt: null })
     expect(await scene.store.sweepRecords({ limit: 10 })).toBe(1)
     expect(await keys(scene)).toEqual(['a'])
+  })
+
+  test('what expires later than any date expires at the last one', async (scene) => {
+    const last = 8_640_000_000_000_000
+    const inMs = Number.MAX_VALUE
+    await write(
+      scene,
+      put('a', { expires: { inMs } }),
+      put('b', { expires: { at: inMs } }),
+      put('c', { expires: { inMs: last } }),
+      put('d'),
+    )
+    await write(scene, touch('d', inMs))
+    expect((await read(scene)).map(({ expiresAt }) => expiresAt)).toEqual([last, last, last, last])
   })
 
   test('a touch of a version moves nothing where the record has another one', async (scene) => {

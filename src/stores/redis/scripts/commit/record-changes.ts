@@ -1,18 +1,20 @@
+import { endOfTime } from '../../../../model/record.ts'
 import { recordFields } from '../../record-row.ts'
 import { quoted } from '../script.ts'
 
 /** Judges and writes what a change does to records. Needs `records`. */
 export const recordChanges = `
 local function expiry_of(w)
-  if w.expires_ms then return math.max(0, now + w.expires_ms) end
+  if w.expires_ms then return math.min(${endOfTime}, math.max(0, now + w.expires_ms)) end
   return w.expires
 end
 
 local function judge_records(changes)
   for i, w in ipairs(changes) do
-    if w.if_version then
+    if w.if_version or w.if_updated then
       local version = live_version(w.record, now)
-      if version ~= w.if_version then
+      local updated = version > 0 and tonumber(call('HGET', P .. 'record:' .. w.record, 'updated')) or nil
+      if w.if_version and version ~= w.if_version or w.if_updated and updated ~= w.if_updated then
         return { 'record_changed', i, version > 0 and call('HMGET', P .. 'record:' .. w.record, ${quoted(recordFields)}) or 0 }
       end
     end
