@@ -2,7 +2,7 @@ import { type RebuiltSession, rebuildSession } from '../../memory/rebuild-sessio
 import { toStorableError } from '../../model/stored-error.ts'
 import type { Playback } from '../replay/playback.ts'
 import type { Order } from '../replay/tape.ts'
-import { loadStateFor } from '../state/thread-state.ts'
+import { loadState, valueFor } from '../state/thread-state.ts'
 import type { Finish, UnwoundRun } from '../undo/unwinding.ts'
 import type { Ending } from './ending.ts'
 import type { RunClock } from './run-clock.ts'
@@ -47,7 +47,8 @@ async function rolledBack(ordered: OrderedRun, { to, by }: Extract<Order, { kind
   return (taken, headSeq) => {
     const eventsOf = () => {
       const data = { to, undone: undos.undone(to), ...(by !== undefined && { by }) }
-      const patch = state.timeline.replace(before)
+      if (before.isMigrated) state.migrate()
+      const patch = state.timeline.replace(before.value)
       inbox.messages.forget('rollback')
       const memory = logged.map((value) => journal.event('memory_written', null, { data: { ...value } }))
       return [...memory, journal.event('run_rolled_back', null, { data, patch })]
@@ -68,13 +69,20 @@ async function sessionAt({ run, clock, journal }: OrderedRun, to: number): Promi
   return rebuildSession({ store, codec, now: clock.now() }, { owner, threadId }, { to, headSeq: journal.lastSeq })
 }
 
-async function stateAt({ run, state }: OrderedRun, seq: number): Promise<unknown> {
+/** What the state is taken back to, at the version that the workflow knows. */
+async function stateAt({ run, state }: OrderedRun, seq: number): Promise<{ value: unknown; isMigrated: boolean }> {
   const { owner, threadId, store, codec, workflow } = run
-  const thread = await store.readThread({ owner, threadId })
-  if (thread === null) return state.timeline.whole(0).value
-  // A thread's version never goes down: what was there before it was reached is brought to it, and no further. A migration that throws must not
-  // keep a run from going back.
+  const { timeline } = state
   const { state: definition } = workflow.options
-  const ofThread = definition === undefined ? undefined : { ...definition, version: thread.stateVersion }
-  return loadStateFor(ofThread, store, codec, thread, seq)
+  const thread = await store.readThread({ owner, threadId })
+  if (thread === null) return { value: timeline.whole(0).value, isMigrated: true }
+  const at = await loadState(store, codec, thread, seq)
+  try {
+    timeline.checkMigration()
+    return { value: valueFor(definition, at), isMigrated: true }
+  } catch {
+    // A migration that throws must not keep a run from going back. The thread's version never goes down.
+    const ofThread = definition === undefined ? undefined : { ...definition, version: timeline.version }
+    return { value: valueFor(ofThread, at), isMigrated: false }
+  }
 }

@@ -138,6 +138,11 @@ export class StateTimeline {
     return at
   }
 
+  /** Of the state after all that is written or will be with the next commit. */
+  get version(): number {
+    return this.#end().version
+  }
+
   /** Live: adds the patch that brings an older (or no) state to the definition's version, if one is needed. */
   migrate(): { patch: Payload; from: number; to: number } | null {
     if (this.#definition === undefined || this.#end().version >= this.#definition.version) return null

@@ -50,7 +50,11 @@ export async function loadStateFor(
   definition: StateDefinition<unknown> | undefined,
   ...[store, codec, thread, atSeq]: Parameters<typeof loadState>
 ): Promise<unknown> {
-  const { value, version } = await loadState(store, codec, thread, atSeq)
+  return valueFor(definition, await loadState(store, codec, thread, atSeq))
+}
+
+/** The value of a state, migrated to the version of a definition. */
+export function valueFor(definition: StateDefinition<unknown> | undefined, { value, version }: StateAt): unknown {
   if (definition === undefined || version >= definition.version) return value ?? {}
   return migrateState(definition, value, version).value
 }
