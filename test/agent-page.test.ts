@@ -167,13 +167,17 @@ describe('the page of examples/agent', () => {
   test('offers to try again where its worker was killed too often in one answer', { timeout: patience(120_000) }, async () => {
     await send('Tell me about yourself')
     const again = page.getByRole('button', { name: 'Try again' })
-    while ((await again.count()) === 0) {
-      await says(/written to the store before the page shows it|An error occurred/)
-      const { length } = await answer().innerText()
+    const isOffered = async () => (await again.count()) > 0
+    const said = async () => (await page.locator('article.assistant').last().allInnerTexts()).join('')
+    const isSeen = (what: () => Promise<boolean>) =>
+      expect.poll(async () => (await isOffered()) || (await what()), { timeout: patience(40_000) }).toBe(true)
+    while (!(await isOffered())) {
+      await isSeen(async () => /written to the store before the page shows it/.test(await said()))
+      if (await isOffered()) break
+      const { length } = await said()
       await page.click('#kill')
       // Another process begins the answer anew, or is not allowed to.
-      const isSeen = async () => (await again.count()) > 0 || (await answer().innerText()).length < length
-      await expect.poll(isSeen, { timeout: patience(20_000) }).toBe(true)
+      await isSeen(async () => (await said()).length < length)
     }
     await again.click()
     await says(story)
