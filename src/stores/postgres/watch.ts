@@ -149,10 +149,10 @@ export class Watch {
   }
 
   async #hearEcho(client: PgOwnClientLike): Promise<boolean> {
-    let hear = (_: boolean) => {}
-    const heard = new Promise<boolean>((resolve) => {
-      hear = resolve
-    })
+    const { promise: heard, resolve: hear, reject } = Promise.withResolvers<boolean>()
+    // A connection that breaks meanwhile says nothing about what is in between.
+    client.on('end', () => reject(new Error('The connection ended.')))
+    heard.catch(() => {})
     client.on('notification', ({ payload = '' }: { payload?: string }) => {
       if (payload === `${this.#self} ?`) hear(true)
       else this.#heed(payload)
@@ -161,9 +161,11 @@ export class Watch {
     // By another connection: behind a pooler the notification of this one may come back with its answer, and no later one ever does.
     await this.#connections.send(this.#notify, [this.#channel, [`${this.#self} ?`]])
     const timer = setTimeout(() => hear(false), echoMs)
-    const hasEcho = await heard
-    clearTimeout(timer)
-    return hasEcho
+    try {
+      return await heard
+    } finally {
+      clearTimeout(timer)
+    }
   }
 
   #heed(payload: string): void {
