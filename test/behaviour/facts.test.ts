@@ -1,4 +1,4 @@
-import { open, workflow } from 'holdfast'
+import { type Holdfast, open, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
 import { describe, expect, it } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
@@ -6,6 +6,11 @@ import { becomes, codeOfRejection, gate } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
 const texts = (facts: readonly { readonly text: string }[]) => facts.map(({ text }) => text)
+
+/** Where the log of a thread ends now. */
+async function checkpointOf(hf: Holdfast, threadId: string): Promise<string> {
+  return (await hf.thread(threadId).info()).checkpoint ?? ''
+}
 
 onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
   it('are remembered about a subject and recalled by their words, the best first', async () => {
@@ -323,6 +328,102 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     expect(Object.keys(await hf.memory.of('alice').profile.get())).toHaveLength(8)
   })
 
+  it('that a thread learned after a point are retracted when it is rewound to it, and are back when it goes forward again', async () => {
+    const work = workflow('work', async (ctx, said: string) => {
+      const alice = ctx.memory.of('alice')
+      const { id } = await alice.remember(said)
+      return id
+    })
+    const hf = await open({ workflows: [work] })
+    const alice = hf.memory.of('alice')
+    const thread = hf.thread('t')
+    const paris = await thread.run(work, 'Alice lives in Paris')
+    const first = await checkpointOf(hf, 't')
+    const move = workflow('move', async (ctx, by: string) => {
+      await ctx.step('move', async ({ memory }) => {
+        const { remember, forget } = memory.of('alice')
+        await remember('Alice lives in Berlin', { supersedes: paris })
+        await remember('Alice likes beer', { tags: [by] })
+        await remember('Known to others')
+        await forget(cats)
+      })
+    })
+    hf.register(move)
+    const { id: cats } = await alice.remember('Alice has cats')
+    await thread.run(move, 'x')
+    await hf.thread('other').run(work, 'Alice lives in Rome')
+    await alice.remember('Known to others', { tags: ['another'] })
+    const second = await checkpointOf(hf, 't')
+    const known = async () => texts((await alice.list()).items).sort()
+    const after = ['Alice likes beer', 'Alice lives in Berlin', 'Alice lives in Rome', 'Known to others']
+    expect(await known()).toEqual(after)
+
+    await thread.rewind(first, { by: 'support' })
+    const before = ['Alice has cats', 'Alice lives in Paris', 'Alice lives in Rome', 'Known to others']
+    expect(await known()).toEqual(before)
+    expect(texts(await alice.recall('alice beer berlin')).sort()).toEqual(before.slice(0, 3))
+    const [beer] = (await alice.list({ tags: ['x'], includeRetracted: true })).items
+    expect(beer).toMatchObject({ retracted: { by: 'support', why: 'the thread was taken back' } })
+
+    await thread.rewind(second)
+    expect(await known()).toEqual(after)
+    await thread.rewind(`t@1`)
+    expect(await known()).toEqual(['Alice has cats', 'Alice lives in Rome', 'Known to others'])
+    expect((await hf.verify()).isSound).toBe(true)
+  })
+
+  it('that a run learned after a checkpoint are retracted when it is rolled back to it, and learned again', async () => {
+    const work = workflow('work', async (ctx) => {
+      const { remember } = ctx.memory.of('alice')
+      await remember('Alice likes tea')
+      await ctx.checkpoint('here')
+      await remember('Alice likes beer')
+      await ctx.waitFor('go')
+      return texts(await ctx.memory.of('alice').recall('alice')).sort()
+    })
+    const hf = await open({ workflows: [work] })
+    const run = await hf.start(work, undefined, { id: 't' })
+    await becomes(run, 'waiting')
+    const known = async () => texts((await hf.memory.of('alice').list()).items).sort()
+    expect(await known()).toEqual(['Alice likes beer', 'Alice likes tea'])
+    await run.rollback('here')
+    await becomes(run, 'paused')
+    expect(await known()).toEqual(['Alice likes tea'])
+    await run.resume()
+    await becomes(run, 'waiting')
+    await hf.signal('t', 'go')
+    expect(await run.result()).toEqual(['Alice likes beer', 'Alice likes tea'])
+    const all = (await hf.memory.of('alice').list({ includeRetracted: true })).items
+    expect(all).toHaveLength(2)
+  })
+
+  it('that a fork learned are its own until they are promoted', async () => {
+    const talk = workflow('talk', async (ctx, said: string) => {
+      const { remember, recall } = ctx.memory.of('alice')
+      await remember(said)
+      return texts(await recall('alice')).sort()
+    })
+    const hf = await open({ workflows: [talk] })
+    const alice = hf.memory.of('alice')
+    await hf.thread('t').run(talk, 'Alice likes tea')
+    const fork = await hf.thread('t').fork(await checkpointOf(hf, 't'))
+    const both = ['Alice likes beer', 'Alice likes tea']
+    expect(await fork.run(talk, 'Alice likes beer')).toEqual(both)
+    expect(await hf.thread('t').run(talk, 'Alice likes tea')).toEqual(['Alice likes tea'])
+    expect(texts(await alice.recall('alice'))).toEqual(['Alice likes tea'])
+    expect(texts((await alice.list()).items)).toEqual(['Alice likes tea'])
+    expect(texts(await alice.recall('alice', { fork: fork.id })).sort()).toEqual(both)
+    const { items } = await alice.list({ fork: fork.id })
+    const beer = items.find(({ text }) => text === 'Alice likes beer')
+    expect(beer).toMatchObject({ fork: fork.id, source: { threadId: fork.id } })
+    const promoted = await alice.promote(beer?.id ?? '', { by: 'support' })
+    expect(promoted?.isNew).toBe(true)
+    expect(texts(await alice.recall('alice')).sort()).toEqual(both)
+    expect(texts(await alice.recall('alice', { fork: fork.id })).sort()).toEqual(both)
+    expect(await alice.promote(promoted?.id ?? '')).toBeUndefined()
+    expect((await alice.get(promoted?.id ?? ''))?.history.map(({ act, by }) => [act, by])).toEqual([['promoted', 'support']])
+  })
+
   it('of other subjects and owners are never found, whatever the names and questions are', async () => {
     const hf = await open()
     const names = ['tenant/1', 'tenant/10', 'x:y', 'x', '%', '_', '*', "'", '"', 'a OR b', '\\', '__proto__']
@@ -349,25 +450,25 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
   it('are refused with a code, and nothing is lost, where something is wrong', async () => {
     const hf = await open()
     const { remember, recall, list, edit } = hf.memory.of('alice')
-    const wrong: readonly Promise<unknown>[] = [
-      remember(''),
-      remember('  '),
-      remember(7 as never),
-      remember('x'.repeat(20_001)),
-      remember('x', { tags: 'a' as never }),
-      remember('x', { trust: 'believed' as never }),
-      remember('x', { ttlMs: -1 }),
-      remember('x', { validFrom: 2, validUntil: 1 }),
-      remember('x', { tag: ['a'] } as never),
-      remember('x', { validFrom: new Date() as never }),
-      recall(7 as never),
-      recall('x', { limit: -1 }),
-      recall('x', { minScore: 2 }),
-      recall('x', { trust: ['none' as never] }),
-      list({ limit: 0 }),
-      edit('x', { texts: 'y' } as never),
+    const wrong: readonly (() => Promise<unknown>)[] = [
+      () => remember(''),
+      () => remember('  '),
+      () => remember(7 as never),
+      () => remember('x'.repeat(20_001)),
+      () => remember('x', { tags: 'a' as never }),
+      () => remember('x', { trust: 'believed' as never }),
+      () => remember('x', { ttlMs: -1 }),
+      () => remember('x', { validFrom: 2, validUntil: 1 }),
+      () => remember('x', { tag: ['a'] } as never),
+      () => remember('x', { validFrom: new Date() as never }),
+      () => recall(7 as never),
+      () => recall('x', { limit: -1 }),
+      () => recall('x', { minScore: 2 }),
+      () => recall('x', { trust: ['none' as never] }),
+      () => list({ limit: 0 }),
+      () => edit('x', { texts: 'y' } as never),
     ]
-    for (const one of wrong) expect(await codeOfRejection(one)).toBe('invalid_input')
+    for (const one of wrong) expect(await codeOfRejection(one())).toBe('invalid_input')
     expect(await codeOfRejection(remember('x', { kind: '' }))).toBe('invalid_id')
     expect(() => hf.memory.of('')).toThrow('subject')
     expect((await list({ includeRetracted: true })).items).toEqual([])
