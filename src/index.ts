@@ -47,6 +47,7 @@ export type {
   WaitForOptions,
 } from './define/context.ts'
 export type {
+  FactMemory,
   Memory,
   Profile,
   ProfileChange,
@@ -69,8 +70,29 @@ export {
   plan,
 } from './define/plan.ts'
 export { type AnyWorkflow, type Undos, type Workflow, type WorkflowOptions, workflow } from './define/workflow.ts'
+export type { Embed } from './memory/embedder.ts'
 export { type ErrorCode, HoldfastError, NotHappened } from './model/errors.ts'
 export type { EventType } from './model/event.ts'
+export type {
+  Fact,
+  FactActName,
+  FactChange,
+  FactPage,
+  FactRetraction,
+  FactSource,
+  FactTrust,
+  FactWithHistory,
+  RecalledFact,
+  RememberedFact,
+} from './model/fact.ts'
+export type {
+  FactChangeOptions,
+  FactEdit,
+  FactFilter,
+  FactListOptions,
+  RecallOptions,
+  RememberOptions,
+} from './model/fact-options.ts'
 export type { Logger } from './model/logger.ts'
 export type { Notification, NotificationKind } from './model/notification.ts'
 export type { Queue, QueueCounts, QueueSettings, RateLimit } from './model/queue.ts'

@@ -7,10 +7,11 @@ import { HoldfastError } from '../model/errors.ts'
 
 /** Facts from outside of runs: each call is written at once. */
 export function clientFacts(core: Core, owner: string, subject: string): FactMemory {
-  const { store, codec } = core
+  const { store, codec, embedder } = core
   const reading = { store, codec, owner, subject }
   return factMemory({
     ...{ reading, origin: {}, now: () => core.now(), fork: async () => undefined },
+    findNearest: embedder?.nearestOf(owner, subject),
     do: (act, now) => write(core, reading, act, now),
   })
 }
@@ -33,7 +34,10 @@ async function write(core: Core, reading: FactReading, act: FactAct, now: number
       isCheckpoint: false,
     } as const
     const answer = await core.committer.commit(change)
-    if (answer.ok) return outcome
+    if (answer.ok) {
+      if (outcome?.isNew) core.embedder?.want(owner, reading.subject, [outcome.id])
+      return outcome
+    }
     if (answer.refusal !== 'record_changed')
       throw new HoldfastError('conflict', `Memory could not be written: ${answer.refusal}. Try again.`, { retryable: true })
   }

@@ -27,11 +27,10 @@ export interface RecallAsk {
   readonly now: number
 }
 
-/** Nearest facts, the nearest first. */
+/** What finds the facts that are nearest to a question, the nearest first. */
 export type FindNearest = (
   query: string,
-  limit: number,
-) => Promise<readonly { readonly id: string; readonly similarity: number }[]>
+) => (limit: number) => Promise<readonly { readonly id: string; readonly similarity: number }[]>
 
 /** Facts that answer a question, the best first. */
 export async function recallFacts(
@@ -144,8 +143,9 @@ async function findByMeaning(
   pending: Pending,
   { findNearest, wanted }: { readonly findNearest: FindNearest; readonly wanted: number },
 ): Promise<Found[]> {
+  const find = findNearest(ask.query)
   for (let limit = wanted * 2; ; limit *= 4) {
-    const nearest = await findNearest(ask.query, limit)
+    const nearest = await find(limit)
     const facts = await readFacts(
       reading,
       ask,

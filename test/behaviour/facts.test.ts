@@ -1,6 +1,6 @@
 import { type Holdfast, open, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import type { Change } from '../../src/store/change.ts'
 import { becomes, codeOfRejection, gate } from './runs.ts'
 import { onEveryStore } from './stores.ts'
@@ -472,6 +472,81 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     expect(await codeOfRejection(remember('x', { kind: '' }))).toBe('invalid_id')
     expect(() => hf.memory.of('')).toThrow('subject')
     expect((await list({ includeRetracted: true })).items).toEqual([])
+  })
+})
+
+/** Vectors of what texts are about: enough to see that meaning counts. */
+async function embedTopics(asked: string[]): Promise<number[][]> {
+  const topics = [
+    ['tea', 'coffee', 'drink', 'beverage', 'thirsty'],
+    ['cat', 'dog', 'pet', 'animal', 'hamster'],
+    ['paris', 'berlin', 'city', 'live', 'home'],
+  ]
+  return asked.map((text) => [0.1, ...topics.map((words) => words.filter((word) => text.toLowerCase().includes(word)).length)])
+}
+
+onEveryStore('facts with embed', ({ open, advance }) => {
+  it('are recalled by their meaning and their words together, with the scores of both', async () => {
+    const hf = await open({ embed: embedTopics })
+    const { remember, recall } = hf.memory.of('alice')
+    const facts = ['Alice prefers coffee', 'Alice has a hamster', 'Alice was in Paris', 'Alice asked for a beverage list']
+    for (const text of facts) await remember(text)
+    const found = () => recall('which beverage does she like', { limit: 3 })
+    await vi.waitUntil(async () => (await found()).length === 3)
+    const [first, second] = await found()
+    expect(first).toMatchObject({ text: facts[3], scores: { lexical: expect.any(Number), rank: 1 } })
+    expect(second?.text).toBe('Alice prefers coffee')
+    expect(second?.scores).toEqual({ vector: expect.any(Number), rank: expect.any(Number) })
+    expect(second?.score).toBeGreaterThan(0.9)
+    expect(texts(await recall('thirsty', { minScore: 0.5 })).sort()).toEqual([facts[3], facts[0]])
+    const other = await open({ embed: { model: '', embed: embedTopics } })
+    expect(texts(await other.memory.of('alice').recall('pet', { limit: 1 }))).toEqual(['Alice has a hamster'])
+    await other.memory.of('alice').remember('Alice likes animals')
+    await vi.waitUntil(async () => texts(await recall('pet', { minScore: 0.5 })).includes('Alice likes animals'))
+    const { items } = await hf.memory.of('alice').list()
+    const hamster = items.find(({ text }) => text === facts[1])
+    await hf.memory.of('alice').forget(hamster?.id ?? '')
+    expect(texts(await recall('pet', { minScore: 0.5 }))).toEqual(['Alice likes animals'])
+  })
+
+  it('are remembered though nothing can be embedded, are found by their words meanwhile, and by their meaning later', async () => {
+    let isDown = true
+    let calls = 0
+    const embed = async (asked: string[]) => {
+      calls++
+      if (isDown) throw new Error('no model')
+      return embedTopics(asked)
+    }
+    const learn = workflow('learn', async (ctx) => {
+      await ctx.memory.of('alice').remember('Alice prefers coffee')
+      return texts(await ctx.memory.of('alice').recall('coffee'))
+    })
+    const hf = await open({ embed, workflows: [learn], logger: false })
+    expect(await hf.run(learn)).toEqual(['Alice prefers coffee'])
+    expect(await hf.memory.of('alice').recall('beverage')).toEqual([])
+    await vi.waitUntil(() => calls > 3)
+    isDown = false
+    await vi.waitUntil(async () => texts(await hf.memory.of('alice').recall('beverage')).length === 1)
+    await hf.close()
+    // Another model, and a fact that nobody has embedded.
+    const without = await open()
+    await without.memory.of('alice').remember('Alice has a hamster')
+    const next = await open({ embed: { model: 'next', embed: embedTopics }, logger: false })
+    const near = async (query: string) => texts(await next.memory.of('alice').recall(query, { minScore: 0.5 }))
+    await vi.waitUntil(async () => (await near('pet')).length === 1 && (await near('beverage')).length === 1)
+    advance(1_000)
+    expect(await next.memory.of('bob').recall('pet')).toEqual([])
+  })
+
+  it('with vectors that are none, are found by their words', async () => {
+    for (const answer of [[], [[1]], [[1], [Number.NaN]], 'x'] as never[]) {
+      const hf = await open({ embed: async () => answer, logger: false })
+      await hf.memory.of('alice').remember('Alice has a hamster')
+      expect(texts(await hf.memory.of('alice').recall('hamster'))).toEqual(['Alice has a hamster'])
+      await hf.close()
+    }
+    expect(await codeOfRejection(open({ embed: 'x' as never }))).toBe('invalid_input')
+    expect(await codeOfRejection(open({ embed: { embed: embedTopics } as never }))).toBe('invalid_input')
   })
 })
 

@@ -28,7 +28,8 @@ export class AttemptFacts {
   }
 
   of(subject: string): FactMemory {
-    const { store, codec, owner, runId, threadId } = this.#host.run
+    const { store, codec, owner, runId, threadId, engine } = this.#host.run
+    const { embedder } = engine
     const reading = { store, codec, owner, subject }
     const facts = this.#subjects.get(subject) ?? new SubjectFacts(reading)
     this.#subjects.set(subject, facts)
@@ -36,7 +37,12 @@ export class AttemptFacts {
       ...{ reading, origin: { runId, threadId, step: this.#call.path } },
       now: () => this.#host.clock.now(),
       fork: () => this.#readFork(),
-      do: (act, now) => facts.do(act, now),
+      do: async (act, now) => {
+        const outcome = await facts.do(act, now)
+        if (outcome?.isNew) embedder?.want(owner, subject, [outcome.id])
+        return outcome
+      },
+      findNearest: embedder?.nearestOf(owner, subject),
       own: () => facts.settled.then(() => facts),
       recalled: (query, recalled) =>
         void this.recalls.push({ subject, query, facts: recalled.map(({ id, score, scores }) => ({ id, score, scores })) }),
