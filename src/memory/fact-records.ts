@@ -56,7 +56,7 @@ interface PutFact {
 }
 
 /** A plain recall may return it, as far as its words say. */
-export function isShown(kept: KeptFact): boolean {
+function isShown(kept: KeptFact): boolean {
   return isCurrent(kept) && kept.trust !== 'quarantined'
 }
 

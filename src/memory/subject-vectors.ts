@@ -86,14 +86,19 @@ export class SubjectVectors {
   /** The nearest first. The vector has the length 1, as those that are kept. */
   nearest(vector: Float32Array, limit: number): { readonly id: string; readonly similarity: number }[] {
     const length = this.#length
-    if (vector.length !== length) return []
+    if (vector.length !== length || limit <= 0) return []
     const values = this.#values
-    const similarities = this.#ids.map((id, index) => {
+    const similarities = new Float32Array(this.#ids.length)
+    for (let index = 0, at = 0; index < similarities.length; index++) {
       let similarity = 0
-      for (let i = 0, at = index * length; i < length; i++, at++) similarity += (vector[i] as number) * (values[at] as number)
-      return { id, similarity }
-    })
-    return similarities.sort((a, b) => b.similarity - a.similarity || (a.id < b.id ? -1 : 1)).slice(0, limit)
+      for (let i = 0; i < length; i++, at++) similarity += (vector[i] as number) * (values[at] as number)
+      similarities[index] = similarity
+    }
+    const least = similarities.toSorted()[Math.max(0, similarities.length - limit)] ?? 0
+    const found: { readonly id: string; readonly similarity: number }[] = []
+    for (const [index, similarity] of similarities.entries())
+      if (similarity >= least) found.push({ id: this.#ids[index] as string, similarity })
+    return found.sort((a, b) => b.similarity - a.similarity || (a.id < b.id ? -1 : 1)).slice(0, limit)
   }
 }
 

@@ -6,7 +6,7 @@ import type { RecordQuery } from '../store/store.ts'
  * Vectors of facts as records: one for each batch that was embedded together, numbered per subject. They are only added to, so that who has read some
  * needs only the later ones. Of a fact with several the last one counts.
  */
-export const vectorCollection = 'fact_vectors'
+const vectorCollection = 'fact_vectors'
 
 export interface VectorBatch {
   readonly model: string

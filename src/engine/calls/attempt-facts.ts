@@ -76,11 +76,11 @@ export class AttemptFacts {
     this.#records = (await Promise.all([...this.#subjects.values()].map((facts) => facts.records()))).flat()
   }
 
-  /** What a fork learns stays its own. */
+  /** What a fork learns stays its own. Its log begins with where it comes from. */
   #readFork(): Promise<string | undefined> {
     const { store, owner, threadId } = this.#host.run
     this.#fork ??= store
-      .readLog({ owner, threadId, types: ['thread_forked'], bare: true, limit: 1 })
+      .readLog({ owner, threadId, types: ['thread_forked'], bare: true, toSeq: 1 })
       .then(([forked]) => (forked === undefined ? undefined : threadId))
     return this.#fork
   }
