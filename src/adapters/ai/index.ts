@@ -3,6 +3,7 @@ export { type ChatCaller, type ChatHandlerOptions, type ChatHandlers, chatHandle
 export { type ChatInput, type ChatOutput, type ChatSettings, type ChatWorkflow, chatWorkflow, keepLast } from './chat-workflow.ts'
 export { type DurableModelOptions, durableModel, type Price, type TokenUsage } from './durable-model.ts'
 export { type DurableCall, type DurableToolsOptions, durableCall, durableTools } from './durable-tools.ts'
+export { embedWith } from './embed-with.ts'
 export { type McpClient, mcpTools } from './mcp-tools.ts'
 export { toNodeHandler } from './node-handler.ts'
 export { type AgentCallOptions, type AgentPrompt, type AgentSettings, runAgent } from './run-agent.ts'
