@@ -5,6 +5,7 @@
 // from the spelling of words (bench/memory/embed-locally.ts), so the quality of `vector` and `hybrid` says that the machinery works, and no more.
 
 import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Holdfast, open, workflow } from 'holdfast'
@@ -24,7 +25,7 @@ const subjectCount = 1_000
 const sliceSize = 10_000
 const scorecard = new Scorecard()
 
-const folder = mkdtempSync(join(process.cwd(), '.bench-memory-'))
+const folder = mkdtempSync(join(tmpdir(), 'holdfast-memory-'))
 printMachine(folder)
 try {
   if (isAsked('memory')) await measure('memory', 'memory:')

@@ -214,7 +214,7 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
       })
       const recalled = await ctx.memory.of('alice').recall('tea')
       const { id } = recalled[0] ?? { id: '' }
-      await ctx.memory.of('alice').forget(id, { why: 'test' })
+      await ctx.memory.of('alice').forget(id, { why: 'test', by: 'alice' })
       return recalled.map(({ text, source }) => ({ text, source }))
     })
     const hf = await openWrapped(
@@ -238,6 +238,17 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
       ['memory_written', 'note', { subject: 'alice', act: 'remember', facts: [id] }],
       ['memory_recalled', 'memory.recall', { subject: 'alice', query: 'tea', facts: [{ id }] }],
       ['memory_written', 'memory.forget', { subject: 'alice', act: 'forget', facts: [id], why: 'test' }],
+    ])
+    const end = await checkpointOf(hf, 't')
+    const { memory } = await hf.debug.diff('t@1', end)
+    expect(memory.map(({ step, data }) => [step, data['act']])).toEqual([
+      ['note', 'remember'],
+      ['note', 'remember'],
+      ['memory.forget', 'forget'],
+    ])
+    expect((await hf.debug.diff(end, 't@1')).memory).toEqual([])
+    expect(await hf.debug.audit('t')).toMatchObject([
+      { decision: 'changed_memory', by: 'alice', name: 'memory.forget', value: { act: 'forget', facts: [id], why: 'test' } },
     ])
     expect((await hf.memory.of('alice').get(id))?.history.map(({ act, runId, step }) => [act, runId, step])).toEqual([
       ['remembered', 't', 'note'],
@@ -491,8 +502,8 @@ onEveryStore('facts with embed', ({ open, advance }) => {
     const { remember, recall } = hf.memory.of('alice')
     const facts = ['Alice prefers coffee', 'Alice has a hamster', 'Alice was in Paris', 'Alice asked for a beverage list']
     for (const text of facts) await remember(text)
-    const found = () => recall('which beverage does she like', { limit: 3 })
-    await vi.waitUntil(async () => (await found()).length === 3)
+    const found = (limit = 3) => recall('which beverage does she like', { limit })
+    await vi.waitUntil(async () => (await found(4)).filter(({ scores }) => scores.vector !== undefined).length === 4)
     const [first, second] = await found()
     expect(first).toMatchObject({ text: facts[3], scores: { lexical: expect.any(Number), rank: 1 } })
     expect(second?.text).toBe('Alice prefers coffee')
