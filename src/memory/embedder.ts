@@ -62,7 +62,8 @@ export class Embedder {
   async close(): Promise<void> {
     this.#isClosed = true
     clearTimeout(this.#timer)
-    await this.#atWork
+    // A model that takes its time is not waited for: what it was asked for is made the next time.
+    await Promise.race([this.#atWork, new Promise((resolve) => setTimeout(resolve, closeMs).unref())])
   }
 
   async #embedQuery(query: string): Promise<Float32Array | undefined> {
@@ -234,6 +235,7 @@ const firstDelayMs = 20
 const againMs = 250
 /** A step that remembers something may take its time. */
 const mostLooks = 240
+const closeMs = 1_000
 const mostBytes = 256 * 1024 * 1024
 
 function joined(vectors: readonly Float32Array[]): Float32Array {

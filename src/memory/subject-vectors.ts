@@ -9,8 +9,9 @@ export class SubjectVectors {
   readonly #ids: string[] = []
   #values = new Float32Array(0)
   #length = 0
-  /** The last batch that was read: it is read again, to see that it is still the same. */
+  /** The last batch that was read. Now and then it is read again, to see that it is still the same: a store may be restored from a backup. */
   #last: { readonly number: number; readonly createdAt: number } | undefined
+  #checkedAt = 0
   #reading: Promise<void> = Promise.resolve()
 
   constructor(place: { readonly store: Store; readonly owner: string; readonly subject: string; readonly model: string }) {
@@ -34,16 +35,21 @@ export class SubjectVectors {
   async #read(): Promise<void> {
     const { store, owner, subject } = this.#place
     for (;;) {
-      const after = (this.#last?.number ?? 1) - 1
+      const isChecked = this.#last !== undefined && Date.now() - this.#checkedAt < checkedForMs
+      const after = (this.#last?.number ?? 1) - (isChecked ? 0 : 1)
       const records = await store.readRecords(batchQuery(owner, subject, { after, limit: pageSize }))
       const [first, ...rest] = records
-      const isSame = first !== undefined && numberOf(first) === this.#last?.number && first.createdAt === this.#last.createdAt
-      if (this.#last !== undefined && !isSame) {
-        // The store has forgotten what it had.
-        this.#clear()
-        continue
+      if (this.#last !== undefined && !isChecked) {
+        const isSame = first !== undefined && numberOf(first) === this.#last.number && first.createdAt === this.#last.createdAt
+        if (!isSame) {
+          // The store has forgotten what it had.
+          this.#last = undefined
+          this.#clear()
+          continue
+        }
       }
-      for (const record of this.#last === undefined ? records : rest) this.#add(record)
+      for (const record of this.#last === undefined || isChecked ? records : rest) this.#add(record)
+      this.#checkedAt = isChecked ? this.#checkedAt : Date.now()
       const last = records.at(-1)
       if (last !== undefined) this.#last = { number: numberOf(last), createdAt: last.createdAt }
       if (records.length < pageSize) return
@@ -51,7 +57,6 @@ export class SubjectVectors {
   }
 
   #clear(): void {
-    this.#last = undefined
     this.#indexOf.clear()
     this.#ids.length = 0
     this.#length = 0
@@ -62,8 +67,8 @@ export class SubjectVectors {
     const { model, ids, values } = readBatch(record)
     const length = values.length / ids.length
     if (model !== this.#place.model || ids.length === 0) return
-    // A model that gives vectors of another length is another one.
-    if (this.#length !== 0 && this.#length !== length) return
+    // A model that gives vectors of another length now is another one: what it made before can't be compared.
+    if (this.#length !== length) this.#clear()
     this.#length = length
     for (const [index, id] of ids.entries()) this.#set(id, values.subarray(index * length, (index + 1) * length))
   }
@@ -103,3 +108,4 @@ export class SubjectVectors {
 }
 
 const pageSize = 500
+const checkedForMs = 60_000

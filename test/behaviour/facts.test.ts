@@ -496,7 +496,7 @@ async function embedTopics(asked: string[]): Promise<number[][]> {
   return asked.map((text) => [0.1, ...topics.map((words) => words.filter((word) => text.toLowerCase().includes(word)).length)])
 }
 
-onEveryStore('facts with embed', ({ open, advance }) => {
+onEveryStore('facts with embed', ({ open }) => {
   it('are recalled by their meaning and their words together, with the scores of both', async () => {
     const hf = await open({ embed: embedTopics })
     const { remember, recall } = hf.memory.of('alice')
@@ -545,8 +545,12 @@ onEveryStore('facts with embed', ({ open, advance }) => {
     const next = await open({ embed: { model: 'next', embed: embedTopics }, logger: false })
     const near = async (query: string) => texts(await next.memory.of('alice').recall(query, { minScore: 0.5 }))
     await vi.waitUntil(async () => (await near('pet')).length === 1 && (await near('beverage')).length === 1)
-    advance(1_000)
     expect(await next.memory.of('bob').recall('pet')).toEqual([])
+    await next.close()
+    // The same name, and vectors of another length.
+    const longer = async (asked: string[]) => (await embedTopics(asked)).map((vector) => [...vector, 0.01])
+    const last = await open({ embed: { model: 'next', embed: longer }, logger: false })
+    await vi.waitUntil(async () => texts(await last.memory.of('alice').recall('pet', { minScore: 0.5 })).length === 1)
   })
 
   it('with vectors that are none, are found by their words', async () => {
