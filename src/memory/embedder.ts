@@ -54,7 +54,9 @@ export class Embedder {
       const read = vectors.refresh()
       return async (limit) => {
         const [vector] = await Promise.all([asked, read])
-        return vector === undefined ? [] : vectors.nearest(vector, limit)
+        if (vector === undefined) return []
+        if (vectors.dropOthers(vector.length)) this.#wantAll(owner, subject)
+        return vectors.nearest(vector, limit)
       }
     }
   }
@@ -82,13 +84,17 @@ export class Embedder {
     if (vectors === undefined) {
       vectors = new SubjectVectors({ store, owner, subject, model })
       // What has none from before.
-      this.#wantedOf(owner, subject).isWhole = true
-      this.#workIn(firstDelayMs)
+      this.#wantAll(owner, subject)
     }
     this.#vectors.delete(name)
     this.#vectors.set(name, vectors)
     this.#makeRoom()
     return vectors
+  }
+
+  #wantAll(owner: string, subject: string): void {
+    this.#wantedOf(owner, subject).isWhole = true
+    this.#workIn(firstDelayMs)
   }
 
   #makeRoom(): void {

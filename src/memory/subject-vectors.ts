@@ -26,6 +26,13 @@ export class SubjectVectors {
     return this.#indexOf.has(id)
   }
 
+  /** The model gives vectors of this length now. Answers whether those that are kept have another one: they are as good as none. */
+  dropOthers(length: number): boolean {
+    if (this.#ids.length === 0 || this.#length === length) return false
+    this.#clear()
+    return true
+  }
+
   /** Reads what was written since. */
   refresh(): Promise<void> {
     this.#reading = this.#reading.catch(() => {}).then(() => this.#read())
