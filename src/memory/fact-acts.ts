@@ -117,12 +117,14 @@ async function remember(book: FactBook, act: RememberAct): Promise<FactOutcome> 
   return { id, isNew }
 }
 
-/** It is said again: what is new about it is added. */
+/** It is said again: what is new about it is added, and that another thread says it, too: it stays when the first one is taken back. */
 function confirm(book: FactBook, act: RememberAct, id: string, found: KeptFact): void {
   const tags = [...new Set([...found.tags, ...act.tags])]
   const trust = factTrusts[Math.max(factTrusts.indexOf(found.trust), factTrusts.indexOf(act.trust))] as FactTrust
   const changes = periodChanges(act, found)
-  if (tags.length === found.tags.length && trust === found.trust && changes === null && act.expires === undefined) return
+  const isKnownHere = found.history.some(({ threadId }) => threadId === act.threadId)
+  const isSame = tags.length === found.tags.length && trust === found.trust && changes === null && act.expires === undefined
+  if (isSame && isKnownHere) return
   const history = historyOf(book, 'confirmed', act, found)
   book.keep(id, { ...found, tags, trust, ...changes, history }, act.expires)
 }

@@ -356,6 +356,7 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
         await remember('Alice lives in Berlin', { supersedes: paris })
         await remember('Alice likes beer', { tags: [by] })
         await remember('Known to others')
+        await remember('Said by another thread')
         await forget(cats)
       })
     })
@@ -363,14 +364,16 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     const { id: cats } = await alice.remember('Alice has cats')
     await thread.run(move, 'x')
     await hf.thread('other').run(work, 'Alice lives in Rome')
+    await hf.thread('other').run(work, 'Said by another thread')
     await alice.remember('Known to others', { tags: ['another'] })
     const second = await checkpointOf(hf, 't')
     const known = async () => texts((await alice.list()).items).sort()
-    const after = ['Alice likes beer', 'Alice lives in Berlin', 'Alice lives in Rome', 'Known to others']
+    const others = ['Alice lives in Rome', 'Known to others', 'Said by another thread']
+    const after = ['Alice likes beer', 'Alice lives in Berlin', ...others]
     expect(await known()).toEqual(after)
 
     await thread.rewind(first, { by: 'support' })
-    const before = ['Alice has cats', 'Alice lives in Paris', 'Alice lives in Rome', 'Known to others']
+    const before = ['Alice has cats', 'Alice lives in Paris', ...others]
     expect(await known()).toEqual(before)
     expect(texts(await alice.recall('alice beer berlin')).sort()).toEqual(before.slice(0, 3))
     const [beer] = (await alice.list({ tags: ['x'], includeRetracted: true })).items
@@ -379,7 +382,7 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     await thread.rewind(second)
     expect(await known()).toEqual(after)
     await thread.rewind(`t@1`)
-    expect(await known()).toEqual(['Alice has cats', 'Alice lives in Rome', 'Known to others'])
+    expect(await known()).toEqual(['Alice has cats', ...others])
     expect((await hf.verify()).isSound).toBe(true)
   })
 
