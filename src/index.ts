@@ -22,7 +22,7 @@ export type { RunEvent } from './control/read-events.ts'
 export { type CopyOptions, type CopyProgress, type CopyReport, copyStore } from './copy-store.ts'
 export type { AuditOptions, Decision } from './debug/audit.ts'
 export type { Blame, Writer } from './debug/blame.ts'
-export type { CheckpointDiff } from './debug/diff-checkpoints.ts'
+export type { CheckpointDiff, MemoryWrite } from './debug/diff-checkpoints.ts'
 export type { RunCall, RunDiff, RunDiffRow, RunSide } from './debug/diff-runs.ts'
 export type { EffectFilter, EffectPage, LedgerEntry, LedgerEvent } from './debug/effects.ts'
 export type { AwaitedThing, Explanation, PossibleAction, Rerun } from './debug/explanation.ts'
@@ -47,6 +47,7 @@ export type {
   WaitForOptions,
 } from './define/context.ts'
 export type {
+  FactMemory,
   Memory,
   Profile,
   ProfileChange,
@@ -69,8 +70,29 @@ export {
   plan,
 } from './define/plan.ts'
 export { type AnyWorkflow, type Undos, type Workflow, type WorkflowOptions, workflow } from './define/workflow.ts'
+export type { Embed } from './memory/embedder.ts'
 export { type ErrorCode, HoldfastError, NotHappened } from './model/errors.ts'
 export type { EventType } from './model/event.ts'
+export type {
+  Fact,
+  FactActName,
+  FactChange,
+  FactPage,
+  FactRetraction,
+  FactSource,
+  FactTrust,
+  FactWithHistory,
+  RecalledFact,
+  RememberedFact,
+} from './model/fact.ts'
+export type {
+  FactChangeOptions,
+  FactEdit,
+  FactFilter,
+  FactListOptions,
+  RecallOptions,
+  RememberOptions,
+} from './model/fact-options.ts'
 export type { Logger } from './model/logger.ts'
 export type { Notification, NotificationKind } from './model/notification.ts'
 export type { Queue, QueueCounts, QueueSettings, RateLimit } from './model/queue.ts'

@@ -13,6 +13,7 @@ import { defaultQuietMs, longestQuietMs, QuietTimes } from './engine/waiting/qui
 import { Committer } from './engine/writing/committer.ts'
 import { Outbox } from './engine/writing/outbox.ts'
 import { Sendings } from './engine/writing/sendings.ts'
+import { type Embed, Embedder, type EmbedderOptions } from './memory/embedder.ts'
 import { createCodec } from './model/codec.ts'
 import { HoldfastError } from './model/errors.ts'
 import { type OptionNames, refuseUnknownOptions } from './model/known-options.ts'
@@ -50,6 +51,12 @@ export interface OpenOptions {
    * executes the run, so pass this in every process with a worker. Default none.
    */
   readonly notify?: NotifyOption
+  /**
+   * Makes vectors of texts: facts are then recalled by their meaning, too. Any function `(texts) => vectors` serves. It is called in the background after a
+   * fact was remembered, and once for each recall; pass it in every process that remembers. Name the model: vectors of another one are not compared. Default
+   * none: facts are recalled by their words.
+   */
+  readonly embed?: Embed | { readonly embed: Embed; readonly model: string }
   /** Postgres by URL: the minimum and maximum number of connections. Default 5 and 20. */
   readonly pool?: { readonly min?: number; readonly max?: number }
   /** Postgres with your own pool: the schema of the tables. In a URL it is `?schema=NAME`. Default `holdfast`. */
@@ -104,6 +111,7 @@ export async function open(...given: readonly unknown[]): Promise<Holdfast> {
   checkWorkflows(options.workflows)
   refuseUnknownOptions('pool of open', pool, { min: true, max: true })
   const targets = readTargets(options.notify)
+  checkEmbed(options.embed)
   const { store, close } = await openTarget(target, {
     durability,
     clockOffsetMs: typeof clock === 'function' ? clock : () => clock,
@@ -165,6 +173,7 @@ const openOptionNames: OptionNames<OpenOptions> = {
   pool: true,
   schema: true,
   namespace: true,
+  embed: true,
   clock: true,
 }
 
@@ -278,13 +287,14 @@ function assemble(
   const committer = new Committer(store, { log })
   const codec = createCodec()
   const waiters = new RunWaiters(store)
+  const embedder = createEmbedder(options.embed, { store, codec, log, commit: (change) => committer.commit(change) })
   const workerOptions = options.worker === undefined ? {} : options.worker
   const leaseMs = workerOptions === false ? 0 : (workerOptions.leaseMs ?? 10_000)
   const questions = new OpenQuestions()
   let worker: Worker | undefined
   const wakeWorker = () => worker?.wake()
   const core: Core = {
-    ...{ store, committer, codec, registry, waiters, log, questions, wakeWorker },
+    ...{ store, committer, codec, registry, waiters, log, questions, wakeWorker, embedder },
     hasWorker: workerOptions !== false,
     now: () => store.now(),
   }
@@ -297,7 +307,7 @@ function assemble(
     }
     worker = new Worker({
       engine: {
-        ...{ store, committer, codec, log, leaseMs, registry, questions, control, wakeWorker },
+        ...{ store, committer, codec, log, leaseMs, registry, questions, control, wakeWorker, embedder },
         ...{ longWaitMs: workerOptions.longWaitMs, mismatchMs: workerOptions.mismatchMs },
         cache: new HeadStateCache(),
         quietTimes: quietTimesOf(workerOptions),
@@ -315,7 +325,7 @@ function assemble(
     if (closing !== undefined) return closing
     // Idle connections do not keep the process alive, and `close` waits for them to end.
     const alive = setInterval(() => {}, 1_000)
-    closing = closeAll(worker, committer, waiters, closeStore).finally(() => {
+    closing = closeAll({ worker, embedder, committer, waiters, closeStore }).finally(() => {
       clearInterval(alive)
       stderr?.flush()
     })
@@ -338,13 +348,32 @@ function quietTimesOf({ quietMs = defaultQuietMs, concurrency = 100 }: WorkerOpt
   return new QuietTimes({ quietMs, most: Math.max(500, concurrency * quietRunsAPlace) })
 }
 
-async function closeAll(
-  worker: Worker | undefined,
-  committer: Committer,
-  waiters: RunWaiters,
-  closeStore: () => Promise<void>,
-): Promise<void> {
+function checkEmbed(given: OpenOptions['embed']): void {
+  if (given === undefined || typeof given === 'function') return
+  refuseUnknownOptions('embed of open', given, { embed: true, model: true })
+  if (typeof given.embed === 'function' && typeof given.model === 'string') return
+  throw new HoldfastError(
+    'invalid_input',
+    'embed of open must be a function (texts) => vectors, or { embed, model } with such a function and a name.',
+  )
+}
+
+function createEmbedder(given: OpenOptions['embed'], parts: Omit<EmbedderOptions, 'embed' | 'model'>): Embedder | undefined {
+  if (given === undefined) return undefined
+  return new Embedder({ ...parts, ...(typeof given === 'function' ? { embed: given, model: '' } : given) })
+}
+
+interface Closing {
+  readonly worker: Worker | undefined
+  readonly embedder: Embedder | undefined
+  readonly committer: Committer
+  readonly waiters: RunWaiters
+  readonly closeStore: () => Promise<void>
+}
+
+async function closeAll({ worker, embedder, committer, waiters, closeStore }: Closing): Promise<void> {
   await worker?.stop()
+  await embedder?.close()
   waiters.close()
   await committer.close()
   await closeStore()

@@ -47,6 +47,26 @@ describe.concurrent('examples', () => {
     ])
   })
 
+  test('an agent remembers the conversation, the tone for a visit and allergies for good, killed after each turn', async () => {
+    const output = await run('memory/main.ts')
+    expect(output.trim().split('\n')).toEqual([
+      'alice-1: My name is Alice, please be brief.',
+      '  agent: Of course, Alice, I will keep that in mind.',
+      'alice-1: I am allergic to nuts.',
+      '  agent: Noted.',
+      'alice-1: What is my name?',
+      '  agent: You are Alice.',
+      'A new conversation: the name and the tone were of the last one, the allergy is for good.',
+      'alice-2: What allergies do I have?',
+      '  agent: Allergic to nuts.',
+      'alice-2: What is my name?',
+      '  agent: You have not told me.',
+      'alice-2: Book a table.',
+      '  agent: Of course, I will keep that in mind.',
+      'Known about alice: Allergic to nuts (allergy), learned by alice-1 in its step "reply"',
+    ])
+  })
+
   test('a mail is sent once, killed between sending and recording or met by another run', async () => {
     const output = await run('email/main.ts')
     expect(output.trim().split('\n')).toEqual([

@@ -36,6 +36,7 @@ import { refuseUnknownOptions } from '../model/known-options.ts'
 import type { Payload } from '../model/payload.ts'
 import type { KeyedRecord, RecordChange } from '../model/record.ts'
 import type { Change, Committed } from '../store/change.ts'
+import { clientFacts } from './facts.ts'
 
 /** Memory from outside of runs. There is no thread whose session it could be: name one. */
 export interface ClientMemory extends Omit<Memory, 'session'> {
@@ -103,6 +104,7 @@ function subjectOf(core: Core, owner: string, subject: string): SubjectMemory {
   const { store, codec } = core
   const read = async () => (await store.readRecords(profileQuery(owner, subject)))[0] ?? null
   return {
+    ...clientFacts(core, owner, subject),
     profile: {
       get: async <T>() => readProfile(codec, await read()) as T,
       merge: async <T>(patch: Readonly<Record<string, unknown>>, options: ProfileMergeOptions = {}) => {

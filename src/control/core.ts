@@ -1,6 +1,7 @@
 import type { Registry } from '../define/workflow.ts'
 import type { OpenQuestions } from '../engine/waiting/open-questions.ts'
 import type { Committer } from '../engine/writing/committer.ts'
+import type { Embedder } from '../memory/embedder.ts'
 import type { Codec } from '../model/codec.ts'
 import type { Logger } from '../model/logger.ts'
 import type { Store } from '../store/store.ts'
@@ -16,6 +17,8 @@ export interface Core {
   readonly log: Logger
   readonly questions: OpenQuestions
   readonly hasWorker: boolean
+  /** Absent: facts are recalled by their words alone. */
+  readonly embedder?: Embedder | undefined
   /** The store's time. */
   now(): Promise<number>
   /** Ends the worker's sleep, because something may be due. */

@@ -1,5 +1,5 @@
 import { loadState } from '../engine/state/thread-state.ts'
-import { rebuildSession } from '../memory/rebuild-session.ts'
+import { takeBackMemory } from '../memory/take-back-memory.ts'
 import { HoldfastError } from '../model/errors.ts'
 import type { LogRecord } from '../model/event.ts'
 import { formatCheckpoint } from '../model/ids.ts'
@@ -28,7 +28,7 @@ export async function rewindThread(core: Core, key: ThreadKey, checkpoint: strin
     const isWhole = value === undefined || now?.value === undefined
     const patch = isWhole ? replaceState(value) : (diffUpdate(now.value, () => value) ?? [])
     const event = await newEvent(core, 'thread_rewound', { to, ...(by !== undefined && { by }) })
-    const { records, logged } = await rebuildSession({ store, codec, now: event.at }, key, { to, headSeq })
+    const { records, logged } = await takeBackMemory({ store, codec, now: event.at }, key, { to, headSeq, by })
     const memory = logged.map((data) => ({ ...event, type: 'memory_written' as const, payload: codec.encode(data) }))
     const answer = await committer.commit({
       ...{ ...key, runId: null, guard: { kind: 'thread', headSeq }, isCheckpoint: true, stateVersion: version },

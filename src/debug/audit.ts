@@ -21,6 +21,7 @@ export interface Decision {
     | 'raised_budget'
     | 'rewound'
     | 'forked'
+    | 'changed_memory'
   /** Who, as they said; null where no name was given. */
   readonly by: string | null
   /** Null: about the thread. */
@@ -29,7 +30,7 @@ export interface Decision {
   readonly name: string | null
   /** Of an answer, what was asked. */
   readonly question?: unknown
-  /** The answer; the result that an effect is said to have; the budget. */
+  /** The answer; the result that an effect is said to have; the budget; what was done to memory. */
   readonly value?: unknown
   /** Of an effect: whether it is said to have happened. */
   readonly happened?: boolean
@@ -57,7 +58,7 @@ export interface AuditOptions {
 const types: readonly EventType[] = [
   ...(['question_asked', 'question_answered', 'effect_resolved', 'state_updated', 'state_migrated'] as const),
   ...(['run_paused', 'run_resumed', 'run_retried', 'run_cancelled', 'run_rolled_back', 'budget_raised'] as const),
-  ...(['thread_rewound', 'thread_forked'] as const),
+  ...(['thread_rewound', 'thread_forked', 'memory_written'] as const),
 ]
 
 /** Who decided what in a history, oldest first. */
@@ -134,6 +135,11 @@ function decisionOf(event: HistoryEvent, history: History, asked: ReadonlyMap<un
     case 'thread_forked': {
       const { from, replaced } = data
       return { ...about, decision: 'forked', ...(from !== undefined && { from }), ...(replaced !== undefined && { replaced }) }
+    }
+    case 'memory_written': {
+      // What a run remembered by itself nobody decided, and what a rewind took back is part of the rewind.
+      const { by, ...memory } = event.data as Readonly<Record<string, unknown>>
+      return by === undefined || memory['act'] === 'take_back' ? null : { ...about, decision: 'changed_memory', value: memory }
     }
     case 'budget_raised':
       return { ...about, decision: 'raised_budget', value: budget }

@@ -1,4 +1,5 @@
 import { diffStates, type StateChange } from '../model/state-diff.ts'
+import { allEvents } from './all-events.ts'
 import type { History, HistoryEvent } from './history.ts'
 import { StepsInForce } from './steps-in-force.ts'
 
@@ -10,6 +11,17 @@ export interface CheckpointDiff {
   readonly stepsAdded: number
   /** What differs in the state, path by path. Applied in order, they make the first state the second. */
   readonly changes: readonly StateChange[]
+  /** What was written to memory by the second and not by the first. */
+  readonly memory: readonly MemoryWrite[]
+}
+
+/** A write of memory, as the log has it: a session value, a patch of a profile, or an act on facts. */
+export interface MemoryWrite {
+  readonly checkpoint: string
+  readonly at: number
+  readonly runId: string | null
+  readonly step: string | null
+  readonly data: Readonly<Record<string, unknown>>
 }
 
 interface Place {
@@ -21,7 +33,8 @@ export async function diffCheckpoints(a: Place, b: Place): Promise<CheckpointDif
   // A state that was never written is the empty one.
   const [before = {}, after = {}] = await Promise.all([a.history.stateAt(a.id), b.history.stateAt(b.id)])
   const changes = diffStates(before, after)
-  return { messagesAdded: countMessages(changes), stepsAdded: await countSteps(a, b), changes }
+  const [stepsAdded, memory] = await Promise.all([countSteps(a, b), memoryAdded(a, b)])
+  return { messagesAdded: countMessages(changes), stepsAdded, changes, memory }
 }
 
 function countMessages(changes: readonly StateChange[]): number {
@@ -46,7 +59,7 @@ async function countSteps(a: Place, b: Place): Promise<number> {
   const isOneHistory = a.history.name === b.history.name
   const found = new StepsInForce()
   // What is forgotten by a checkpoint stays forgotten: what comes after it in the same history is all that can be new.
-  if (isOneHistory && b.history.positionOf(b.id) >= a.history.positionOf(a.id)) {
+  if (isAfter(b, a)) {
     await found.read(b.history, { after: a.id, to: b.id })
     return found.count
   }
@@ -55,4 +68,27 @@ async function countSteps(a: Place, b: Place): Promise<number> {
   const nameOf = ({ id, step, count }: HistoryEvent) => (isOneHistory ? id : `${step}#${count}`)
   const names = new Set(known.steps.map(nameOf))
   return found.steps.filter((step) => !names.has(nameOf(step))).length
+}
+
+async function memoryAdded(a: Place, b: Place): Promise<MemoryWrite[]> {
+  if (isAfter(b, a)) return readWrites(b, a.id)
+  const [known, found] = await Promise.all([readWrites(a), readWrites(b)])
+  const nameOf = ({ step, data }: MemoryWrite) => JSON.stringify([step, data])
+  const names = new Set(known.map(nameOf))
+  return found.filter((write) => !names.has(nameOf(write)))
+}
+
+async function readWrites({ history, id }: Place, after?: string): Promise<MemoryWrite[]> {
+  const writes: MemoryWrite[] = []
+  const query = { to: id, types: ['memory_written'] as const, ...(after !== undefined && { after }) }
+  for await (const { id: checkpoint, at, runId, step, data } of allEvents(history, query))
+    writes.push({ checkpoint, at, runId, step, data })
+  return writes
+}
+
+/** Whether it is in the same history, there or later. */
+function isAfter(later: Place, earlier: Place): boolean {
+  return (
+    later.history.name === earlier.history.name && later.history.positionOf(later.id) >= earlier.history.positionOf(earlier.id)
+  )
 }

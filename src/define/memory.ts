@@ -1,4 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
+import type { FactPage, FactWithHistory, RecalledFact, RememberedFact } from '../model/fact.ts'
+import type { FactChangeOptions, FactEdit, FactListOptions, RecallOptions, RememberOptions } from '../model/fact-options.ts'
 
 /** What outlives a run, besides the state of its thread. Its owner is that of the run or the client. */
 export interface Memory {
@@ -34,8 +36,31 @@ export interface SessionValue {
 }
 
 /** What is known about one subject. Another owner's subject of the same name is another one. */
-export interface SubjectMemory {
+export interface SubjectMemory extends FactMemory {
   readonly profile: Profile
+}
+
+/** What is known about a subject in sentences, each found by its words. */
+export interface FactMemory {
+  /**
+   * Keeps a fact. Text that is known already, case and spaces aside, is recognized: nothing is kept twice, however many say it at the same time. Text
+   * with the mark of a recalled fact (`marked`) is that fact, and nothing is kept.
+   */
+  remember(text: string, options?: RememberOptions): Promise<RememberedFact>
+  /** Facts that answer a question, the best first; without those that were forgotten, replaced or quarantined, or are not true now. */
+  recall(query: string, options?: RecallOptions): Promise<readonly RecalledFact[]>
+  /** A fact by its id, with its history; undefined where there is none. */
+  get(id: string): Promise<FactWithHistory | undefined>
+  /** Facts in the order of their ids, page by page. */
+  list(options?: FactListOptions): Promise<FactPage>
+  /** Corrects a fact. Returns the id that it has then: a new one where its text or kind is another. */
+  edit(id: string, changes: FactEdit, options?: FactChangeOptions): Promise<RememberedFact>
+  /** Nobody recalls it any more. It stays for its history, and `undo` brings it back. False where there is none, or it was forgotten already. */
+  forget(id: string, options?: FactChangeOptions): Promise<boolean>
+  /** Takes back the last change of a fact, whoever made it; again, and it is made again. False where there is none. */
+  undo(id: string, options?: FactChangeOptions): Promise<boolean>
+  /** Makes a fact that a fork has learned known to all. Returns the id that it has then, undefined where it is none of a fork. */
+  promote(id: string, options?: FactChangeOptions): Promise<RememberedFact | undefined>
 }
 
 /** One object about the subject. */

@@ -1,4 +1,5 @@
 import type { Registry } from '../define/workflow.ts'
+import type { Embedder } from '../memory/embedder.ts'
 import type { Codec } from '../model/codec.ts'
 import type { Logger } from '../model/logger.ts'
 import type { Store } from '../store/store.ts'
@@ -30,6 +31,8 @@ export interface Engine {
   /** Ends the worker's sleep: something may be due. */
   readonly wakeWorker: () => void
   readonly quietTimes: QuietTimes
+  /** Absent: facts are recalled by their words alone. */
+  readonly embedder?: Embedder | undefined
   /** What the process sends, for other executions as well. */
   readonly sendings: Sendings
 }

@@ -54,6 +54,10 @@ export function historyQuery(owner: string, subject: string, { limit = 100 }: { 
   return { owner, collection: changes, where: { parent: subject }, isDescending: true, limit }
 }
 
+export function isProfileOf(subject: string, { collection, key }: Pick<KeyedRecord, 'collection' | 'key'>): boolean {
+  return collection === profiles && key === subject
+}
+
 export function readProfile(codec: Codec, record: KeyedRecord | null): unknown {
   return record === null ? {} : codec.decode(record.payload)
 }

@@ -40,6 +40,7 @@ export const eventTypes = [
   'artifact_saved',
   'artifact_read',
   'memory_written',
+  'memory_recalled',
   'usage_recorded',
   'budget_exceeded',
   'budget_raised',

@@ -29,6 +29,7 @@ export interface RecordKey {
   readonly key: string
 }
 
+/** Plain text without control characters. */
 export interface RecordField {
   readonly name: string
   readonly value: string

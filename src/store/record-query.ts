@@ -30,9 +30,19 @@ export interface RecordPage {
   readonly cursor?: string
 }
 
-/** Bytewise, as every store orders keys. */
+/** Bytewise in UTF-8, as every store orders keys: the order of code points. */
 export function compareKeys(a: string, b: string): number {
-  return Buffer.compare(Buffer.from(a), Buffer.from(b))
+  const length = Math.min(a.length, b.length)
+  for (let index = 0; index < length; index++) {
+    const difference = inOrder(a.charCodeAt(index)) - inOrder(b.charCodeAt(index))
+    if (difference !== 0) return difference
+  }
+  return a.length - b.length
+}
+
+/** Halves of a pair of UTF-16 stand for code points beyond all others. */
+function inOrder(unit: number): number {
+  return unit >= 0xd800 && unit <= 0xdfff ? unit + 0x10000 : unit
 }
 
 /**

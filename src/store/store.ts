@@ -9,11 +9,13 @@ import type { ChunkRecord } from '../model/stream.ts'
 import type { Change, Committed } from './change.ts'
 import type { Delivery, Message, RunKey } from './message.ts'
 import type { RecordPage, RecordQuery, RecordScan } from './record-query.ts'
+import type { RecordRanking, RecordSearch } from './record-search.ts'
 import type { CheckpointRow, Snapshot, Thread, ThreadKey } from './thread.ts'
 import type { ThreadImage, WholeThread } from './thread-image.ts'
 
 export type { Delivery, Message, NewMessage, RunKey } from './message.ts'
 export type { RecordPage, RecordQuery, RecordScan } from './record-query.ts'
+export type { RecordHit, RecordRanking, RecordSearch } from './record-search.ts'
 export type { CheckpointRow, Snapshot, Thread, ThreadKey } from './thread.ts'
 
 /**
@@ -142,6 +144,12 @@ export interface Store {
    * collection, and those of other parents or fields, cost nothing. Records are written by `commit`.
    */
   readRecords(query: RecordQuery): Promise<readonly KeyedRecord[]>
+
+  /**
+   * The records that have the most of some fields, of one moment. Cost: an entry of an index for each record that has one of them; others of the
+   * collection cost nothing. Names keys: what they hold is read with `readRecords`.
+   */
+  searchRecords(search: RecordSearch): Promise<RecordRanking>
 
   /**
    * Records of all owners, or of one thread, that have not expired, in an order of the store's; `cursor` continues where the last page ended.

@@ -69,6 +69,7 @@ export function wrapStore(store: Store, hooks: StoreHooks): Store {
     readChunks: wrap('readChunks'),
     readOperation: wrap('readOperation'),
     readRecords: wrap('readRecords'),
+    searchRecords: wrap('searchRecords'),
     scanRecords: wrap('scanRecords'),
     sweepRecords: wrap('sweepRecords'),
     deleteThread: wrap('deleteThread'),

@@ -61,6 +61,7 @@ export class RandomActs {
       [8, async () => this.commitAct('records', [await this.changes.recordsChange()])],
       [3 * leased, async () => this.commitAct('step-with-records', [await this.changes.leasedRecordsChange()])],
       [4, () => this.reads.readRecordsAct()],
+      [2, () => this.reads.searchRecordsAct()],
       [0.5, () => this.sweepAct()],
     ])
     return make()

@@ -1,6 +1,6 @@
 import { type EventType, eventTypes } from '../model/event.ts'
 import { runStatuses } from '../model/run.ts'
-import type { LogQuery, RecordQuery, Store } from '../store/store.ts'
+import type { LogQuery, RecordQuery, RecordSearch, Store } from '../store/store.ts'
 import type { Act } from './act.ts'
 import { maybe, type Random } from './random.ts'
 import { collections, fieldValues, labels, queues, type RandomValues, recordKeys, streams, workflows } from './random-values.ts'
@@ -89,6 +89,27 @@ export class RandomReads {
       ...maybe(random.chance(0.4), { isDescending: random.chance(0.8) }),
     }
     return { kind: 'read-records', what: query, perform: (store) => store.readRecords(query) }
+  }
+
+  searchRecordsAct(): Act {
+    const { random } = this
+    const place = { owner: this.values.owner(), collection: random.pick(collections) }
+    const fields = [...new Set(Array.from({ length: random.integer(0, 5) }, () => random.pick(fieldValues)))].map((value) => ({
+      name: 'tag',
+      value,
+    }))
+    const having = Array.from({ length: random.integer(0, 2) }, () => ({ name: 'a', value: random.pick(fieldValues) }))
+    const search: RecordSearch = {
+      ...{ ...place, fields, limit: 1_000 },
+      ...maybe(random.chance(0.3), { having }),
+    }
+    // A store may have swept what another one has not.
+    const perform = async (store: Store) => {
+      const { hits } = await store.searchRecords(search)
+      const where = { keys: hits.map(({ key }) => key) }
+      return (await store.readRecords({ ...place, where, limit: 1_000 })).map(({ key }) => key)
+    }
+    return { kind: 'search-records', what: search, perform }
   }
 
   listAct(): Act {

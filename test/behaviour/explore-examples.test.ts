@@ -8,6 +8,7 @@ import { chat } from '../../examples/chat/conversation.ts'
 import { type Provider as MailProvider, remindWith } from '../../examples/email/remind.ts'
 import { newsletter } from '../../examples/machines/newsletter.ts'
 import { type Provider, startProvider } from '../../examples/machines/surroundings.ts'
+import { agent } from '../../examples/memory/agent.ts'
 import { sources } from '../../examples/report/gather.ts'
 import { Mailer } from '../../examples/report/mailer.ts'
 import { report } from '../../examples/report/report.ts'
@@ -60,6 +61,18 @@ describe('explore finds nothing wrong in', () => {
         ])
         const outputs = answer.parts.flatMap(({ output }: { output?: object }) => output ?? [])
         assert.deepEqual(outputs.at(-1), { receipt: 'r-4711-120' })
+      },
+    })
+    expect(String(explored)).toContain('nothing went wrong')
+  })
+
+  test('examples/memory', async () => {
+    const explored = await explore({
+      workflow: agent,
+      input: { customer: 'alice', text: 'My name is Alice, be brief. I am allergic to nuts.' },
+      invariant: ({ output, state }) => {
+        assert.equal(output, 'Of course, Alice, I will keep that in mind.')
+        assert.deepEqual([state.name, state.messages.length], ['Alice', 2])
       },
     })
     expect(String(explored)).toContain('nothing went wrong')

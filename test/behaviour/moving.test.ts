@@ -235,6 +235,10 @@ describe('copyStore', () => {
     await hf.thread('gone').run(chat, { say: 'forget me' })
     await hf.thread('gone').delete()
     await hf.queues.set('mails', { concurrency: 3, isPaused: true })
+    await hf
+      .as('ann')
+      .memory.of('alice')
+      .remember('Alice is allergic to nuts', { tags: ['food'] })
     const run = await hf.start(trip, undefined, { id: 'trip' })
     await becomes(run, 'running')
     while (done.length < 2) await new Promise((resolve) => setTimeout(resolve, 5))
@@ -260,6 +264,13 @@ describe('copyStore', () => {
         expect(await hf.queues.get('mails')).toMatchObject({ concurrency: 3, isPaused: true, maxQueued: null })
         expect(await hf.as('ann').thread('alice').run(chat, { say: 'again' })).toContain('my name is Alice')
         expect((await hf.runs.list()).items.map(({ id }) => id)).toContain('trip')
+        const facts = await hf
+          .as('ann')
+          .memory.of('alice')
+          .recall('which allergies?', { tags: ['food'] })
+        expect(facts.map(({ text, scores }) => [text, scores])).toEqual([
+          ['Alice is allergic to nuts', { lexical: expect.any(Number), rank: 1 }],
+        ])
         await hf.close()
       })
     }

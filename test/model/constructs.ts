@@ -32,6 +32,7 @@ export const constructs: readonly Construct[] = [
     'step, time-out': ({ timeoutMs }) => timeoutMs !== undefined,
     'step, checkpoint: false': ({ checkpoint }) => checkpoint === false,
     'step.update': ({ updates }) => updates === true,
+    'step.memory, a fact': ({ remembers }) => remembers === true,
   }),
   ...ofKind('effect', {
     'effect, idempotent': ({ declared }) => declared === 'idempotent',

@@ -9,6 +9,8 @@ export interface Features {
   readonly namedUndo: boolean
   /** `ctx.waitFor([names])`. */
   readonly waitForSeveral: boolean
+  /** `memory.of(subject).remember`. */
+  readonly facts: boolean
 }
 
 let known: Promise<Features> | undefined
@@ -21,7 +23,7 @@ export function findFeatures(): Promise<Features> {
 const silent = { debug() {}, info() {}, warn() {}, error() {} }
 
 async function probe(): Promise<Features> {
-  const found = { section: false, namedUndo: false, waitForSeveral: false }
+  const found = { section: false, namedUndo: false, waitForSeveral: false, facts: false }
   const note = () => {
     found.namedUndo = true
   }
@@ -33,6 +35,7 @@ async function probe(): Promise<Features> {
   })
   const several = holdfast.workflow<undefined, unknown>('several', async (ctx) => ctx.waitFor(['yes', 'no'] as never))
   const hf = await holdfast.open('memory:', { workflows: [probing, several], worker: { pollMs: 5 }, logger: silent })
+  found.facts = 'memory' in hf && 'remember' in hf.memory.of('probe')
   try {
     const run = await hf.start(probing, undefined, { id: 'probe' })
     for (let tries = 0; tries < 400; tries++) {

@@ -274,7 +274,8 @@ class Generator {
       ...(random.chance(0.25) && { onFailure: random.pick(['skip', 'pause', 'fallback'] as const) }),
       ...(isTimedOut && { timeoutMs: 20 }),
       ...(random.chance(0.12) && { checkpoint: false as const }),
-      ...(random.chance(0.3) && { updates: true }),
+      // By its number: the programs of old seeds stay as they are.
+      ...(random.chance(0.3) && { updates: true, ...(id % 3 === 0 && { remembers: true }) }),
       ...(random.chance(0.1) && { reads: true }),
     }
   }

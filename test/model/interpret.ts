@@ -370,6 +370,7 @@ class Execution {
     else await work(node.work)
     if (attempt <= node.fails) throw new Error(`x${node.id}`)
     if (node.updates) step.update((draft) => void draft.list.push(`u${n}`))
+    if (node.remembers && this.#machine.features.facts) await step.memory.of(this.#ctx.threadId).remember(`u${n}`)
     this.#machine.note({ of: 'result', run, at: n, attempt })
     return { n, run, saw, ...(seen !== undefined && { state: seen }) }
   }

@@ -5,6 +5,7 @@ import type { Forked } from './journal.ts'
 import { judgeBodies } from './judge-bodies.ts'
 import { judgeCopies } from './judge-copies.ts'
 import { judgeEffects } from './judge-effects.ts'
+import { judgeFacts } from './judge-facts.ts'
 import { judgeNotifications } from './judge-notifications.ts'
 import { judgeReads } from './judge-reads.ts'
 import { judgeState } from './judge-state.ts'
@@ -39,7 +40,7 @@ export function judge(given: Case, seen: Observation): Violation[] {
     violations.some(({ rule }) => ['stuck', 'endless', 'mismatch', 'poisoned', 'act_hangs'].includes(rule))
   for (const run of seen.runs) {
     if (!isCut) violations.push(...judgeEnd(view, run))
-    violations.push(...judgeUndos(view, run), ...judgeState(view, run), ...judgeReads(view, run))
+    violations.push(...judgeUndos(view, run), ...judgeState(view, run), ...judgeReads(view, run), ...judgeFacts(view, run))
   }
   violations.push(...judgeBodies(view), ...judgeEffects(view), ...judgeCopies(view), ...judgeActs(view))
   if (!isCut) violations.push(...judgeLeftovers(view), ...judgeNotifications(view))

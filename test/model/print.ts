@@ -160,6 +160,7 @@ function printBody(node: Step): string {
       : []),
     ...(node.fails > 0 ? [` if (step.attempt <= ${node.fails}) throw new Error('x${node.id}')`] : []),
     ...(node.updates ? [` step.update((draft) => void draft.list.push('u${node.id}'))`] : []),
+    ...(node.remembers ? [` await step.memory.of(ctx.threadId).remember('u${node.id}')`] : []),
     ` return ${node.id} `,
   ]
   return parts.filter((part) => part !== '').join(';')

@@ -69,6 +69,8 @@ export interface Step extends Numbered {
   readonly checkpoint?: false
   /** Its result is committed with a change of the state. */
   readonly updates?: boolean
+  /** What it adds to the state it also remembers, as a fact about its thread. */
+  readonly remembers?: boolean
   /** Its body looks at the state. */
   readonly reads?: boolean
 }

@@ -13,6 +13,7 @@ import { nodesOf, type Program, walk, withChildren } from './program.ts'
 import { rewindAndLook } from './rewinds.ts'
 import { leaseMs, SimulatedProcess, soon } from './simulated-process.ts'
 import { holdfast } from './target.ts'
+import type { ModelState } from './values.ts'
 
 /** What is known of a run when everything is over. */
 export interface ObservedRun {
@@ -23,6 +24,9 @@ export interface ObservedRun {
   readonly error: unknown
   readonly state: unknown
   readonly stateAtHead: unknown
+  /** What its thread adds up to now, and which facts are known about it. */
+  readonly listNow: readonly string[]
+  readonly facts: readonly string[]
   /** Every position of its thread's log that a run of the case wrote. */
   readonly headSeq: number
 }
@@ -559,6 +563,7 @@ export class Table {
         error: undefined,
         ...result,
         ...(await this.#statesOf(thread, info, head)),
+        ...(await this.#factsOf(thread)),
         headSeq: head?.seq ?? 0,
       })
     }
@@ -567,6 +572,13 @@ export class Table {
       ...{ journal: this.#journal, runs, inbox: await this.#hf.inbox(), seen: this.#seen, features: this.#features },
       rows: await this.#readRows(),
     }
+  }
+
+  async #factsOf(thread: ReturnType<SimulatedProcess['hf']['thread']>): Promise<Pick<ObservedRun, 'listNow' | 'facts'>> {
+    const listNow = ((await thread.state()) as Partial<ModelState> | undefined)?.list ?? []
+    if (!this.#features.facts) return { listNow, facts: [] }
+    const { items } = await this.#hf.memory.of(thread.id).list({ fork: thread.id, limit: 1_000 })
+    return { listNow, facts: items.map(({ text }) => text) }
   }
 
   /** A thread that was rewound has another state than its run had left. */

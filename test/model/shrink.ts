@@ -135,6 +135,7 @@ function* plainer(node: Node): Generator<Node> {
     'undoFails',
     'onFailure',
     'checkpoint',
+    'remembers',
     'updates',
     'reads',
     'timeoutMs',

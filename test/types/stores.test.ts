@@ -20,6 +20,7 @@ import type {
   Queue,
   QueueChange,
   RecordQuery,
+  RecordRanking,
   RecordScan,
   Renewed,
   RenewRequest,
@@ -71,6 +72,7 @@ class StoreOfOnesOwn implements Store {
   readOperation = async (_: { readonly owner: string; readonly key: string }): Promise<Operation | null> => notYet()
   listUnsure = async (_: UnsureQuery): Promise<Page<Operation>> => notYet()
   readRecords = async (_: RecordQuery): Promise<readonly KeyedRecord[]> => notYet()
+  searchRecords = async (): Promise<RecordRanking> => notYet()
   scanRecords = async (_: RecordScan): Promise<Page<KeyedRecord>> => notYet()
   sweepRecords = async (_: { readonly limit: number }): Promise<number> => notYet()
   deleteThread = async (_: ThreadKey & { readonly at: number }): Promise<boolean> => notYet()

@@ -1,10 +1,19 @@
-import type { Memory, Profile, ProfileMergeOptions, SessionMemory, SessionSetOptions, SessionValue } from '../../define/memory.ts'
+import type {
+  Memory,
+  Profile,
+  ProfileMergeOptions,
+  SessionMemory,
+  SessionSetOptions,
+  SessionValue,
+  SubjectMemory,
+} from '../../define/memory.ts'
 import { historyOptionNames, mergeOptionNames, setOptionNames } from '../../define/memory-options.ts'
 import {
   type ChangeOrigin,
   checkPatch,
   checkSubject,
   historyQuery,
+  isProfileOf,
   type Merge,
   mergeAll,
   mergedRecords,
@@ -26,13 +35,14 @@ import {
 } from '../../memory/session.ts'
 import type { Codec } from '../../model/codec.ts'
 import { codeOf } from '../../model/errors.ts'
-import type { NewEvent } from '../../model/event.ts'
+import type { EventType, NewEvent } from '../../model/event.ts'
 import { pairKey } from '../../model/ids.ts'
 import { refuseUnknownOptions } from '../../model/known-options.ts'
 import { type KeyedRecord, placeOfRecord, type RecordChange } from '../../model/record.ts'
 import type { CallHost } from '../execution/call-host.ts'
 import { reportLateWrite } from '../execution/end-errors.ts'
 import type { RecordWrites } from '../writing/record-writes.ts'
+import { AttemptFacts } from './attempt-facts.ts'
 import type { Call } from './calls.ts'
 
 /**
@@ -47,6 +57,8 @@ export class AttemptMemory implements Memory, RecordWrites {
   /** By place: the last write of each value. */
   readonly #writes = new Map<string, { readonly change: RecordChange; readonly logged?: LoggedWrite }>()
   readonly #subjects = new Map<string, SubjectWrites>()
+  /** Made when facts are first asked for. */
+  #facts: AttemptFacts | undefined
 
   constructor(host: CallHost, call: Call, attempt: number, body: { readonly isOver: boolean }) {
     this.#host = host
@@ -60,19 +72,22 @@ export class AttemptMemory implements Memory, RecordWrites {
   }
 
   /** A function of its own, so that it can be destructured. */
-  readonly of = (subject: string): { readonly profile: Profile } => ({ profile: this.#profileOf(checkSubject(subject)) })
+  readonly of = (subject: string): SubjectMemory => {
+    this.#facts ??= new AttemptFacts(this.#host, this.#call)
+    return { ...this.#facts.of(checkSubject(subject)), profile: this.#profileOf(subject) }
+  }
 
   // ── what is written with the result ──────────────────────────────────────
 
   get isEmpty(): boolean {
-    return this.#writes.size === 0 && !this.isContested
+    return this.#writes.size === 0 && !this.isContested && (this.#facts?.recalls.length ?? 0) === 0
   }
 
   get isContested(): boolean {
-    return [...this.#subjects.values()].some(({ merges }) => merges.length > 0)
+    return this.#facts?.isEmpty === false || [...this.#subjects.values()].some(({ merges }) => merges.length > 0)
   }
 
-  /** Uses of values only: they need no commit of their own. */
+  /** Uses of values, and what was recalled, only: they need no commit of their own. */
   get canWait(): boolean {
     return !this.isContested && [...this.#writes.values()].every(({ logged }) => logged === undefined)
   }
@@ -82,11 +97,12 @@ export class AttemptMemory implements Memory, RecordWrites {
       await writes.last
       writes.records = await this.#merged(subject, writes)
     }
+    await this.#facts?.prepare()
   }
 
   get records(): readonly RecordChange[] {
     const merged = [...this.#subjects.values()].flatMap(({ records }) => records)
-    return [...[...this.#writes.values()].map(({ change }) => change), ...merged]
+    return [...[...this.#writes.values()].map(({ change }) => change), ...merged, ...(this.#facts?.records ?? [])]
   }
 
   get events(): NewEvent[] {
@@ -94,17 +110,22 @@ export class AttemptMemory implements Memory, RecordWrites {
     const merged = [...this.#subjects].flatMap(([subject, { merges }]) =>
       merges.map(({ patch, origin }) => ({ subject, patch, ...why(origin) })),
     )
-    return [...written, ...merged].map((data) =>
-      this.#host.journal.event('memory_written', this.#call, { attempt: this.#attempt, data: { ...data } }),
-    )
+    const event = (type: EventType) => (data: object) =>
+      this.#host.journal.event(type, this.#call, { attempt: this.#attempt, data: { ...data } })
+    const recalled = this.#facts?.recalls ?? []
+    return [
+      ...recalled.map(event('memory_recalled')),
+      ...[...written, ...merged, ...(this.#facts?.logged ?? [])].map(event('memory_written')),
+    ]
   }
 
   async recordsAfter(found: KeyedRecord | null): Promise<readonly RecordChange[]> {
     for (const [subject, writes] of this.#subjects) {
-      if (found !== null && found.key !== subject) continue
+      if (found !== null && !isProfileOf(subject, found)) continue
       writes.found = found === null ? this.#readProfile(subject) : Promise.resolve(found)
       writes.records = await this.#merged(subject, writes)
     }
+    await this.#facts?.again(found)
     return this.records
   }
 

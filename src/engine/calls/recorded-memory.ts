@@ -1,5 +1,5 @@
 import type { StepHandle, StepOptions } from '../../define/context.ts'
-import type { Memory, ProfileMergeOptions, SessionMemory } from '../../define/memory.ts'
+import type { FactMemory, Memory, ProfileMergeOptions, SessionMemory } from '../../define/memory.ts'
 
 type RecordStep = <T>(name: string, body: (step: StepHandle<never>) => Promise<T>, options?: StepOptions<T>) => Promise<T>
 
@@ -11,6 +11,7 @@ export function recordedMemory(record: RecordStep): Memory {
   return {
     session: recordedSession(record, (memory) => memory.session),
     of: (subject) => ({
+      ...recordedFacts(record, (memory) => memory.of(subject)),
       profile: {
         get: <T>() => record<T>('memory.profile.get', (step) => step.memory.of(subject).profile.get<T>(), reading),
         merge: <T>(patch: Readonly<{ [key: string]: unknown }>, options?: ProfileMergeOptions) =>
@@ -19,6 +20,19 @@ export function recordedMemory(record: RecordStep): Memory {
           record('memory.profile.history', (step) => step.memory.of(subject).profile.history(options), reading),
       },
     }),
+  }
+}
+
+function recordedFacts(record: RecordStep, of: (memory: Memory) => FactMemory): FactMemory {
+  return {
+    remember: (text, options) => record('memory.remember', (step) => of(step.memory).remember(text, options)),
+    recall: (query, options) => record('memory.recall', (step) => of(step.memory).recall(query, options), reading),
+    get: (id) => record('memory.get', (step) => of(step.memory).get(id), reading),
+    list: (options) => record('memory.list', (step) => of(step.memory).list(options), reading),
+    edit: (id, changes, options) => record('memory.edit', (step) => of(step.memory).edit(id, changes, options)),
+    forget: (id, options) => record('memory.forget', (step) => of(step.memory).forget(id, options)),
+    undo: (id, options) => record('memory.undo', (step) => of(step.memory).undo(id, options)),
+    promote: (id, options) => record('memory.promote', (step) => of(step.memory).promote(id, options)),
   }
 }
 

@@ -130,8 +130,9 @@ export class Ending {
     this.#endState = { ...state, seq: journal.lastSeq }
     if (answer?.ok && (end.kind === 'failed' || end.kind === 'paused')) reportEnd(this.#run.run, events)
     if (answer?.ok && answer.hasMail && end.kind === 'paused') await takeUpLateRequest(this.#run, change)
-    // The log was written to since it was read: the run is read anew, as after a crash, under the same lease.
-    const isBehind = more.headSeq !== undefined && answer?.ok === false && answer.refusal === 'conflict'
+    // The log, or a fact, was written to since it was read: the run is read anew, as after a crash, under the same lease.
+    const refusal = answer?.ok === false ? answer.refusal : undefined
+    const isBehind = refusal === 'record_changed' || (more.headSeq !== undefined && refusal === 'conflict')
     if (answer?.ok) this.#finish(end)
     else if (isBehind) this.#finish({ kind: 'reload' })
     else await this.#endUnwritten(answer)

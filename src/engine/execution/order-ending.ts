@@ -1,4 +1,4 @@
-import { type RebuiltSession, rebuildSession } from '../../memory/rebuild-session.ts'
+import { type TakenBack, takeBackMemory } from '../../memory/take-back-memory.ts'
 import { toStorableError } from '../../model/stored-error.ts'
 import type { Playback } from '../replay/playback.ts'
 import type { Order } from '../replay/tape.ts'
@@ -43,7 +43,7 @@ function failed({ ending, journal }: OrderedRun, { error, failed, undo }: Extrac
 async function rolledBack(ordered: OrderedRun, { to, by }: Extract<Order, { kind: 'rollback' }>): Promise<Finish> {
   const { ending, journal, undos, state, inbox } = ordered
   const before = await stateAt(ordered, to)
-  const { records, logged } = await sessionAt(ordered, to)
+  const { records, logged } = await memoryAt(ordered, { to, by })
   return (taken, headSeq) => {
     const eventsOf = () => {
       const data = { to, undone: undos.undone(to), ...(by !== undefined && { by }) }
@@ -63,10 +63,13 @@ async function rolledBack(ordered: OrderedRun, { to, by }: Extract<Order, { kind
   }
 }
 
-/** The thread's own session goes back with it. */
-async function sessionAt({ run, clock, journal }: OrderedRun, to: number): Promise<RebuiltSession> {
+/** The thread's own session goes back with it, and so does what it did to facts. */
+async function memoryAt(
+  { run, clock, journal }: OrderedRun,
+  place: { readonly to: number; readonly by?: string | undefined },
+): Promise<TakenBack> {
   const { owner, threadId, store, codec } = run
-  return rebuildSession({ store, codec, now: clock.now() }, { owner, threadId }, { to, headSeq: journal.lastSeq })
+  return takeBackMemory({ store, codec, now: clock.now() }, { owner, threadId }, { ...place, headSeq: journal.lastSeq })
 }
 
 /** What the state is taken back to, at the version that the workflow knows. */

@@ -129,7 +129,10 @@ export class RunJournal {
     const hasMemory = memory !== undefined && !memory.isEmpty
     // A deferred result would be handed out before one that is on its way and stands before it in the log (E3).
     if (isDeferred && !this.hasResultsOnTheirWay && (!hasMemory || memory.canWait)) {
-      if (hasMemory) this.#writer.deferRecords(memory.records)
+      if (hasMemory) {
+        this.#writer.deferRecords(memory.records)
+        for (const read of memory.events) this.#writer.defer(read)
+      }
       return this.#deferResult(event)
     }
     const undoable = undo === undefined ? plainResult : { undoable: { key: call.key, undo } }

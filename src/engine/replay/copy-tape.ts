@@ -107,7 +107,8 @@ function cutTape(all: readonly LogRecord[], { codec, runId, replacements }: Tape
     return { records, required: undefined, optional: sorted, given }
   }
   const upToFirst = all.filter((record) => record.seq < cutBefore(first))
-  const isOfFirst = (record: LogRecord) => record.type === 'memory_written' && keyOfRecord('step', record) === first.outcome.key
+  const isOfFirst = (record: LogRecord) =>
+    (record.type === 'memory_written' || record.type === 'memory_recalled') && keyOfRecord('step', record) === first.outcome.key
   const before = upToFirst.slice(0, upToFirst.findLastIndex((record) => !isOfFirst(record)) + 1)
   const cut = readTape(before, codec, runId)
   // A failure that was tried again since, after the cut, is open here.

@@ -9,7 +9,7 @@ import { deliver, readInbox } from './inbox.ts'
 import { copyOperation, listUnsure } from './operations.ts'
 import { listQueues, setQueue } from './queues.ts'
 import { listCheckpoints, listRuns, listThreads, readLog, readSnapshot, scanThreads } from './reads.ts'
-import { readRecords, scanRecords, sweepRecords } from './records.ts'
+import { readRecords, scanRecords, searchRecords, sweepRecords } from './records.ts'
 import { createTables, findRun, findThread, type Tables } from './tables.ts'
 import { readThreadImage, restoreThread } from './thread-image.ts'
 import { deleteThread, tag } from './threads.ts'
@@ -82,6 +82,7 @@ export function createStoreOver(tables: Tables, options: MemoryStoreOptions = {}
       }),
     listUnsure: (query) => act(() => listUnsure(tables, query)),
     readRecords: (query) => act(() => readRecords(tables, query, now())),
+    searchRecords: (search) => act(() => searchRecords(tables, search)),
     scanRecords: (query) => act(() => scanRecords(tables, query, now())),
     sweepRecords: ({ limit }) => act(() => sweepRecords(tables, limit, now())),
     deleteThread: (request) => act(() => deleteThread(tables, request)),

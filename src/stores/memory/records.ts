@@ -5,6 +5,7 @@ import {
   type KeyedRecord,
   placeOfRecord,
   type RecordChange,
+  type RecordField,
   type RecordKey,
   recordAfter,
 } from '../../model/record.ts'
@@ -19,6 +20,7 @@ import {
   readRecordCursor,
   recordPage,
 } from '../../store/record-query.ts'
+import { fieldWeights, type RecordRanking, type RecordSearch } from '../../store/record-search.ts'
 import type { ThreadKey } from '../../store/store.ts'
 import { copyPayload, type Tables } from './tables.ts'
 
@@ -43,7 +45,12 @@ export function changeRecords(tables: Tables, change: Change, now: number): void
 export function putRecord(tables: Tables, record: KeyedRecord): void {
   const name = pairKey(record.owner, record.collection)
   const collection = tables.records.get(name) ?? new Map<string, KeyedRecord>()
+  dropFromIndex(tables, collection.get(record.key))
   tables.records.set(name, collection.set(record.key, copyRecord(record)))
+  for (const entry of indexNames(record)) {
+    const keys = tables.recordIndex.get(entry) ?? new Set()
+    tables.recordIndex.set(entry, keys.add(record.key))
+  }
 }
 
 /** Undefined also where it has expired. */
@@ -53,11 +60,27 @@ export function readRecord(tables: Tables, { owner, collection, key }: RecordKey
 }
 
 export function readRecords(tables: Tables, query: RecordQuery, now: number): KeyedRecord[] {
-  const { owner, collection, isDescending, limit } = query
-  const found = [...(tables.records.get(pairKey(owner, collection))?.values() ?? [])]
-    .filter((record) => !hasExpired(record, now) && isAskedFor(record, query))
+  const { isDescending, limit } = query
+  const found = candidates(tables, query)
+    .filter((record) => !hasExpired(record, now) && isWithin(record, query))
     .sort((a, b) => compareKeys(a.key, b.key))
   return (isDescending === true ? found.reverse() : found).slice(0, Math.max(0, limit)).map(copyRecord)
+}
+
+export function searchRecords({ recordIndex }: Tables, search: RecordSearch): RecordRanking {
+  const { owner, collection, fields, having = [], limit } = search
+  const keysOf = (field: RecordField) => recordIndex.get(fieldIndex(pairKey(owner, collection), field)) ?? new Set<string>()
+  const found = fields.map(keysOf)
+  const weights = fieldWeights(found.map(({ size }) => size))
+  const sums = new Map<string, number>()
+  for (const [index, keys] of found.entries())
+    for (const key of keys) sums.set(key, (sums.get(key) ?? 0) + (weights[index] as number))
+  const required = having.map(keysOf)
+  const hits = [...sums]
+    .filter(([key]) => required.every((keys) => keys.has(key)))
+    .map(([key, weight]) => ({ key, weight }))
+    .sort((a, b) => b.weight - a.weight || compareKeys(b.key, a.key))
+  return { weights, hits: hits.slice(0, Math.max(0, limit)) }
 }
 
 export function scanRecords(tables: Tables, { thread, limit, cursor }: RecordScan, now: number): RecordPage {
@@ -89,17 +112,49 @@ function isOf(thread: ThreadKey, { owner, threadId }: KeyedRecord): boolean {
 function deleteRecord(tables: Tables, { owner, collection, key }: RecordKey): void {
   const name = pairKey(owner, collection)
   const records = tables.records.get(name)
+  dropFromIndex(tables, records?.get(key))
   records?.delete(key)
   if (records?.size === 0) tables.records.delete(name)
 }
 
-function isAskedFor({ key, parent, fields }: KeyedRecord, { where, afterKey, beforeKey }: RecordQuery): boolean {
+function isWithin({ key }: KeyedRecord, { afterKey, beforeKey }: RecordQuery): boolean {
   if (afterKey !== undefined && compareKeys(key, afterKey) <= 0) return false
-  if (beforeKey !== undefined && compareKeys(key, beforeKey) >= 0) return false
-  if (where === undefined) return true
-  if ('keys' in where) return where.keys.includes(key)
-  if ('parent' in where) return parent === where.parent
-  return fields.some(({ name, value }) => name === where.field.name && value === where.field.value)
+  return beforeKey === undefined || compareKeys(key, beforeKey) < 0
+}
+
+function candidates({ records, recordIndex }: Tables, { owner, collection, where }: RecordQuery): KeyedRecord[] {
+  const place = pairKey(owner, collection)
+  const all = records.get(place)
+  if (all === undefined) return []
+  if (where === undefined) return [...all.values()]
+  const keys =
+    'keys' in where
+      ? new Set(where.keys)
+      : recordIndex.get('parent' in where ? parentIndex(place, where.parent) : fieldIndex(place, where.field))
+  return [...(keys ?? [])].flatMap((key) => all.get(key) ?? [])
+}
+
+/** The entries of the index under which a record is found. */
+function indexNames({ owner, collection, parent, fields }: KeyedRecord): string[] {
+  const place = pairKey(owner, collection)
+  return [...(parent === null ? [] : [parentIndex(place, parent)]), ...fields.map((field) => fieldIndex(place, field))]
+}
+
+function parentIndex(place: string, parent: string): string {
+  return `parent ${pairKey(place, parent)}`
+}
+
+function fieldIndex(place: string, { name, value }: RecordField): string {
+  return `field ${pairKey(place, pairKey(name, value))}`
+}
+
+function dropFromIndex({ recordIndex }: Tables, record: KeyedRecord | undefined): void {
+  if (record === undefined) return
+  for (const entry of indexNames(record)) {
+    const keys = recordIndex.get(entry)
+    keys?.delete(record.key)
+    if (keys?.size === 0) recordIndex.delete(entry)
+  }
 }
 
 function allRecords({ records }: Tables): KeyedRecord[] {

@@ -15,6 +15,8 @@ export interface Tables {
   readonly operations: Map<string, Operation>
   /** Records by owner and collection, then by key; expired ones too, until they are swept. */
   readonly records: Map<string, Map<string, KeyedRecord>>
+  /** Keys of the records of a collection that have a field, or a parent. */
+  readonly recordIndex: Map<string, Set<string>>
   /** Threads with unfinished runs: where a claim looks. */
   readonly busyThreads: Set<ThreadRow>
   /** Runs that wait for an operation. */
@@ -65,7 +67,7 @@ export type Mutable<Row> = { -readonly [Field in keyof Row]: Row[Field] }
 
 export function createTables(): Tables {
   return {
-    ...{ threads: new Map(), runs: new Map(), operations: new Map(), records: new Map() },
+    ...{ threads: new Map(), runs: new Map(), operations: new Map(), records: new Map(), recordIndex: new Map() },
     ...{ busyThreads: new Set(), waitingRuns: new Set(), queues: new Map(), listeners: new Set(), lastNumber: 0 },
   }
 }

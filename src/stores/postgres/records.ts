@@ -4,6 +4,7 @@ import {
   type KeyedRecord,
   keyedRecordChecksum,
   type RecordChange,
+  type RecordField,
   type RecordKey,
   readFields,
   recordPayloadChecksum,
@@ -18,6 +19,7 @@ import {
   readRecordCursor,
   recordPage,
 } from '../../store/record-query.ts'
+import type { RecordRanking, RecordSearch } from '../../store/record-search.ts'
 import type { Store } from '../../store/store.ts'
 import type { Clock } from './clock.ts'
 import type { ExtraPayloads } from './extra-payloads.ts'
@@ -253,11 +255,42 @@ const scanThreadSql = `
   SELECT ${columns} FROM holdfast.records x WHERE x.thread_id = $6 AND x.owner || '' = $2 AND (x.collection || '', x.key || '') > ($3, $4) AND ${isLiveNow}
   ORDER BY x.collection || '', x.key || '' LIMIT $5`
 
+/**
+ * One statement, of one moment. Parameters: owner, collection, fields and what they must have as JSON pairs, limit. The weight is `fieldWeights`. OFFSET 0
+ * keeps the planner from reading more than the entries of each field.
+ */
+const searchSql = `
+  WITH asked AS (SELECT e->>0 AS name, e->>1 AS value, place FROM json_array_elements($3::json) WITH ORDINALITY AS a(e, place)),
+  found AS MATERIALIZED (
+    SELECT a.place, f.key FROM asked a CROSS JOIN LATERAL (
+      SELECT f.key FROM holdfast.record_fields f
+      WHERE f.owner = $1 AND f.collection = $2 AND f.name = a.name AND f.value = a.value OFFSET 0) f),
+  counted AS (SELECT a.place, (SELECT count(*) FROM found f WHERE f.place = a.place) AS count FROM asked a),
+  weighed AS (
+    SELECT place, round(1000 * ln(1 + ((sum(count) OVER ())::float8 + 1) / (count + 0.5)::float8))::bigint AS weight FROM counted),
+  ranked AS (
+    SELECT g.key, g.weight FROM (SELECT f.key, sum(w.weight) AS weight FROM found f JOIN weighed w USING (place) GROUP BY f.key) g
+    WHERE $4 = '[]' OR NOT EXISTS (SELECT 1 FROM json_array_elements($4::json) h WHERE NOT EXISTS (
+      SELECT 1 FROM holdfast.record_fields x
+      WHERE x.owner = $1 AND x.collection = $2 AND x.name = h->>0 AND x.value = h->>1 AND x.key = g.key))
+    ORDER BY g.weight DESC, g.key DESC LIMIT $5)
+  SELECT coalesce((SELECT json_agg(weight ORDER BY place) FROM weighed), '[]'::json)::text,
+    coalesce((SELECT json_agg(json_build_array(key, weight) ORDER BY weight DESC, key DESC) FROM ranked), '[]'::json)::text`
+
+function pairsOf(fields: readonly RecordField[]): string {
+  return JSON.stringify(fields.map(({ name, value }) => [name, value]))
+}
+
 export function prepareRecordReads(reader: StatementReader, clock: Clock) {
   return {
     async readRecords(query: RecordQuery): Promise<readonly KeyedRecord[]> {
       const rows = await reader.read(recordsSql(query), [clock.offset(), ...valuesOf(query)])
       return rows.map(toKeyedRecord)
+    },
+    async searchRecords({ owner, collection, fields, having = [], limit }: RecordSearch): Promise<RecordRanking> {
+      const [row] = await reader.read(searchSql, [owner, collection, pairsOf(fields), pairsOf(having), atLeastZero(limit)])
+      const [weights, hits] = (row as Row).map((json) => JSON.parse(String(json))) as [number[], [string, number][]]
+      return { weights, hits: hits.map(([key, weight]) => ({ key, weight })) }
     },
     async scanRecords({ thread, limit: asked, cursor }: RecordScan): Promise<RecordPage> {
       const limit = atLeastZero(asked)

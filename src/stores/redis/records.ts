@@ -1,4 +1,12 @@
-import { endOfTime, expiresAtOf, type KeyedRecord, placeOfRecord, type RecordChange, type RecordKey } from '../../model/record.ts'
+import {
+  endOfTime,
+  expiresAtOf,
+  type KeyedRecord,
+  placeOfRecord,
+  type RecordChange,
+  type RecordField,
+  type RecordKey,
+} from '../../model/record.ts'
 import type { Due } from '../../store/change.ts'
 import {
   compareKeys,
@@ -9,6 +17,7 @@ import {
   readRecordCursor,
   recordPage,
 } from '../../store/record-query.ts'
+import type { RecordHit, RecordRanking, RecordSearch } from '../../store/record-search.ts'
 import type { Connection } from './connection.ts'
 import { pairOf, splitPair } from './keys.ts'
 import type { Reply } from './link.ts'
@@ -19,6 +28,7 @@ import {
   readRecordsScript,
   scanRecordsScript,
   scanThreadRecordsScript,
+  searchRecordsScript,
   sweepRecordsScript,
 } from './scripts/records.ts'
 
@@ -99,6 +109,19 @@ export async function readRecords(connection: Connection, query: RecordQuery, of
   const direction = isDescending === true ? 'descending' : ''
   const args = [String(offsetMs), collection, index, ...bounds, direction, String(Math.min(limit, Number.MAX_SAFE_INTEGER))]
   return toRecords(query, await connection.repeat(readRecordsScript, ...args))
+}
+
+export async function searchRecords(connection: Connection, search: RecordSearch): Promise<RecordRanking> {
+  const { fields, having = [], limit } = search
+  const collection = collectionOf(search)
+  const indexOf = ({ name, value }: RecordField) => fieldIndex(collection, name, value)
+  const args = [...fields.map(indexOf), ...having.map(indexOf)]
+  const most = String(Math.min(Math.max(0, limit), Number.MAX_SAFE_INTEGER))
+  const reply = await connection.repeat(searchRecordsScript, most, String(fields.length), ...args)
+  const [weights, list] = reply as readonly [readonly Reply[], readonly Reply[]]
+  const hits: RecordHit[] = []
+  for (let i = 0; i < list.length; i += 2) hits.push({ key: String(list[i]), weight: Number(list[i + 1]) })
+  return { weights: weights.map(Number), hits }
 }
 
 /** Each once, in order, within the bounds. */

@@ -18,7 +18,7 @@ import { listQueues, setQueue } from './queues.ts'
 import { ReadBatcher } from './read-batcher.ts'
 import { isForOne, readLog, readLogs, readRecord } from './read-log.ts'
 import { listUnsure, readOperation, readRun, readSnapshot } from './reads.ts'
-import { readRecords, scanRecords, sweepRecords } from './records.ts'
+import { readRecords, scanRecords, searchRecords, sweepRecords } from './records.ts'
 import { readRecordsScript } from './scripts/read-log.ts'
 import { nowScript, readRunsScript } from './scripts/read-rows.ts'
 import { hasOldRunsScript, listOldRunsScript, openNamespaceScript } from './scripts/schema.ts'
@@ -174,6 +174,7 @@ function readsOf(connection: Connection, offsetMs: () => number): Reads {
     readOperation: (key) => readOperation(connection, key),
     listUnsure: (query) => listUnsure(connection, query),
     readRecords: (query) => readRecords(connection, query, offsetMs()),
+    searchRecords: (search) => searchRecords(connection, search),
     scanRecords: (query) => scanRecords(connection, query, offsetMs()),
   }
 }
@@ -195,6 +196,7 @@ type Reads = Pick<
   | 'readOperation'
   | 'listUnsure'
   | 'readRecords'
+  | 'searchRecords'
   | 'scanRecords'
 >
 

@@ -4,6 +4,7 @@ import {
   type KeyedRecord,
   keyedRecordChecksum,
   placeOfRecord,
+  type RecordField,
   type RecordKey,
   readFields,
   recordAfter,
@@ -19,6 +20,7 @@ import {
   readRecordCursor,
   recordPage,
 } from '../../store/record-query.ts'
+import { fieldWeights, type RecordHit, type RecordRanking, type RecordSearch } from '../../store/record-search.ts'
 import type { ThreadKey } from '../../store/store.ts'
 import { type Database, prepare, type Statement } from './connection.ts'
 import { toPayload } from './rows.ts'
@@ -150,6 +152,14 @@ export function prepareReadRecords(db: Database) {
      WHERE r.thread_id = ? AND r.owner = ? AND (r.collection, r.key) > (?, ?) AND ${isLive} ORDER BY r.collection, r.key LIMIT ?`,
   )
 
+  const countFields = prepare(
+    db,
+    `SELECT (SELECT count(*) FROM holdfast_record_fields f WHERE f.owner = ? AND f.collection = ? AND f.name = a.value->>0 AND f.value = a.value->>1)
+     FROM json_each(?) a ORDER BY a.key`,
+  ).pluck()
+  const rank = prepare(db, rankSql(false))
+  const rankHaving = prepare(db, rankSql(true))
+
   function statementFor(query: RecordQuery): Statement {
     const sql = recordsSql(query)
     const statement = statements.get(sql) ?? prepare(db, sql)
@@ -167,6 +177,17 @@ export function prepareReadRecords(db: Database) {
       ]
       const rows = statementFor(query).all(owner, collection, ...values, now, Math.max(0, limit))
       return (rows as RecordRow[]).map(toKeyedRecord)
+    },
+    searchRecords({ owner, collection, fields, having = [], limit }: RecordSearch): RecordRanking {
+      const counts = countFields.all(owner, collection, listOf(fields)) as number[]
+      const weights = fieldWeights(counts)
+      const asked = JSON.stringify(fields.map(({ name, value }, index) => [name, value, weights[index]]))
+      const most = Math.max(0, limit)
+      const hits =
+        having.length === 0
+          ? rank.all(asked, owner, collection, most)
+          : rankHaving.all(asked, owner, collection, listOf(having), owner, collection, most)
+      return { weights, hits: (hits as RecordHit[]).map(({ key, weight }) => ({ key, weight })) }
     },
     hasExpired: (now: number) => anyExpired.get(now) === 1,
     scanRecords({ thread, limit, cursor }: RecordScan, now: number): RecordPage {
@@ -195,6 +216,20 @@ function recordsSql({ where, afterKey, beforeKey, isDescending }: RecordQuery): 
     where === undefined ? '' : 'parent' in where ? ' AND r.parent = ?' : ' AND r.key IN (SELECT value FROM json_each(?))'
   return `SELECT ${columns} FROM holdfast_records r${index}
     WHERE r.owner = ? AND r.collection = ?${condition}${bounds('r')} AND ${isLive} ${order('r')}`
+}
+
+/** Each record once that has any of the fields: pairs with their weights, then owner and collection. */
+function rankSql(isHaving: boolean): string {
+  const hasAll = `WHERE NOT EXISTS (SELECT 1 FROM json_each(?) h WHERE NOT EXISTS (SELECT 1 FROM holdfast_record_fields x
+    WHERE x.owner = ? AND x.collection = ? AND x.name = h.value->>0 AND x.value = h.value->>1 AND x.key = g.key))`
+  return `SELECT g.key, g.weight FROM (
+      SELECT f.key, sum(a.value->>2) AS weight FROM json_each(?) a CROSS JOIN holdfast_record_fields f
+      ON f.owner = ? AND f.collection = ? AND f.name = a.value->>0 AND f.value = a.value->>1 GROUP BY f.key) g
+    ${isHaving ? hasAll : ''} ORDER BY g.weight DESC, g.key DESC LIMIT ?`
+}
+
+function listOf(fields: readonly RecordField[]): string {
+  return JSON.stringify(fields.map(({ name, value }) => [name, value]))
 }
 
 type Where = NonNullable<RecordQuery['where']>

@@ -138,6 +138,7 @@ function readsOf({ read, readOne }: Transactions, now: () => number): Pick<Store
     listUnsure: (query) => readOne(({ reads }) => reads.listUnsure(query)),
 
     readRecords: (query) => readOne(({ records }) => records.readRecords(query, now())),
+    searchRecords: (search) => readOne(({ records }) => records.searchRecords(search)),
     scanRecords: (query) => readOne(({ records }) => records.scanRecords(query, now())),
 
     scanThreads: (query) => read(({ images }) => images.scanThreads(query)),
@@ -148,4 +149,4 @@ function readsOf({ read, readOne }: Transactions, now: () => number): Pick<Store
 type ReadAct =
   | ('readInbox' | 'readRun' | 'listRuns' | 'readThread' | 'listThreads' | 'readLog' | 'readLogs' | 'readSnapshot')
   | ('listCheckpoints' | 'readChunks' | 'readOperation' | 'listUnsure' | 'scanThreads' | 'readThreadImage')
-  | ('readRecords' | 'scanRecords')
+  | ('readRecords' | 'searchRecords' | 'scanRecords')

@@ -4,6 +4,7 @@ import type { Payload } from '../../model/payload.ts'
 import type { KeyedRecord, RecordChange } from '../../model/record.ts'
 import { readWholeThread } from '../../store/read-whole-thread.ts'
 import { compareKeys, compareRecords, type RecordQuery } from '../../store/record-query.ts'
+import type { RecordSearch } from '../../store/record-search.ts'
 import type { ThreadKey } from '../../store/store.ts'
 import { plainPayload } from '../store-contents.ts'
 import { change, leased, newRun, ok, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
@@ -83,6 +84,7 @@ export function testRecords(test: StoreTest): void {
   testAtomicity(test)
   testVersions(test)
   testLookups(test)
+  testSearch(test)
   testExpiry(test)
   testWhole(test)
 }
@@ -418,6 +420,70 @@ function testLookups(test: StoreTest): void {
     expect((await all(scene)).map(({ owner, collection }) => ({ owner, collection }))).toEqual(
       [...rest].sort((a, b) => compareRecords({ ...a, key: '' }, { ...b, key: '' })),
     )
+  })
+}
+
+function testSearch(test: StoreTest): void {
+  const fieldsOf = (words: string) => words.split(' ').map((value) => ({ name: 'word', value }))
+  const search = (scene: Scene, words: string, fields: Partial<RecordSearch> = {}) =>
+    scene.store.searchRecords({ owner: '', collection: 'notes', fields: fieldsOf(words), limit: 1_000, ...fields })
+  const found = async (scene: Scene, words: string, fields: Partial<RecordSearch> = {}) =>
+    (await search(scene, words, fields)).hits.map(({ key }) => key)
+
+  test('a search ranks records by how much of what is asked for they have, rare fields weighing more, the same on every store', async (scene) => {
+    await write(
+      scene,
+      put('a', { fields: fieldsOf('nuts and milk') }),
+      put('b', { fields: fieldsOf('milk and tea') }),
+      put('c', { fields: fieldsOf('tea and cake') }),
+      put('d', { fields: [...fieldsOf('and'), { name: 'word', value: 'and' }, { name: 'other', value: 'nuts' }] }),
+    )
+    const [nuts, milk, and] = [1846, 1435, 1022] as const
+    expect(await search(scene, 'nuts milk and none')).toEqual({
+      weights: [nuts, milk, and, 2833],
+      hits: [
+        { key: 'a', weight: nuts + milk + and },
+        { key: 'b', weight: milk + and },
+        { key: 'd', weight: and },
+        { key: 'c', weight: and },
+      ],
+    })
+    expect(await found(scene, 'tea milk', { limit: 2 })).toEqual(['b', 'c'])
+    expect(await found(scene, 'nuts', { having: fieldsOf('and milk') })).toEqual(['a'])
+    expect(await found(scene, 'and', { having: [...fieldsOf('and'), { name: 'other', value: 'nuts' }] })).toEqual(['d'])
+    expect(await found(scene, 'and', { having: fieldsOf('none') })).toEqual([])
+    expect(await search(scene, 'none')).toMatchObject({ hits: [] })
+    expect(await scene.store.searchRecords({ owner: '', collection: 'notes', fields: [], limit: 5 })).toEqual({
+      weights: [],
+      hits: [],
+    })
+    expect(await found(scene, 'and', { limit: 0 })).toEqual([])
+    await write(scene, remove('a'), put('b', { fields: fieldsOf('nuts') }))
+    expect(await found(scene, 'nuts milk')).toEqual(['b'])
+  })
+
+  test('S7: a search takes fields as plain text, and finds nothing of another owner or collection', async (scene) => {
+    const odd = [...hostile, 'AND', 'NEAR(', 'a OR b', 'word:x', 'x*', "');--", '!a', 'a & b', '<->', '$1']
+    const put1 = (value: string) => put(`of ${value}`, { fields: [{ name: 'word', value }] })
+    await write(scene, ...odd.map(put1))
+    for (const owner of ['x', '%', "'"]) ok(await scene.commit(only([put('theirs', { fields: fieldsOf('x') })], owner)))
+    await write(scene, put('elsewhere', { collection: 'other', fields: fieldsOf('x') }))
+    for (const value of odd) {
+      const fields = [{ name: 'word', value }]
+      expect((await search(scene, '', { fields })).hits.map(({ key }) => key)).toEqual([`of ${value}`])
+      expect((await search(scene, '', { fields, owner: 'y' })).hits).toEqual([])
+    }
+    expect(await found(scene, 'x', { owner: '%' })).toEqual(['theirs'])
+    expect(await found(scene, 'x', { collection: 'other' })).toEqual(['elsewhere'])
+  })
+
+  test('what has expired is not found once it is swept, and is left out by those who read what a search names', async (scene) => {
+    await write(scene, put('a', { fields: fieldsOf('x'), expires: { inMs: 10_000 } }), put('b', { fields: fieldsOf('x') }))
+    scene.advance(20_000)
+    const named = await found(scene, 'x')
+    expect(await keys(scene, { where: { keys: named } })).toEqual(['b'])
+    await scene.store.sweepRecords({ limit: 10 })
+    expect(await found(scene, 'x')).toEqual(['b'])
   })
 }
 

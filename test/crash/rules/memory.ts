@@ -2,13 +2,14 @@ import { isDeepStrictEqual } from 'node:util'
 import { mergePatch } from '../../../src/model/merge-patch.ts'
 import type { StoreDump } from '../bed/store-dump.ts'
 
-/** What is remembered is what the log says, at any moment: no value without its step, no profile merged by half. */
+/** What is remembered is what the log says, at any moment: no value or fact without its step, no profile merged by half. */
 export function violationsOfMemory({ threads, memory }: StoreDump): string[] {
   const sessions = new Map<string, unknown>()
   const profiles = new Map<string, { version: number; profile: unknown; patches: unknown[] }>()
   for (const { data, type } of threads.flatMap(({ log }) => log)) {
     if (type !== 'memory_written') continue
-    const { session, key, value, deleted, subject, patch } = data as Readonly<Record<string, string>>
+    const { session, key, value, deleted, subject, patch, facts } = data as Readonly<Record<string, string>>
+    if (facts !== undefined) continue
     if (subject !== undefined) {
       const { version, profile, patches } = profiles.get(subject) ?? { version: 0, profile: {}, patches: [] }
       profiles.set(subject, { version: version + 1, profile: mergePatch(profile, patch), patches: [...patches, patch] })
@@ -34,7 +35,32 @@ export function violationsOfMemory({ threads, memory }: StoreDump): string[] {
       violations.push(`the history of ${subject} has ${JSON.stringify(changed)}, the log ${JSON.stringify(patches)}`)
   }
   const unknown = memory.filter(({ collection, key }) => collection === 'profile' && !profiles.has(key))
-  return [...violations, ...unknown.map(({ key }) => `there is a profile of ${key}, and nothing of it in the log`)]
+  return [
+    ...violations,
+    ...violationsOfFacts({ threads, memory }),
+    ...unknown.map(({ key }) => `there is a profile of ${key}, and nothing of it in the log`),
+  ]
+}
+
+/** Every change of a fact is in the log once, with the step that made it, and the other way round. */
+function violationsOfFacts({ threads, memory }: Pick<StoreDump, 'threads' | 'memory'>): string[] {
+  const logged = threads
+    .flatMap(({ log }) => log)
+    .filter(({ type, data }) => type === 'memory_written' && data['facts'] !== undefined)
+    .flatMap(({ step, runId, data }) => (data['facts'] as string[]).map((id) => `${id} by ${step} of ${runId}`))
+  const facts = memory.filter(({ collection }) => collection === 'fact')
+  const changed = facts.flatMap(({ key, parent, value }) => {
+    const { history } = value as { readonly history: readonly { readonly step?: string; readonly runId?: string }[] }
+    const id = key.slice(`${parent?.length}:${parent}`.length)
+    return history.map(({ step, runId }) => `${id} by ${step} of ${runId}`)
+  })
+  const hasSource = facts.every(({ value }) => typeof (value as { source: { step?: string } }).source.step === 'string')
+  return [
+    ...(hasSource ? [] : ['a fact has no source']),
+    ...(isDeepStrictEqual(logged.toSorted(), changed.toSorted())
+      ? []
+      : [`facts were changed by ${JSON.stringify(changed)}, the log says ${JSON.stringify(logged)}`]),
+  ]
 }
 
 function shown(values: ReadonlyMap<string, unknown>): string {

@@ -52,6 +52,57 @@ return answer
 )
 
 /**
+ * Keys by how much of some fields they have. ARGV: 1 namespace id, 2 at most so many, 3 how many fields, then the indexes of these, then those in which
+ * a key must be, too. Answers { weights, { key, weight, key, weight, … } }. Weights are those of `fieldWeights`, sums of which are few: only
+ * keys of the greatest are put in order.
+ */
+export const searchRecordsScript = defineScript(
+  'read',
+  `
+local limit, count = tonumber(ARGV[2]), tonumber(ARGV[3])
+local counts, all, weights = {}, 0, {}
+for i = 1, count do
+  counts[i] = call('ZCARD', P .. 'index:' .. ARGV[3 + i])
+  all = all + counts[i]
+end
+local sums = {}
+for i = 1, count do
+  weights[i] = math.floor(1000 * math.log(1 + (all + 1) / (counts[i] + 0.5)) + 0.5)
+  for _, key in ipairs(call('ZRANGE', P .. 'index:' .. ARGV[3 + i], 0, -1)) do sums[key] = (sums[key] or 0) + weights[i] end
+end
+local keys_of, order = {}, {}
+for key, sum in pairs(sums) do
+  if not keys_of[sum] then
+    keys_of[sum] = {}
+    order[#order + 1] = sum
+  end
+  table.insert(keys_of[sum], key)
+end
+table.sort(order, function(a, b) return a > b end)
+local function has_all(key)
+  for i = 4 + count, #ARGV do
+    if not call('ZSCORE', P .. 'index:' .. ARGV[i], key) then return false end
+  end
+  return true
+end
+-- Bytewise: Lua compares as the server's locale does, which Redis sets to C.
+local hits = {}
+for _, sum in ipairs(order) do
+  if #hits >= 2 * limit then break end
+  table.sort(keys_of[sum], function(a, b) return a > b end)
+  for _, key in ipairs(keys_of[sum]) do
+    if #hits >= 2 * limit then break end
+    if has_all(key) then
+      hits[#hits + 1] = key
+      hits[#hits + 1] = sum
+    end
+  end
+end
+return { weights, hits }
+`,
+)
+
+/**
  * Records of all owners. ARGV: 1 namespace id, 2 clock offset, 3 and 4 collection and key of the last one before, or empty, 5 at most so many.
  * Answers { collection, keys and rows, collection, keys and rows, … }.
  */
