@@ -1,0 +1,1 @@
+export { HoldfastSaver } from './holdfast-saver.ts'
