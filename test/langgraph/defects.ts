@@ -285,7 +285,7 @@ async function roundTrip(saver: BaseCheckpointSaver, value: unknown): Promise<un
   )
   await saver.putWrites(config, [['value', value]], 'task')
   const tuple = await saver.getTuple(config)
-  const read = (tuple?.checkpoint.channel_values['value'] as { of: unknown[] }).of[0]
+  const read = (tuple?.checkpoint.channel_values['value'] as { of: unknown[] } | undefined)?.of[0]
   const pending = tuple?.pendingWrites?.[0]?.[2]
   if (!(value instanceof Error)) expect(isDeepStrictEqual(pending, read)).toBe(true)
   return read

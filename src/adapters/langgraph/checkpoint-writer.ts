@@ -77,7 +77,8 @@ export class CheckpointWriter {
   }
 
   async #put(copied: Copied): Promise<void> {
-    const { place, parentId } = copied
+    const { place, parentId, run } = copied
+    if (run?.answering !== undefined) await run.answering
     let entries = parentId === undefined ? [] : await this.#writes.take(place, parentId)
     try {
       for (let attempt: Attempt = { head: await this.#headFor(copied), isBranch: false }; ; ) {

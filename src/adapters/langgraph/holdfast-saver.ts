@@ -14,7 +14,8 @@ import { ChannelValues } from './channel-values.ts'
 import { CheckpointReader } from './checkpoint-reader.ts'
 import { CheckpointWriter } from './checkpoint-writer.ts'
 import { type Head, Heads } from './heads.ts'
-import { checkpointIdOf, placeOf, requirePlace } from './keys.ts'
+import { checkpointIdOf, type Place, placeOf, requirePlace } from './keys.ts'
+import { announceRejection } from './late-rejections.ts'
 import { mergeNewestFirst } from './merge-newest-first.ts'
 import { PendingWrites } from './pending-writes.ts'
 import { mustExtend, RunsUnderWay } from './runs-under-way.ts'
@@ -88,10 +89,9 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
     newVersions: ChannelVersions,
   ): Promise<RunnableConfig> {
     const place = requirePlace(config, 'put')
-    await this.#writer.put({
-      ...{ place, parentId: checkpointIdOf(config), checkpoint, metadata, newVersions },
-      run: this.#runs.of(config),
-    })
+    const run = this.#runs.of(config)
+    const written = this.#writer.put({ place, parentId: checkpointIdOf(config), checkpoint, metadata, newVersions, run })
+    await (run === undefined ? written : announced(written))
     return { configurable: { thread_id: place.threadId, checkpoint_ns: place.ns, checkpoint_id: checkpoint.id } }
   }
 
@@ -107,11 +107,21 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
     }
     const run = this.#runs.of(config)
     const isAnswer = place.ns === '' && writes.some(([channel]) => channel === '__resume__') && answers.test(taskId)
-    if (!isAnswer || mustExtend(run, place, checkpointId) === undefined) {
-      return this.#writes.put(place, checkpointId, taskId, writes, run?.life)
-    }
+    const isFirst = isAnswer && run !== undefined && mustExtend(run, place, checkpointId) !== undefined
+    if (isFirst) run.answering = this.#answer(place, checkpointId, taskId, writes, run.life)
+    const written = isFirst ? run.answering : this.#writes.put(place, checkpointId, taskId, writes, run)
+    await (run === undefined ? written : announced(written))
+  }
+
+  async #answer(
+    place: Place,
+    checkpointId: string,
+    taskId: string,
+    writes: readonly PendingWrite[],
+    life: number,
+  ): Promise<void> {
     const head = await this.#heads.guess(place)
-    return this.#writes.answer({ ...head, life: run?.life ?? head.life }, checkpointId, taskId, writes)
+    await this.#writes.answer({ ...head, life }, checkpointId, taskId, writes)
   }
 
   /** Deletes a thread with all its namespaces. Runs of it that are still under way can't bring it back: they fail with `thread_deleted`. */
@@ -136,6 +146,16 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
     const id = checkpointIdOf(config) ?? head?.id
     if (head === undefined || id === undefined) return Object.fromEntries(channels.map((channel) => [channel, { writes: [] }]))
     return this.#reader.deltas(head, id, channels)
+  }
+}
+
+/** LangGraph looks at what its run wrote when the run ends. */
+async function announced(written: Promise<void> | undefined): Promise<void> {
+  try {
+    await written
+  } catch (error) {
+    announceRejection(error)
+    throw error
   }
 }
 

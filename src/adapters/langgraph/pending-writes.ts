@@ -3,6 +3,7 @@ import { HoldfastError, type KeyedRecord, type RecordChange, type Records } from
 import { type Head, type Heads, threadDeleted } from './heads.ts'
 import { below, checkpointKey, nameOfPlace, type Place, type Range, writesKey } from './keys.ts'
 import { type Packed, pack, unpack } from './pack.ts'
+import type { RunUnderWay } from './runs-under-way.ts'
 
 /**
  * Writes of tasks, kept with the checkpoint that the tasks began from. Two records a task: one whose writes replace earlier ones of their kind
@@ -53,15 +54,20 @@ export class PendingWrites {
   }
 
   /** Copies the writes at once; resolves when they are durable. */
-  put(
+  async put(
     place: Place,
     checkpointId: string,
     taskId: string,
     writes: readonly PendingWrite[],
-    life: number | undefined,
+    run?: RunUnderWay,
   ): Promise<void> {
-    const entry = { place, checkpointId, taskId, life, groups: groupsOf(taskId, writes), done: Promise.withResolvers<void>() }
-    const name = nameOf(place, checkpointId)
+    const groups = groupsOf(taskId, writes)
+    if (run?.answering !== undefined) await run.answering
+    return this.#wait({ place, checkpointId, taskId, life: run?.life, groups, done: Promise.withResolvers<void>() })
+  }
+
+  #wait(entry: Entry): Promise<void> {
+    const name = nameOf(entry.place, entry.checkpointId)
     const waiting = this.#waiting.get(name)
     if (waiting !== undefined) waiting.push(entry)
     else {

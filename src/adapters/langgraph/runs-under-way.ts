@@ -7,6 +7,8 @@ export interface RunUnderWay {
   readonly life: number
   /** By place: the head that it read because it named no checkpoint, moved along by what it wrote since. It must extend exactly this. */
   readonly heads: Map<string, Pick<Head, 'id' | 'version'>>
+  /** The answer to an interrupt that it gives: what it writes later waits for this, and is refused with it. */
+  answering?: Promise<void>
 }
 
 interface Configured {
