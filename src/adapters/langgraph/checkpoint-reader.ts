@@ -31,6 +31,7 @@ export interface CheckpointPayload {
 
 /** A checkpoint whose values this process knows: the next one is compared with it. */
 export interface Remembered {
+  readonly parentId?: string | undefined
   readonly versions: Readonly<Record<string, string | number>>
   readonly known: ReadonlyMap<string, Known>
 }
@@ -78,7 +79,7 @@ export class CheckpointReader {
   async load(head: Head, id: string): Promise<Remembered | undefined> {
     const found = await this.#find(head.prefix, id)
     if (found === undefined) return undefined
-    return { versions: found.bare.channel_versions, known: await this.#load(head, id, found, new Map()) }
+    return remembered(found, await this.#load(head, id, found, new Map()))
   }
 
   /** Newest first. */
@@ -186,15 +187,14 @@ export class CheckpointReader {
     return this.#writes.readBetween(prefix, oldest.bare.id, newest.bare.id)
   }
 
-  async #load(head: Head, id: string, { bare, refs }: Found, chains: Chains): Promise<ReadonlyMap<string, Known>> {
+  async #load(head: Head, id: string, found: Found, chains: Chains): Promise<ReadonlyMap<string, Known>> {
     const before = this.recall(head, id)?.known
-    const entries = Object.entries(refs).map(async ([channel, ref]): Promise<[string, Known]> => {
+    const entries = Object.entries(found.refs).map(async ([channel, ref]): Promise<[string, Known]> => {
       const known = before?.get(channel)
       return [channel, known !== undefined && known.ref === ref ? known : await this.#values.load(head.prefix, ref, chains)]
     })
     const known = new Map(await Promise.all(entries))
-    if (chains.size === 0 || before !== undefined || head.id === id)
-      this.remember(head, id, { versions: bare.channel_versions, known })
+    if (chains.size === 0 || before !== undefined || head.id === id) this.remember(head, id, remembered(found, known))
     return known
   }
 
@@ -228,6 +228,10 @@ interface ListQuery {
   readonly before?: string | undefined
   /** No checkpoint but this one. */
   readonly only?: string | undefined
+}
+
+function remembered({ bare, parentId }: Found, known: ReadonlyMap<string, Known>): Remembered {
+  return { parentId, versions: bare.channel_versions, known }
 }
 
 function matches(metadata: CheckpointMetadata, filter: Readonly<Record<string, unknown>>): boolean {

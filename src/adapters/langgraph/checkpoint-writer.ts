@@ -121,10 +121,7 @@ export class CheckpointWriter {
     const base = parentId === undefined ? nothing : await this.#baseOf(head, parentId)
     const known = new Map<string, Known>()
     const changes: RecordChange[] = []
-    for (const channel of Object.keys(checkpoint.channel_versions)) {
-      const before = base.known.get(channel)
-      if (before !== undefined && isInherited(copied, base, channel)) known.set(channel, before)
-    }
+    for (const [channel, before] of base.known) if (isInherited(copied, base, channel)) known.set(channel, before)
     for (const [channel, value] of copied.values) {
       if (isInherited(copied, base, channel)) continue
       if (!(await this.#isMeant(copied, head, channel))) continue
@@ -134,16 +131,19 @@ export class CheckpointWriter {
       known.set(channel, kept.known)
       if (kept.change !== undefined) changes.push(kept.change)
     }
+    // At its end, a run that writes only then writes the checkpoint it began from once more, with itself as the parent.
+    const isAgain = parentId === checkpoint.id
+    const parent = isAgain ? base.parentId : parentId
     const payload: CheckpointPayload = {
-      ...{ c: bare, m: packedMetadata, ...(parentId !== undefined && { p: parentId }) },
+      ...{ c: bare, m: packedMetadata, ...(parent !== undefined && { p: parent }) },
       r: Object.fromEntries([...known].map(([channel, { ref }]): [string, Ref] => [channel, ref])),
     }
     changes.push(
       this.#putCheckpoint(checkpointKey(head.prefix, checkpoint.id), payload, copied.metadata),
-      this.#heads.move(head, checkpoint.id),
+      ...(isAgain && head.id !== undefined ? [] : [this.#heads.move(head, checkpoint.id)]),
       this.#heads.stillAlive({ threadId: place.threadId, life: run?.life ?? head.life }),
     )
-    return { remembered: { versions: checkpoint.channel_versions, known }, changes }
+    return { remembered: { parentId: parent, versions: checkpoint.channel_versions, known }, changes }
   }
 
   #putCheckpoint(key: string, value: CheckpointPayload, metadata: CheckpointMetadata): RecordChange {
@@ -166,17 +166,18 @@ export class CheckpointWriter {
    * Whether a value that is neither new nor the parent's is part of the checkpoint. It is in a copy of a checkpoint, whose parent is that of
    * the original. Else it was never written.
    */
-  async #isMeant({ newVersions, checkpoint }: Copied, head: Head, channel: string): Promise<boolean> {
-    if (Object.hasOwn(newVersions, channel)) return true
-    const version = checkpoint.channel_versions[channel]
+  async #isMeant(copied: Copied, head: Head, channel: string): Promise<boolean> {
+    if (isNew(copied, channel)) return true
+    const version = copied.checkpoint.channel_versions[channel]
     return version !== undefined && head.id !== undefined && this.#reader.hasVersion(head.prefix, channel, version)
   }
 
   #done({ place, checkpoint, run, parentId }: Copied, head: Head, remembered: Remembered, entries: readonly Entry[]): void {
     this.#reader.remember(place, checkpoint.id, remembered)
+    for (const { done } of entries) done.resolve()
+    if (parentId === checkpoint.id && head.id !== undefined) return
     const moved = this.#heads.note({ ...head, id: checkpoint.id, version: head.version + 1 })
     if (mustExtend(run, place, parentId) !== undefined) run?.heads.set(nameOfPlace(place), moved)
-    for (const { done } of entries) done.resolve()
   }
 }
 
@@ -186,10 +187,16 @@ interface Attempt {
 }
 
 /** Not new, and of the version that the parent has. */
-function isInherited({ newVersions, checkpoint }: Given, base: Remembered | undefined, channel: string): boolean {
-  if (base === undefined || Object.hasOwn(newVersions, channel)) return false
-  const version = checkpoint.channel_versions[channel]
-  return version !== undefined && base.versions[channel] === version && base.known.has(channel)
+function isInherited(given: Given, base: Remembered | undefined, channel: string): boolean {
+  if (base === undefined || isNew(given, channel)) return false
+  const { channel_versions, channel_values } = given.checkpoint
+  if (base.versions[channel] !== channel_versions[channel] || !base.known.has(channel)) return false
+  return channel_versions[channel] !== undefined || Object.hasOwn(channel_values, channel)
+}
+
+/** `updateState` applies the writes that wait for a checkpoint without new versions, so there all values are looked at. */
+function isNew({ newVersions, metadata }: Given, channel: string): boolean {
+  return Object.hasOwn(newVersions, channel) || metadata.source === 'update'
 }
 
 function conflict({ threadId }: Place, parentId: string | undefined): HoldfastError {
