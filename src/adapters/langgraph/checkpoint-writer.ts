@@ -58,6 +58,7 @@ export class CheckpointWriter {
     const written = (this.#ends.get(name) ?? Promise.resolve()).then(() => this.#put(copied))
     const end = written.catch(() => {})
     this.#ends.set(name, end)
+    this.#writes.puts.add(given.place, given.checkpoint.id, written)
     void end.then(() => {
       if (this.#ends.get(name) === end) this.#ends.delete(name)
     })

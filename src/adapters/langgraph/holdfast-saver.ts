@@ -52,7 +52,9 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
     const head = await this.#heads.read(place)
     this.#runs.began(config, head, named !== undefined)
     const id = named ?? head.id
-    return id === undefined ? undefined : this.#reader.tuple(head, id)
+    const tuple = id === undefined ? undefined : await this.#reader.tuple(head, id)
+    if (tuple !== undefined) this.#writes.puts.found(place, tuple.checkpoint.id)
+    return tuple
   }
 
   /** Checkpoints, newest first: of a thread and namespace, or of all that the config does not restrict. `limit: 0` is none. */
@@ -109,7 +111,9 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
     const isAnswer = place.ns === '' && writes.some(([channel]) => channel === '__resume__') && answers.test(taskId)
     const isFirst = isAnswer && run !== undefined && mustExtend(run, place, checkpointId) !== undefined
     if (isFirst) run.answering = this.#answer(place, checkpointId, taskId, writes, run.life)
-    const written = isFirst ? run.answering : this.#writes.put(place, checkpointId, taskId, writes, run)
+    const written = isFirst
+      ? run.answering
+      : this.#writes.put(place, checkpointId, taskId, writes, { run, map: config.configurable?.['checkpoint_map'] })
     await (run === undefined ? written : announced(written))
   }
 

@@ -3,6 +3,7 @@ import { HoldfastError, type KeyedRecord, type RecordChange, type Records } from
 import { type Head, type Heads, threadDeleted } from './heads.ts'
 import { below, checkpointKey, nameOfPlace, type Place, type Range, writesKey } from './keys.ts'
 import { type Packed, pack, unpack } from './pack.ts'
+import { PutsUnderWay } from './puts-under-way.ts'
 import type { RunUnderWay } from './runs-under-way.ts'
 
 /**
@@ -11,7 +12,8 @@ import type { RunUnderWay } from './runs-under-way.ts'
  *
  * Writes wait for the end of the turn of the event loop. LangGraph starts `putWrites` and the `put` of the next checkpoint side by side: a
  * checkpoint takes along the writes of its parent that still wait, in the same change, and waits for those that are under way. So it is never
- * there before them, and a crash can't lose what it was made from.
+ * there before them, and a crash can't lose what it was made from. The other way round, writes are acknowledged only when their checkpoint is
+ * there, and those of the graphs around it: a task whose writes were acknowledged is never run again.
  */
 interface Group {
   readonly kind: 'replacing' | 'lasting'
@@ -45,6 +47,8 @@ const pageSize = 500
 export class PendingWrites {
   readonly #records: Records
   readonly #heads: Heads
+  /** Checkpoints that are being written. */
+  readonly puts = new PutsUnderWay()
   readonly #waiting = new Map<string, Entry[]>()
   readonly #underWay = new Map<string, Set<Promise<void>>>()
 
@@ -59,20 +63,19 @@ export class PendingWrites {
     checkpointId: string,
     taskId: string,
     writes: readonly PendingWrite[],
-    run?: RunUnderWay,
+    { run, map }: { readonly run?: RunUnderWay | undefined; readonly map?: unknown } = {},
   ): Promise<void> {
     const groups = groupsOf(taskId, writes)
+    const entry = { place, checkpointId, taskId, life: run?.life, groups, done: Promise.withResolvers<void>() }
     if (run?.answering !== undefined) await run.answering
-    return this.#wait({ place, checkpointId, taskId, life: run?.life, groups, done: Promise.withResolvers<void>() })
-  }
-
-  #wait(entry: Entry): Promise<void> {
-    const name = nameOf(entry.place, entry.checkpointId)
+    const name = nameOf(place, checkpointId)
     const waiting = this.#waiting.get(name)
     if (waiting !== undefined) waiting.push(entry)
     else {
       this.#waiting.set(name, [entry])
-      setImmediate(() => void this.#flush(name))
+      setImmediate(
+        () => void this.#flush(name, run === undefined ? undefined : this.puts.of(place, checkpointId, map, this.#isThere)),
+      )
     }
     return entry.done.promise
   }
@@ -175,7 +178,20 @@ export class PendingWrites {
     }
   }
 
-  async #flush(name: string): Promise<void> {
+  readonly #isThere = async (place: Place, id: string): Promise<boolean> => {
+    const { prefix } = await this.#heads.guess(place)
+    const where = { keys: [checkpointKey(prefix, id)] }
+    return (await this.#records.read({ collection: 'checkpoints', where, limit: 1 })).length > 0
+  }
+
+  /** `first`: the checkpoints that have to be there before their writes are acknowledged. */
+  async #flush(name: string, first: Promise<unknown> | undefined): Promise<void> {
+    try {
+      await first
+    } catch (error) {
+      reject(this.#waiting.get(name) ?? [], error)
+      this.#waiting.delete(name)
+    }
     const entries = this.#waiting.get(name)
     if (entries === undefined) return
     this.#waiting.delete(name)
