@@ -133,6 +133,28 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
     await this.#care.deleteThread(threadId)
   }
 
+  /** Copies a thread with all its checkpoints and writes. Refused with `conflict` where the target has checkpoints. */
+  async copyThread(sourceThreadId: string, targetThreadId: string): Promise<void> {
+    await this.#care.copyThread(sourceThreadId, targetThreadId)
+  }
+
+  /** `keep_latest` (default) keeps the latest checkpoint of each namespace of these threads; `delete` deletes the threads. */
+  async prune(
+    threadIds: readonly string[],
+    { strategy = 'keep_latest' }: { strategy?: 'keep_latest' | 'delete' } = {},
+  ): Promise<void> {
+    if (strategy !== 'keep_latest' && strategy !== 'delete') {
+      throw new HoldfastError('invalid_input', `strategy of prune is ${String(strategy)}; it is keep_latest or delete.`)
+    }
+    for (const threadId of threadIds)
+      await (strategy === 'delete' ? this.#care.deleteThread(threadId) : this.#care.keepLatest(threadId))
+  }
+
+  /** Deletes the checkpoints with these `run_id`s in their metadata, and their writes. */
+  async deleteForRuns(runIds: readonly string[]): Promise<void> {
+    await this.#care.deleteForRuns(runIds)
+  }
+
   /** Versions rise by about one, with a fraction that makes each different: two branches never have the same. */
   override getNextVersion(current: number | undefined): number {
     return Math.floor(Number(current ?? 0)) + 1 + Math.floor(Math.random() * 1e6) / 1e6

@@ -11,6 +11,7 @@ import { HoldfastError } from '../../index.ts'
  *   checkpoints  prefix/id
  *   writes       prefix/id/task/kind
  *   channels     prefix/chain/index
+ *   items        namespace!key, of the long-term store
  */
 export interface Place {
   readonly threadId: string
@@ -86,6 +87,15 @@ export function writesKey(prefix: string, id: string, taskId: string, kind: 'rep
 
 export function chainKey(prefix: string, chain: string, index: number): string {
   return `${prefix}/${chain}/${index.toString(36).padStart(5, '0')}`
+}
+
+/** Of a namespace of the long-term store: one that is below another begins like it, and no other does. */
+export function namespaceKey(namespace: readonly string[]): string {
+  return namespace.map(part).join('')
+}
+
+export function itemKey(namespace: readonly string[], key: string): string {
+  return `${namespaceKey(namespace)}!${part(key)}`
 }
 
 export interface Range {
