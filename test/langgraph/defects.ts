@@ -13,7 +13,7 @@ export interface Defect {
   readonly wrongOn: readonly ('sqlite' | 'postgres')[]
 }
 
-export const values: Readonly<Record<string, unknown>> = {
+const values: Readonly<Record<string, unknown>> = {
   bigint: 12345678901234567890n,
   date: new Date('2026-11-05T08:00:00.000Z'),
   nan: Number.NaN,
