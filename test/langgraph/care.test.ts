@@ -13,7 +13,7 @@ onEveryStore('threads of LangGraph', ({ open }) => {
     const graph = new StateGraph(MessagesAnnotation)
       .addNode('reply', ({ messages }) => ({ messages: [new AIMessage(`reply ${messages.length}`)] }))
       .addEdge(START, 'reply')
-      .compile({ checkpointer: saver as never })
+      .compile({ checkpointer: saver })
     for (let turn = 0; turn < turns; turn++) await graph.invoke({ messages: [new HumanMessage(`turn ${turn}`)] }, thread('t'))
     return { hf, saver, graph }
   }

@@ -66,7 +66,7 @@ const graph = new StateGraph(State)
   .addEdge('a', 'c')
   .addEdge(['b', 'c'], 'ask')
   .addEdge('ask', 'd')
-  .compile({ checkpointer: new WatchedSaver(hf) as never })
+  .compile({ checkpointer: new WatchedSaver(hf) })
 const config = { configurable: { thread_id: 't' } }
 
 for (;;) {

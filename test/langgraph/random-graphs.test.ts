@@ -56,7 +56,7 @@ function build(nodes: readonly Node[], saver: BaseCheckpointSaver) {
     left > 1 ? [new Send('n0', { item: 1, left, list: [], recent: [], messages: [] }), 'n0'] : 'n0',
   )
   for (const { name, next } of nodes) for (const to of next) graph.addEdge(name as never, to as never)
-  return graph.compile({ checkpointer: saver as never })
+  return graph.compile({ checkpointer: saver })
 }
 
 function act(kind: Node['kind'], name: string, state: typeof State.State & { item?: number }, failed: Set<string>): object {

@@ -16,14 +16,14 @@ const asking = new StateGraph(State)
     return { list: [answer] }
   })
   .addEdge(START, 'ask')
-  .compile({ checkpointer: new HoldfastSaver(hf) as never })
+  .compile({ checkpointer: new HoldfastSaver(hf) })
 const slow = new StateGraph(State)
   .addNode('wait', async () => {
     await pause()
     return { list: ['waited'] }
   })
   .addEdge(START, 'wait')
-  .compile({ checkpointer: new HoldfastSaver(hf) as never })
+  .compile({ checkpointer: new HoldfastSaver(hf) })
 
 const [asked, shared] = [{ configurable: { thread_id: 'asked' } }, { configurable: { thread_id: 'shared' } }]
 await asking.invoke({ list: [] }, asked)

@@ -2,7 +2,7 @@ import type { ChannelVersions, Checkpoint, CheckpointMetadata } from '@langchain
 import { HoldfastError, type KeyedRecord, type RecordChange, type Records } from '../../index.ts'
 import { type ChannelValues, type Known, type Prepared, prepare, prepareAgain, type Ref } from './channel-values.ts'
 import { type CheckpointPayload, type CheckpointReader, checkpoints, type Remembered } from './checkpoint-reader.ts'
-import { type Head, type Heads, threadDeleted } from './heads.ts'
+import type { Head, Heads } from './heads.ts'
 import { checkpointKey, nameOfPlace, type Place } from './keys.ts'
 import { type Packed, pack } from './pack.ts'
 import { type Entry, type PendingWrites, reject } from './pending-writes.ts'
@@ -101,12 +101,12 @@ export class CheckpointWriter {
   /** What to do about a refusal: the record is the one that has another version. */
   async #next(copied: Copied, attempt: Attempt, record: KeyedRecord | null): Promise<Attempt> {
     const { place, run, parentId } = copied
-    if (this.#heads.isEnd(record)) throw threadDeleted(place)
+    if (this.#heads.isEnd(record)) throw this.#heads.deleted(place)
     if (record?.collection === 'writes') return attempt
     // Another process continued the chain: from here on this is a branch.
     if (record?.collection === 'channels') return { ...attempt, isBranch: true }
     const head = await this.#heads.read(place)
-    if (head.life !== (run?.life ?? head.life)) throw threadDeleted(place)
+    if (head.life !== (run?.life ?? head.life)) throw this.#heads.deleted(place)
     if (mustExtend(run, place, parentId) !== undefined) throw conflict(place, parentId)
     return { ...attempt, head }
   }

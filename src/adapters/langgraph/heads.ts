@@ -101,13 +101,19 @@ export class Heads {
     return { kind: 'delete', collection, key: endKey(threadId, life), ifVersion: 0 }
   }
 
+  /** The error for a change that was refused by `stillAlive`. Who comes next looks whether the thread has begun anew. */
+  deleted(place: Place): HoldfastError {
+    this.forget(place)
+    return threadDeleted(place)
+  }
+
   /** Whether a change was refused by `stillAlive`. */
   isEnd(record: KeyedRecord | null): boolean {
     return record?.collection === collection && record.key.startsWith('e')
   }
 }
 
-export function threadDeleted({ threadId }: Place): HoldfastError {
+function threadDeleted({ threadId }: Place): HoldfastError {
   return new HoldfastError(
     'thread_deleted',
     `Thread ${JSON.stringify(threadId)} was deleted while this run was under way; nothing was written. Start anew: a new run begins with an empty thread.`,

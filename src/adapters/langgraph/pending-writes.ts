@@ -1,6 +1,6 @@
 import { type CheckpointPendingWrite, type PendingWrite, WRITES_IDX_MAP } from '@langchain/langgraph-checkpoint'
 import { HoldfastError, type KeyedRecord, type RecordChange, type Records } from '../../index.ts'
-import { type Head, type Heads, threadDeleted } from './heads.ts'
+import type { Head, Heads } from './heads.ts'
 import { below, checkpointKey, nameOfPlace, type Place, type Range, writesKey } from './keys.ts'
 import { type Packed, pack, unpack } from './pack.ts'
 import { PutsUnderWay } from './puts-under-way.ts'
@@ -119,7 +119,7 @@ export class PendingWrites {
             this.#heads.stillAlive({ ...head, life: entry.life ?? head.life }),
           ])
           isWritten = answer.ok
-          if (!answer.ok && this.#heads.isEnd(answer.record)) throw threadDeleted(head)
+          if (!answer.ok && this.#heads.isEnd(answer.record)) throw this.#heads.deleted(head)
           if (!answer.ok) found = answer.record ?? undefined
         }
       }
@@ -147,7 +147,7 @@ export class PendingWrites {
       })
       const answer = await this.#records.write([...changes, this.#heads.stillAlive(head)])
       if (answer.ok) return
-      if (this.#heads.isEnd(answer.record)) throw threadDeleted(head)
+      if (this.#heads.isEnd(answer.record)) throw this.#heads.deleted(head)
     }
   }
 
@@ -216,7 +216,7 @@ export class PendingWrites {
       this.#heads.stillAlive({ ...head, life: life ?? head.life }),
     ])
     if (answer.ok) return
-    if (this.#heads.isEnd(answer.record)) throw threadDeleted(place)
+    if (this.#heads.isEnd(answer.record)) throw this.#heads.deleted(place)
     await this.settle(head, entries)
   }
 
