@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { AIMessage, HumanMessage } from '@langchain/core/messages'
 import { Command, interrupt, MessagesAnnotation, START, StateGraph } from '@langchain/langgraph'
 import { open } from 'holdfast'
-import { HoldfastSaver, HoldfastStore } from 'holdfast/langgraph'
+import { graphWorkflow, HoldfastSaver, HoldfastStore } from 'holdfast/langgraph'
 
 const builder = new StateGraph(MessagesAnnotation)
   .addNode('reply', ({ messages }) => ({ messages: [new AIMessage(`You said: ${messages.at(-1)?.content}`)] }))
@@ -46,3 +46,22 @@ const found = await memories.search(['users', 'ann'], { filter: { text: 'vegetar
 // #endregion
 assert.equal(found.length, 1)
 await hf.close()
+
+// #region workflow
+const durable = await open('sqlite:agents.db')
+const agent = builder.compile({ checkpointer: new HoldfastSaver(durable) })
+const flow = graphWorkflow<{ messages: { role: string; content: string }[] }>(agent, { name: 'agent', to: 'support' })
+durable.register(flow)
+
+const run = await durable.start(flow, { messages: [{ role: 'user', content: 'hello' }] }, { threadId: 'customer-8' })
+// #endregion
+for (let isAnswered = false; !isAnswered; ) {
+  const [item] = await durable.inbox()
+  if (item?.kind === 'question') {
+    await durable.answer(item.runId, item.name, 'yes', { id: item.id })
+    isAnswered = true
+  } else await new Promise((resolve) => setTimeout(resolve, 10))
+}
+await run.result()
+assert.equal((await agent.getState({ configurable: { thread_id: 'customer-8' } })).values.messages.length, 3)
+await durable.close()

@@ -133,6 +133,12 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
     await this.#care.deleteThread(threadId)
   }
 
+  /** A text that is another one whenever a thread went on: a checkpoint was written, a task was interrupted or failed. */
+  async standing(threadId: string): Promise<string> {
+    const head = await this.#heads.read({ threadId, ns: '' })
+    return JSON.stringify([head.life, head.id, head.id === undefined ? '' : await this.#writes.stops(head.prefix, head.id)])
+  }
+
   /** Copies a thread with all its checkpoints and writes. Refused with `conflict` where the target has checkpoints. */
   async copyThread(sourceThreadId: string, targetThreadId: string): Promise<void> {
     await this.#care.copyThread(sourceThreadId, targetThreadId)

@@ -135,9 +135,7 @@ export class PendingWrites {
     const groups = groupsOf(taskId, writes)
     for (;;) {
       const records = await this.#range(below(checkpointKey(head.prefix, checkpointId)))
-      const since = JSON.stringify(
-        records.flatMap((record) => (this.#kept(record).n === undefined ? [] : [[record.key, this.#kept(record).n]])),
-      )
+      const since = this.#stopsIn(records)
       const changes = groups.map(({ kind, kept }) => {
         const key = writesKey(head.prefix, checkpointId, taskId, kind)
         const found = records.find((record) => record.key === key)
@@ -149,6 +147,16 @@ export class PendingWrites {
       if (answer.ok) return
       if (this.#heads.isEnd(answer.record)) throw this.#heads.deleted(head)
     }
+  }
+
+  /** The interrupts and failures of a checkpoint, as a text. */
+  async stops(prefix: string, checkpointId: string): Promise<string> {
+    return this.#stopsIn(await this.#range(below(checkpointKey(prefix, checkpointId))))
+  }
+
+  #stopsIn(records: readonly KeyedRecord[]): string {
+    const stops = records.map((record) => [record.key, this.#kept(record).n])
+    return JSON.stringify(stops.filter(([, count]) => count !== undefined))
   }
 
   /** The writes of a checkpoint, in the order of tasks and of each task's writes. */
