@@ -3,8 +3,9 @@ import { Annotation, Command, interrupt, MemorySaver, MessagesAnnotation, Send, 
 import type { BaseCheckpointSaver } from '@langchain/langgraph-checkpoint'
 import { HoldfastSaver } from 'holdfast/langgraph'
 import { expect, it } from 'vitest'
+import { codeOfRejection } from '../behaviour/runs.ts'
 import { onEveryStore } from '../behaviour/stores.ts'
-import { contentsOf, counting, historyOf, thread } from './defects.ts'
+import { checkpointOf, contentsOf, counting, historyOf, thread } from './defects.ts'
 
 /** Messages with ids of their own: two savers can be compared. */
 let ids = 0
@@ -170,5 +171,58 @@ onEveryStore('a graph', ({ open }) => {
       expect(contentsOf((tuple?.checkpoint.channel_values['messages'] ?? []) as never)).toEqual(contentsOf(values.messages ?? []))
     }
     expect(history[0]?.values.messages.length).toBe(60)
+  })
+
+  it('that two processes continue from one checkpoint has both branches, and one that both continue at its end has one', async () => {
+    const [one, two] = [await newSaver(), await newSaver()]
+    const list = Array.from({ length: 20 }, (_, index) => `a longer item ${index}`)
+    const put = (saver: HoldfastSaver, parent: object, value: unknown) => {
+      const checkpoint = checkpointOf({ list: value })
+      const versions = { list: saver.getNextVersion(undefined) }
+      return saver.put(parent, { ...checkpoint, channel_versions: versions }, { source: 'loop', step: 0, parents: {} }, versions)
+    }
+    const root = await put(one, thread('t'), list)
+    for (const saver of [one, two]) await saver.getTuple(root)
+    const branches = await Promise.all([
+      put(one, root, [...list, 'one']),
+      put(two, root, [...list, 'two']),
+      put(one, root, list.slice(5)),
+    ])
+    const read = await newSaver()
+    const lists = await Promise.all(branches.map(async (at) => (await read.getTuple(at))?.checkpoint.channel_values['list']))
+    expect(lists).toEqual([[...list, 'one'], [...list, 'two'], list.slice(5)])
+
+    const [first, second] = [
+      { ...thread('t'), metadata: { run: 1 } },
+      { ...thread('t'), metadata: { run: 2 } },
+    ]
+    const heads = [await one.getTuple(first), await two.getTuple(second)]
+    const under = (index: number, config: object) => ({ ...config, configurable: heads[index]?.config.configurable })
+    await put(one, under(0, first), ['x'])
+    expect(await codeOfRejection(put(two, under(1, second), ['y']))).toBe('conflict')
+    expect((await read.getTuple(thread('t')))?.checkpoint.channel_values['list']).toEqual(['x'])
+  })
+
+  it('keeps what a node changed in place, removed in the middle and made longer than a chain', async () => {
+    const [saver, read] = [await newSaver(), await newSaver()]
+    let config: object = thread('t')
+    let list: { n: number; deep: { tags: string[] } }[] = []
+    for (let step = 0; step < 40; step++) {
+      list = [...list, { n: step, deep: { tags: [`tag ${step}`] } }]
+      if (step % 5 === 4) list[step % list.length]?.deep.tags.push('changed in place')
+      if (step % 7 === 6) list = list.filter((_, index) => index !== 3)
+      if (step % 13 === 12) list = list.slice(-4)
+      const expected = structuredClone(list)
+      const checkpoint = checkpointOf({ list })
+      const versions = { list: step + 1 }
+      config = await saver.put(
+        config,
+        { ...checkpoint, channel_versions: versions },
+        { source: 'loop', step, parents: {} },
+        versions,
+      )
+      expect((await read.getTuple(config))?.checkpoint.channel_values['list']).toEqual(expected)
+      expect((await saver.getTuple(config))?.checkpoint.channel_values['list']).toEqual(expected)
+    }
   })
 })
