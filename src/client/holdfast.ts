@@ -15,6 +15,7 @@ import { Debug } from './debug.ts'
 import { type InboxItem, readInbox } from './inbox.ts'
 import { type ClientMemory, clientMemory } from './memory.ts'
 import { Queues } from './queues.ts'
+import { Records } from './records.ts'
 import { type Resolution, resolveEffect } from './resolve-effect.ts'
 import { RunHandle } from './run-handle.ts'
 import { type RunInfo, runInfos } from './run-info.ts'
@@ -165,6 +166,11 @@ export class Holdfast {
    */
   get memory(): ClientMemory {
     return clientMemory(this.#core, this.#owner)
+  }
+
+  /** Records for an adapter, in collections whose names begin with `kind`. What they contain is up to the adapter. */
+  records(kind: string): Records {
+    return new Records(this.#core, this.#owner, kind)
   }
 
   /** A thread: its state, history and runs. */

@@ -15,23 +15,6 @@ import { report } from '../../examples/report/report.ts'
 import { patience } from '../patience.ts'
 
 describe('explore finds nothing wrong in', () => {
-  test('examples/agent', async () => {
-    process.env['MS_PER_WORD'] = '0'
-    onTestFinished(() => void delete process.env['MS_PER_WORD'])
-    const { support } = await import('../../examples/agent/support.ts')
-    const explored = await explore({
-      workflow: support,
-      input: { message: { id: 'm1', role: 'user', parts: [{ type: 'text', text: 'I want a refund for order 4711.' }] } },
-      answers: { approve: { approved: true } },
-      invariant: ({ state, events }) => {
-        assert.match(JSON.stringify(state.messages.at(-1)), /Your 120 euros for order 4711 are on their way/)
-        assert.deepEqual(events.filter(({ type }) => type === 'effect_completed').length, 1)
-      },
-    })
-    expect(String(explored)).toContain('nothing went wrong')
-    expect(explored.cases.length).toBeGreaterThan(20)
-  })
-
   test('examples/chat', async () => {
     const explored = await explore({
       workflow: chat,

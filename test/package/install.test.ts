@@ -42,6 +42,15 @@ test('the AI SDK is not installed with it, and holdfast/ai says what it needs', 
   expect(await run(process.execPath, ['agent.js'], app)).toMatch(/^ERR_MODULE_NOT_FOUND Cannot find package 'ai'/)
 })
 
+test('LangGraph is not installed with it, and holdfast/langgraph says what it needs', async () => {
+  for (const name of ['@langchain', 'langsmith']) expect(existsSync(join(app, 'node_modules', name))).toBe(false)
+  await writeFile(
+    join(app, 'graph.js'),
+    "await import('holdfast'); await import('holdfast/langgraph').catch(({ code, message }) => console.log(code, message))",
+  )
+  expect(await run(process.execPath, ['graph.js'], app)).toMatch(/^ERR_MODULE_NOT_FOUND Cannot find package '@langchain\//)
+})
+
 test("README's program runs, and nothing is said on stderr", async () => {
   expect(await runProgram(process.execPath)).toMatchObject({ stderr: '' })
 })

@@ -1,0 +1,134 @@
+import { Command } from '@langchain/langgraph'
+import { type Budget, type Context, HoldfastError, type RetryOptions, type Workflow, workflow } from '../../index.ts'
+import { HoldfastSaver } from './holdfast-saver.ts'
+import { pack } from './pack.ts'
+
+/** A compiled graph. */
+export interface Graph {
+  // biome-ignore lint/suspicious/noExplicitAny: every graph has types of its own
+  invoke(input: any, config?: any): Promise<unknown>
+  // biome-ignore lint/suspicious/noExplicitAny: the same
+  getState(config: any): Promise<GraphState>
+  readonly checkpointer?: unknown
+}
+
+interface GraphState {
+  readonly tasks: readonly {
+    readonly name: string
+    readonly error?: unknown
+    readonly interrupts?: readonly { readonly id?: string; readonly value?: unknown }[]
+  }[]
+}
+
+export interface GraphWorkflowOptions {
+  readonly name: string
+  /** Default 1. Give another one when the graph changes under runs in flight. */
+  readonly version?: number
+  readonly queue?: string
+  readonly priority?: number
+  /** How long a run may take, in ms. */
+  readonly timeoutMs?: number
+  readonly budget?: Budget
+  /** How often the graph is continued after a node has failed. Default: as of any step. */
+  readonly retry?: RetryOptions
+  /** Whom its interrupts are addressed to in the inbox. */
+  readonly to?: string
+  /** How many super-steps an input may take. Default: LangGraph's. */
+  readonly recursionLimit?: number
+}
+
+/** What such a run returns: the values are in the thread, `graph.getState({ configurable: { thread_id } })`. */
+export interface GraphOutput {
+  readonly threadId: string
+}
+
+/** What the inbox shows of an interrupt. */
+export interface GraphQuestion {
+  /** The node that is interrupted. */
+  readonly node: string
+  readonly value: unknown
+}
+
+interface Asked extends GraphQuestion {
+  /** Absent where the graph was compiled to stop there. */
+  readonly id?: string
+}
+
+/**
+ * A workflow that runs a compiled graph on the LangGraph thread with the id of its own thread: `hf.start(flow, input, { threadId })`. After a crash
+ * another worker continues the graph where it was. Interrupts are questions in `hf.inbox()`, whose answers resume it. The graph needs a HoldfastSaver.
+ */
+export function graphWorkflow<Input = unknown>(graph: Graph, options: GraphWorkflowOptions): Workflow<Input, GraphOutput> {
+  const { retry, to, recursionLimit, ...rest } = options
+  const saver = graph.checkpointer
+  if (!(saver instanceof HoldfastSaver)) {
+    throw new HoldfastError(
+      'invalid_input',
+      `graphWorkflow needs a graph that was compiled with { checkpointer: new HoldfastSaver(hf) }.`,
+    )
+  }
+  return workflow(rest, async (ctx: Context, input: Input): Promise<GraphOutput> => {
+    const config = { configurable: { thread_id: ctx.threadId }, ...(recursionLimit !== undefined && { recursionLimit }) }
+    for (let next: unknown = input; ; ) {
+      const from = await ctx.step('look', () => saver.standing(ctx.threadId))
+      const leg = { graph, saver, from, next, config: { ...config, durability: 'sync', signal: ctx.signal } }
+      const asked = await ctx.step('run', () => runLeg(leg, ctx.threadId), { ...(retry !== undefined && { retry }) })
+      if (asked.length === 0) return { threadId: ctx.threadId }
+      next = await answersTo(ctx, asked, to)
+    }
+  })
+}
+
+interface Leg {
+  readonly graph: Graph
+  readonly saver: HoldfastSaver
+  /** Where the thread stood before. */
+  readonly from: string
+  /** The input, or the answers as a command. */
+  readonly next: unknown
+  readonly config: { readonly configurable: { readonly thread_id: string } }
+}
+
+/** Runs the graph until it ends or asks. Called again after a crash or a failure, it continues what it finds. */
+async function runLeg({ graph, saver, from, next, config }: Leg, threadId: string): Promise<Asked[]> {
+  if ((await saver.standing(threadId)) === from) {
+    await graph.invoke(isResume(next) ? new Command(next) : next, config).catch((error: { code?: unknown }) => {
+      // The answer was recorded before the process died.
+      if (error.code !== 'conflict' || !isResume(next)) throw error
+      return graph.invoke(null, config)
+    })
+  } else {
+    const { tasks } = await graph.getState(config)
+    const isInterrupted = tasks.some(({ error, interrupts = [] }) => error === undefined && interrupts.length > 0)
+    if (tasks.length > 0 && (!isInterrupted || tasks.some(({ error }) => error !== undefined))) await graph.invoke(null, config)
+  }
+  const { tasks } = await graph.getState(config)
+  const asked = tasks.flatMap(({ name, interrupts = [] }) =>
+    interrupts.map(({ id, value }) => ({ node: name, value: pack(value), ...(id !== undefined && { id }) })),
+  )
+  return asked.length > 0 ? asked : tasks.map(({ name }) => ({ node: name, value: null }))
+}
+
+/** What a leg is given after its interrupts were answered. */
+interface Resume {
+  readonly resume: unknown
+}
+
+const resumes = new WeakSet<object>()
+
+function isResume(next: unknown): next is Resume {
+  return typeof next === 'object' && next !== null && resumes.has(next)
+}
+
+async function answersTo(ctx: Context, asked: readonly Asked[], to: string | undefined): Promise<Resume | null> {
+  const answers = await Promise.all(
+    asked.map(({ node, value }) =>
+      ctx.ask('interrupt', { question: { node, value } satisfies GraphQuestion, ...(to !== undefined && { to }) }),
+    ),
+  )
+  if (asked.every(({ id }) => id === undefined)) return null
+  const byId = Object.fromEntries(asked.map(({ id }, index) => [id as string, answers[index]]))
+  const resume: Resume = { resume: asked.length === 1 ? answers[0] : byId }
+  resumes.add(resume)
+  return resume
+}

@@ -1,0 +1,3 @@
+import { validateSaverOn } from './validate-saver.ts'
+
+validateSaverOn('postgres')
