@@ -64,10 +64,13 @@ export async function forkAndContinue(act: ForkAct, options: CopyOptions): Promi
   for (const word of call?.changes ?? [])
     if (own?.list?.includes(word)) say(`fork_patch: ${about} replaces ${call?.name}, and has its change ${word}`)
   const after = await source.events()
-  if (!isDeepStrictEqual(plain(after.slice(0, before.length)), plain(before)))
-    say(`fork_wrote: ${about} changed the log of "${id}"`)
-  if (!isDeepStrictEqual(await thread.stateAt(at.checkpoint), state))
-    say(`fork_wrote: ${about} changed the state of "${threadId}"`)
+  // Somebody may have deleted the thread meanwhile, and have started the run again.
+  if (after[0]?.at === before[0]?.at) {
+    if (!isDeepStrictEqual(plain(after.slice(0, before.length)), plain(before)))
+      say(`fork_wrote: ${about} changed the log of "${id}"`)
+    if (!isDeepStrictEqual(await thread.stateAt(at.checkpoint), state))
+      say(`fork_wrote: ${about} changed the state of "${threadId}"`)
+  }
   const isInside = act.kind === 'replace' || isUnderWay(upTo)
   if ((runId !== null) !== isInside) say(`fork_run: ${about} has ${runId === null ? 'no' : 'a'} run`)
   if (runId === null) return
