@@ -1,4 +1,6 @@
 // biome-ignore-all lint/suspicious/noAssignInExpressions: recipes are written the way users write them
+
+import { setTimeout as delay } from 'node:timers/promises'
 import { type ErrorCode, type Holdfast, HoldfastError, open, type StepHandle, state, workflow } from 'holdfast'
 import { createMemoryStore, wrapStore } from 'holdfast/testing'
 import { describe, expect, it } from 'vitest'
@@ -298,17 +300,45 @@ onEveryStore('session memory', ({ open, openMortal, openWrapped, advance }) => {
         void ctx.step('write', (step) => resolve(step as StepHandle<{ late?: true }>))
       })
       await ctx.step('after', () => {})
-      const { profile } = memory.of('alice')
-      const late = [memory.session.set('k', 1), memory.session.delete('k'), profile.merge({ a: 1 })]
+      const { profile, remember } = memory.of('alice')
+      const late = [memory.session.set('k', 1), memory.session.delete('k'), profile.merge({ a: 1 }), remember('tea')]
       update((draft) => {
         draft.late = true
       })
       const outcomes = (await Promise.allSettled(late)).map((one) => (one.status === 'rejected' ? one.reason.code : one.value))
       return [...outcomes, await ctx.memory.session.get('k'), await ctx.memory.of('alice').profile.get(), ctx.state]
     })
-    expect(await hf.run(work)).toEqual(['closed', 'closed', 'closed', undefined, {}, {}])
-    const methods = warnings.map((message) => message.split(' ')[0])
-    expect(methods).toEqual(['step.memory.session.set', 'step.memory.session.delete', 'step.memory.profile.merge', 'step.update'])
+    expect(await hf.run(work)).toEqual(['closed', 'closed', 'closed', 'closed', undefined, {}, {}])
+    expect((await hf.memory.of('alice').list()).items).toEqual([])
+    const methods = warnings.map((message) => message.split(' ')[0]).sort()
+    const ofMemory = ['profile.merge', 'remember', 'session.delete', 'session.set'].map((method) => `step.memory.${method}`)
+    expect(methods).toEqual([...ofMemory, 'step.update'])
+  })
+
+  it('that a step with an undo writes after its run was cancelled is recorded with its result, all of it', async () => {
+    const hf = await open({})
+    const isAtWork = gate()
+    const list = state({ version: 1, initial: () => ({ list: [] as string[] }) })
+    const work = workflow({ name: 'work', state: list }, async (ctx) => {
+      const write = async (step: StepHandle<{ list: string[] }>) => {
+        isAtWork.open()
+        await new Promise((resolve) => step.signal.addEventListener('abort', resolve))
+        await delay(20)
+        step.update((draft) => void draft.list.push('a'))
+        await step.memory.session.set('k', 1)
+        await step.memory.of('alice').profile.merge({ a: 1 })
+        await step.memory.of('alice').remember('tea')
+      }
+      await ctx.step('write', write, { undo: () => {} })
+    })
+    const run = await hf.start(work, undefined, { id: 't' })
+    await isAtWork.promise
+    await run.cancel({ undo: false })
+    expect(await codeOfRejection(run.result())).toBe('run_cancelled')
+    expect(await hf.memory.session.of('t').get('k')).toBe(1)
+    expect(await hf.memory.of('alice').profile.get()).toEqual({ a: 1 })
+    expect((await hf.memory.of('alice').list()).items.map(({ text }) => text)).toEqual(['tea'])
+    expect(await hf.thread('t').state()).toEqual({ list: ['a'] })
   })
 
   it('is deleted with its thread, moves with it, and its writes from outside are in the log', async () => {

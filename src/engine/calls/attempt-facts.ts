@@ -4,6 +4,7 @@ import { type LoggedAct, SubjectFacts } from '../../memory/subject-facts.ts'
 import type { RecalledFact } from '../../model/fact.ts'
 import type { KeyedRecord, RecordChange } from '../../model/record.ts'
 import type { CallHost } from '../execution/call-host.ts'
+import { reportLateWrite } from '../execution/end-errors.ts'
 import type { Call } from './calls.ts'
 
 /** What an attempt of a step recalled, as the log has it (`memory_recalled`). */
@@ -17,14 +18,16 @@ interface LoggedRecall {
 export class AttemptFacts {
   readonly #host: CallHost
   readonly #call: Call
+  readonly #body: { readonly isOver: boolean }
   readonly #subjects = new Map<string, SubjectFacts>()
   readonly recalls: LoggedRecall[] = []
   #records: readonly RecordChange[] = []
   #fork: Promise<string | undefined> | undefined
 
-  constructor(host: CallHost, call: Call) {
+  constructor(host: CallHost, call: Call, body: { readonly isOver: boolean }) {
     this.#host = host
     this.#call = call
+    this.#body = body
   }
 
   of(subject: string): FactMemory {
@@ -38,6 +41,7 @@ export class AttemptFacts {
       now: () => this.#host.clock.now(),
       fork: () => this.#readFork(),
       do: async (act, now) => {
+        if (this.#body.isOver) throw reportLateWrite(this.#host.run, this.#call.path, `step.memory.${act.act}`)
         const outcome = await facts.do(act, now)
         if (outcome?.isNew) embedder?.want(owner, subject, [outcome.id])
         return outcome

@@ -73,7 +73,7 @@ export class AttemptMemory implements Memory, RecordWrites {
 
   /** A function of its own, so that it can be destructured. */
   readonly of = (subject: string): SubjectMemory => {
-    this.#facts ??= new AttemptFacts(this.#host, this.#call)
+    this.#facts ??= new AttemptFacts(this.#host, this.#call, this.#body)
     return { ...this.#facts.of(checkSubject(subject)), profile: this.#profileOf(subject) }
   }
 

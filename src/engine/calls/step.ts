@@ -133,7 +133,8 @@ async function runAttempt<T>(
       durationMs: Math.round(performance.now() - started),
     }
   } finally {
-    writes.isOver = true
+    // With an undo the body may still be at work, and what it writes is recorded.
+    if (options.undo === undefined) writes.isOver = true
     host.activity.end(call)
   }
 }
@@ -179,9 +180,11 @@ function recordToEnd<T>(
   how: { attempt: number; started: number; writes: AttemptWrites; options: StepOptions<T> },
 ): Promise<T> {
   const { attempt, started, writes, options } = how
-  return toEnd(host, options, made, async (value) => {
-    const result = await checked(call, options, value)
+  const closed = Promise.resolve(made).finally(() => {
     writes.isOver = true
+  })
+  return toEnd(host, options, closed, async (value) => {
+    const result = await checked(call, options, value)
     if (writes.memory !== undefined) await writes.memory.prepare()
     const durationMs = Math.round(performance.now() - started)
     return recordResult(host, call, result, { attempt, durationMs, writes, options })
