@@ -461,6 +461,18 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     }
   })
 
+  it('are kept as they are, and found, in any script and with any characters', async () => {
+    const hf = await open()
+    const { remember, recall, get } = hf.memory.of('alice')
+    const said = [`a${'𐐨'.repeat(60)}`, 'ab𐐨𐐨𐐨𐐨', '東京に住んでいる', 'nul\u0000 character', "Robert'); DROP TABLE records;--"]
+    for (const text of said) {
+      const { id } = await remember(text)
+      expect((await get(id))?.text).toBe(text)
+      expect(texts(await recall(text, { limit: 1 }))).toEqual([text])
+    }
+    expect((await hf.verify()).isSound).toBe(true)
+  })
+
   it('are refused with a code, and nothing is lost, where something is wrong', async () => {
     const hf = await open()
     const { remember, recall, list, edit } = hf.memory.of('alice')
