@@ -100,8 +100,7 @@ export class SubjectFacts {
   async records(): Promise<RecordChange[]> {
     const { codec, subject } = this.#reading
     const writes = [...this.#pending].map(async ([id, { kept, expires }]) => {
-      const found = await this.#load(id)
-      return putFact(codec, { subject, id, kept, expires, ifVersion: found?.version ?? 0 })
+      return putFact(codec, { subject, id, kept, expires, over: await this.#load(id) })
     })
     return Promise.all(writes)
   }

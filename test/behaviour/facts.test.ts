@@ -172,6 +172,29 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     expect(texts(await recall('hurry'))).toEqual(['Alice is in a hurry'])
   })
 
+  it('that expire and are remembered by somebody else while a step is at work are not written over', async () => {
+    const [isAtWork, mayEnd] = [gate(), gate()]
+    const hf = await open()
+    const { remember, get } = hf.memory.of('alice')
+    const { id } = await remember('Alice likes tea', { ttlMs: 60_000 })
+    const learn = workflow('learn', async (ctx) => {
+      await ctx.step('learn', async ({ memory }) => {
+        await memory.of('alice').remember('Alice likes tea', { tags: ['said'] })
+        isAtWork.open()
+        await mayEnd.promise
+      })
+    })
+    const run = await hf.start(learn)
+    await isAtWork.promise
+    advance(120_000)
+    await remember('Alice likes tea', { tags: ['new'] })
+    mayEnd.open()
+    await run.result()
+    const fact = await get(id)
+    expect(fact?.tags).toEqual(['new', 'said'])
+    expect(fact?.expiresAt).toBeUndefined()
+  })
+
   it('that were recalled are not learned again: their mark is recognized', async () => {
     const hf = await open()
     const { remember, recall, list } = hf.memory.of('alice')
