@@ -1,7 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
 import {
   type FactActName,
-  type FactChange,
   type FactSource,
   type FactTrust,
   factId,
@@ -26,7 +25,7 @@ interface TakeBackAct extends FactOrigin {
   readonly act: 'take_back'
   readonly id: string
   /** Whether the thread did it since then. */
-  readonly isTakenBack: (change: FactChange) => boolean
+  readonly isTakenBack: (change: KeptChange) => boolean
 }
 
 export interface FactOrigin {
@@ -35,6 +34,7 @@ export interface FactOrigin {
   readonly runId?: string
   readonly threadId?: string
   readonly step?: string
+  readonly count?: number
 }
 
 export interface RememberAct extends FactOrigin {
@@ -239,13 +239,14 @@ function retractionOf({ now }: FactBook, { why, by }: FactOrigin) {
 const mostChanges = 20
 
 function historyOf({ now }: FactBook, name: FactActName, origin: FactOrigin, found: KeptFact | null): KeptChange[] {
-  const { why, by, runId, threadId, step } = origin
+  const { why, by, runId, threadId, step, count } = origin
   const { history = [], ...was } = found ?? {}
   const change: KeptChange = {
     ...{ at: now, act: name, ...(why !== undefined && { why }), ...(by !== undefined && { by }) },
     ...(runId !== undefined && { runId }),
     ...(threadId !== undefined && { threadId }),
     ...(step !== undefined && { step }),
+    ...(count !== undefined && { count }),
     was: found === null ? null : (was as Omit<KeptFact, 'history'>),
   }
   return [...history, change].slice(-mostChanges)

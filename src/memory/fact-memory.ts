@@ -70,5 +70,5 @@ async function readFact(caller: FactCaller, id: string): Promise<FactWithHistory
   const read = record === undefined ? undefined : readKept(codec, subject, record)
   const fact = own?.fact ?? (read && toFact(id, read.kept, read.record.expiresAt))
   const history = (own ?? read)?.kept.history ?? []
-  return fact && { ...fact, history: history.map(({ was: _, ...change }) => change) }
+  return fact && { ...fact, history: history.map(({ was: _, count: __, ...change }) => change) }
 }

@@ -37,10 +37,7 @@ export function readKept(codec: Codec, subject: string, record: KeyedRecord): Ke
   return { id: idOfKey(subject, record.key), kept: codec.decode(record.payload) as KeptFact, record }
 }
 
-export function putFact(
-  codec: Codec,
-  { subject, id, kept, expires, over }: PutFact,
-): Extract<RecordChange, { kind: 'put' }> {
+export function putFact(codec: Codec, { subject, id, kept, expires, over }: PutFact): Extract<RecordChange, { kind: 'put' }> {
   return {
     ...{ kind: 'put', collection: factCollection, key: factKey(subject, id), parent: subject, threadId: null },
     ...{ fields: fieldsOf(subject, kept), payload: codec.encode(kept), expires, ifVersion: over?.version ?? 0 },

@@ -409,6 +409,30 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     expect((await hf.verify()).isSound).toBe(true)
   })
 
+  it('go back to what they were at a checkpoint, also where a step before it changed them in the same millisecond', async () => {
+    const hf = await open()
+    const { get } = hf.memory.of('alice')
+    const learn = workflow('learn', async (ctx, text: string) => {
+      const { id } = await ctx.step('learn', ({ memory }) => memory.of('alice').remember(text))
+      await ctx.checkpoint('learned')
+      await ctx.step('tag', ({ memory }) => memory.of('alice').edit(id, { tags: ['a'] }))
+      return id
+    })
+    for (const threadId of ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h']) {
+      const id = await hf.run(learn, `Alice is in group ${threadId}`, { threadId })
+      const tagged = await checkpointOf(hf, threadId)
+      const thread = hf.thread(threadId)
+      await thread.rewind('learned')
+      expect(await get(id)).not.toHaveProperty('retracted')
+      expect(await get(id)).toMatchObject({ tags: [] })
+      const rewound = await checkpointOf(hf, threadId)
+      await thread.rewind(tagged)
+      expect(await get(id)).toMatchObject({ tags: ['a'] })
+      await thread.rewind(rewound)
+      expect(await get(id)).toMatchObject({ tags: [] })
+    }
+  })
+
   it('that a run learned after a checkpoint are retracted when it is rolled back to it, and learned again', async () => {
     const work = workflow('work', async (ctx) => {
       const { remember } = ctx.memory.of('alice')

@@ -37,7 +37,7 @@ export class AttemptFacts {
     const facts = this.#subjects.get(subject) ?? new SubjectFacts(reading)
     this.#subjects.set(subject, facts)
     return factMemory({
-      ...{ reading, origin: { runId, threadId, step: this.#call.path } },
+      ...{ reading, origin: { runId, threadId, step: this.#call.path, count: this.#call.count } },
       now: () => this.#host.clock.now(),
       fork: () => this.#readFork(),
       do: async (act, now) => {
