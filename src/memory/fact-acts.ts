@@ -212,6 +212,9 @@ async function undo(book: FactBook, act: NamingAct, found: KeptFact): Promise<Fa
   } else {
     book.keep(act.id, { ...last.was, history })
     const { supersedes } = last.was
+    // It was said again in place of another fact, or that one was corrected to it.
+    const isUnsaid = last.act === 'remembered' || last.act === 'edited' || last.was.supersededBy !== undefined
+    if (isUnsaid && isCurrent(found) && !isCurrent(last.was)) await reopen(book, act, found.supersedes)
     if (isCurrent(last.was) && !isCurrent(found) && supersedes !== undefined && (await book.find(supersedes)) !== null)
       await supersede(book, act, supersedes, act.id)
   }

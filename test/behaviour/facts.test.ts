@@ -141,6 +141,22 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     expect(await undo('nothing')).toBe(false)
   })
 
+  it('that were replaced and are said again take the place of the other one, and undoing that brings it back', async () => {
+    const hf = await open()
+    const { remember, recall, undo } = hf.memory.of('alice')
+    const lives = async () => texts(await recall('where does she live?'))
+    const berlin = await remember('Alice lives in Berlin')
+    const paris = await remember('Alice lives in Paris', { supersedes: berlin.id })
+    expect(await remember('Alice lives in Berlin', { supersedes: paris.id })).toEqual({ id: berlin.id, isNew: true })
+    for (let n = 0; n < 2; n++) {
+      expect(await lives()).toEqual(['Alice lives in Berlin'])
+      await undo(berlin.id)
+      expect(await lives()).toEqual(['Alice lives in Paris'])
+      await undo(berlin.id)
+    }
+    expect(await lives()).toEqual(['Alice lives in Berlin'])
+  })
+
   it('that are quarantined are recalled only by who asks for them', async () => {
     const hf = await open()
     const { remember, recall, edit } = hf.memory.of('alice')
