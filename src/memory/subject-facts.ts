@@ -68,8 +68,9 @@ export class SubjectFacts {
   }
 
   /** One after the other. What is refused is not kept. */
-  do(act: FactAct, now: number): Promise<FactOutcome | null> {
+  do(asked: FactAct | (() => Promise<FactAct>), now: number): Promise<FactOutcome | null> {
     const done = this.#last.then(async () => {
+      const act = typeof asked === 'function' ? await asked() : asked
       const before = new Map(this.#pending)
       const changed = new Set<string>()
       try {

@@ -315,6 +315,21 @@ onEveryStore('session memory', ({ open, openMortal, openWrapped, advance }) => {
     expect(methods).toEqual([...ofMemory, 'step.update'])
   })
 
+  it('that a body begins to write and does not await is committed with the result', async () => {
+    const hf = await open()
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('write', ({ memory }) => {
+        const { profile, remember } = memory.of('alice')
+        void memory.session.set('k', 1)
+        void profile.merge({ a: 1 })
+        void remember('tea')
+      })
+      const { profile, list } = ctx.memory.of('alice')
+      return [await ctx.memory.session.get('k'), await profile.get(), (await list()).items.map(({ text }) => text)]
+    })
+    expect(await hf.run(work)).toEqual([1, { a: 1 }, ['tea']])
+  })
+
   it('that a step with an undo writes after its run was cancelled is recorded with its result, all of it', async () => {
     const hf = await open({})
     const isAtWork = gate()

@@ -1,4 +1,5 @@
 import type { FactMemory } from '../../define/memory.ts'
+import type { RememberAct } from '../../memory/fact-acts.ts'
 import { factMemory } from '../../memory/fact-memory.ts'
 import { type LoggedAct, SubjectFacts } from '../../memory/subject-facts.ts'
 import type { RecalledFact } from '../../model/fact.ts'
@@ -22,7 +23,7 @@ export class AttemptFacts {
   readonly #subjects = new Map<string, SubjectFacts>()
   readonly recalls: LoggedRecall[] = []
   #records: readonly RecordChange[] = []
-  #fork: Promise<string | undefined> | undefined
+  #isFork: Promise<boolean> | undefined
 
   constructor(host: CallHost, call: Call, body: { readonly isOver: boolean }) {
     this.#host = host
@@ -39,10 +40,10 @@ export class AttemptFacts {
     return factMemory({
       ...{ reading, origin: { runId, threadId, step: this.#call.path, count: this.#call.count } },
       now: () => this.#host.clock.now(),
-      fork: () => this.#readFork(),
-      do: async (act, now) => {
+      // It takes its turn when it is called: one that the body does not await is kept.
+      do: async (act) => {
         if (this.#body.isOver) throw reportLateWrite(this.#host.run, this.#call.path, `step.memory.${act.act}`)
-        const outcome = await facts.do(act, now)
+        const outcome = await facts.do(act.act === 'remember' ? () => this.#inFork(act) : act, this.#host.clock.now())
         if (outcome?.isNew) embedder?.want(owner, subject, [outcome.id])
         return outcome
       },
@@ -81,11 +82,11 @@ export class AttemptFacts {
   }
 
   /** What a fork learns stays its own. Its log begins with where it comes from. */
-  #readFork(): Promise<string | undefined> {
+  async #inFork(act: RememberAct): Promise<RememberAct> {
     const { store, owner, threadId } = this.#host.run
-    this.#fork ??= store
+    this.#isFork ??= store
       .readLog({ owner, threadId, types: ['thread_forked'], bare: true, toSeq: 1 })
-      .then(([forked]) => (forked === undefined ? undefined : threadId))
-    return this.#fork
+      .then(({ length }) => length > 0)
+    return (await this.#isFork) ? { ...act, fork: threadId } : act
   }
 }
