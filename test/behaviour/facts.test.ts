@@ -574,7 +574,7 @@ async function embedTopics(asked: string[]): Promise<number[][]> {
   return asked.map((text) => [0.1, ...topics.map((words) => words.filter((word) => text.toLowerCase().includes(word)).length)])
 }
 
-onEveryStore('facts with embed', ({ open }) => {
+onEveryStore('facts with embed', ({ open, openWrapped }) => {
   it('are recalled by their meaning and their words together, with the scores of both', async () => {
     const hf = await open({ embed: embedTopics })
     const { remember, recall } = hf.memory.of('alice')
@@ -631,8 +631,66 @@ onEveryStore('facts with embed', ({ open }) => {
     await vi.waitUntil(async () => texts(await last.memory.of('alice').recall('pet', { minScore: 0.5 })).length === 1)
   })
 
+  it('that nobody has embedded, also those that were replaced, are embedded after the first recall', async () => {
+    const without = await open()
+    const { id } = await without.memory.of('alice').remember('Alice prefers coffee')
+    const before = Date.now()
+    await without.memory.of('alice').remember('Alice only takes water', { supersedes: id, validFrom: before + 1 })
+    await without.memory.of('alice').remember('Alice has a hamster')
+    let calls = 0
+    const embed = async (asked: string[]) => {
+      calls++
+      return embedTopics(asked)
+    }
+    const hf = await open({ embed })
+    await hf.memory.of('alice').remember('Alice was in Paris')
+    await vi.waitUntil(() => calls === 1)
+    const near = async (query: string, asOf?: number) =>
+      texts(await hf.memory.of('alice').recall(query, { minScore: 0.5, ...(asOf !== undefined && { asOf }) }))
+    await vi.waitUntil(async () => (await near('pet')).length === 1)
+    expect(await near('beverage')).toEqual([])
+    expect(await near('beverage', before)).toEqual(['Alice prefers coffee'])
+  })
+
+  it('that a step remembers are embedded once they are written, however long it takes', async () => {
+    const [isAtWork, mayEnd] = [gate(), gate()]
+    let reads = 0
+    const counting = (act: string, _nth: number, [query]: readonly unknown[]) => {
+      const { collection, where } = (query ?? {}) as { collection?: string; where?: { keys?: string[] } }
+      if (act === 'readRecords' && collection === 'fact' && where?.keys?.[0]?.includes('alice')) reads++
+    }
+    const hf = await openWrapped((store) => wrapStore(store, { before: counting }), { embed: embedTopics })
+    const learn = workflow('learn', async (ctx) => {
+      await ctx.step('learn', async ({ memory }) => {
+        await memory.of('alice').remember('Alice has a hamster')
+        isAtWork.open()
+        await mayEnd.promise
+      })
+    })
+    const run = await hf.start(learn)
+    await isAtWork.promise
+    const readBefore = reads
+    await hf.memory.of('bob').remember('Bob has a dog')
+    const near = async (subject: string) => texts(await hf.memory.of(subject).recall('pet', { minScore: 0.5 }))
+    await vi.waitUntil(async () => (await near('bob')).length === 1)
+    expect(reads).toBe(readBefore)
+    mayEnd.open()
+    await run.result()
+    await vi.waitUntil(async () => (await near('alice')).length === 1)
+  })
+
   it('with vectors that are none, are found by their words', async () => {
-    for (const answer of [[], [[1]], [[1], [Number.NaN]], 'x'] as never[]) {
+    for (const answer of [
+      [],
+      [[1]],
+      [[1], [Number.NaN]],
+      'x',
+      undefined,
+      [null],
+      new Array(1),
+      [new Array(3)],
+      [[]],
+    ] as never[]) {
       const hf = await open({ embed: async () => answer, logger: false })
       await hf.memory.of('alice').remember('Alice has a hamster')
       expect(texts(await hf.memory.of('alice').recall('hamster'))).toEqual(['Alice has a hamster'])
@@ -640,6 +698,32 @@ onEveryStore('facts with embed', ({ open }) => {
     }
     expect(await codeOfRejection(open({ embed: 'x' as never }))).toBe('invalid_input')
     expect(await codeOfRejection(open({ embed: { embed: embedTopics } as never }))).toBe('invalid_input')
+  })
+})
+
+describe('embed', () => {
+  it('is not waited for for ever: facts are recalled by their words where it does not answer', async () => {
+    const hf = await open('memory:', { embed: { model: '', embed: () => new Promise(() => {}), timeoutMs: 50 }, logger: false })
+    await hf.memory.of('alice').remember('Alice has a hamster')
+    expect(texts(await hf.memory.of('alice').recall('hamster'))).toEqual(['Alice has a hamster'])
+    await hf.close()
+    expect(await codeOfRejection(open('memory:', { embed: { model: '', embed: embedTopics, timeoutMs: 0 } }))).toBe(
+      'invalid_input',
+    )
+  })
+
+  it('that refuses a text is asked for the others', async () => {
+    const embed = async (asked: string[]) => {
+      if (asked.some((text) => text.includes('refused'))) throw new Error('no')
+      return embedTopics(asked)
+    }
+    const hf = await open('memory:', { embed, logger: false })
+    const { remember, recall } = hf.memory.of('alice')
+    for (const text of ['Alice was refused', 'Alice has a hamster', 'Alice prefers coffee', 'It was refused again'])
+      await remember(text)
+    const near = async (query: string) => texts(await recall(query, { minScore: 0.5 }))
+    await vi.waitUntil(async () => (await near('pet')).length === 1 && (await near('beverage')).length === 1, { timeout: 15_000 })
+    await hf.close()
   })
 })
 

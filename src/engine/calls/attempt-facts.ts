@@ -23,6 +23,7 @@ export class AttemptFacts {
   readonly #subjects = new Map<string, SubjectFacts>()
   readonly recalls: LoggedRecall[] = []
   #records: readonly RecordChange[] = []
+  readonly #learned: { readonly subject: string; readonly id: string }[] = []
   #isFork: Promise<boolean> | undefined
 
   constructor(host: CallHost, call: Call, body: { readonly isOver: boolean }) {
@@ -33,7 +34,6 @@ export class AttemptFacts {
 
   of(subject: string): FactMemory {
     const { store, codec, owner, runId, threadId, engine } = this.#host.run
-    const { embedder } = engine
     const reading = { store, codec, owner, subject }
     const facts = this.#subjects.get(subject) ?? new SubjectFacts(reading)
     this.#subjects.set(subject, facts)
@@ -44,10 +44,10 @@ export class AttemptFacts {
       do: async (act) => {
         if (this.#body.isOver) throw reportLateWrite(this.#host.run, this.#call.path, `step.memory.${act.act}`)
         const outcome = await facts.do(act.act === 'remember' ? () => this.#inFork(act) : act, this.#host.clock.now())
-        if (outcome?.isNew) embedder?.want(owner, subject, [outcome.id])
+        if (outcome?.isNew) this.#learned.push({ subject, id: outcome.id })
         return outcome
       },
-      findNearest: embedder?.nearestOf(owner, subject),
+      findNearest: engine.embedder?.nearestOf(owner, subject),
       own: () => facts.settled.then(() => facts),
       recalled: (query, recalled) =>
         void this.recalls.push({ subject, query, facts: recalled.map(({ id, score, scores }) => ({ id, score, scores })) }),
@@ -75,6 +75,12 @@ export class AttemptFacts {
   async again(found: KeyedRecord | null): Promise<void> {
     for (const facts of this.#subjects.values()) if (found === null || facts.writes(found)) await facts.again(found)
     await this.#make()
+  }
+
+  /** From now on what was learned can be embedded. */
+  answered(): void {
+    const { owner, engine } = this.#host.run
+    for (const { subject, id } of this.#learned) engine.embedder?.want(owner, subject, [id])
   }
 
   async #make(): Promise<void> {

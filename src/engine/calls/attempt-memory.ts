@@ -129,6 +129,10 @@ export class AttemptMemory implements Memory, RecordWrites {
     return this.records
   }
 
+  answered(): void {
+    this.#facts?.answered()
+  }
+
   async #merged(subject: string, { found, merges }: SubjectWrites): Promise<RecordChange[]> {
     return merges.length === 0 ? [] : mergedRecords(this.#host.run.codec, subject, await found, merges)
   }
