@@ -101,6 +101,8 @@ async function remember(book: FactBook, act: RememberAct): Promise<FactOutcome> 
   for (const id of ids) if ((await book.find(id)) !== null) return { id, isNew: false }
   const { factKind, tags, trust, source, fork, expires, supersedes } = act
   const text = plain
+  if (text === '')
+    throw new HoldfastError('invalid_input', 'The text of memory.remember has nothing but the mark of a fact that there is not.')
   const said = { text, ...(factKind !== undefined && { kind: factKind }), ...(fork !== undefined && { fork }) }
   const id = factId(said)
   const found = await book.find(id)

@@ -1,4 +1,4 @@
-import type { FactSource } from '../model/fact.ts'
+import { type FactSource, readMarks } from '../model/fact.ts'
 import {
   checkChange,
   checkEdit,
@@ -44,7 +44,7 @@ export function editAct(id: string, changes: FactEdit, options: FactChangeOption
   const { text, kind, tags, trust, ttlMs, validFrom, validUntil } = changes
   return {
     ...{ act: 'edit', id: checkFactId(id), ...origin, ...reason(options) },
-    ...(text !== undefined && { text: text.trim() }),
+    ...(text !== undefined && { text: readMarks(text.trim()).plain }),
     ...(kind !== undefined && { factKind: kind }),
     ...(tags !== undefined && { tags: [...tags] }),
     ...(trust !== undefined && { trust }),

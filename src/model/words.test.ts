@@ -56,5 +56,6 @@ test('a text is found by its words: without case, accents, endings, and words th
 test('texts that say the same are recognized by case, spaces, quotes and the last mark', () => {
   expect(comparableText('  Alice likes\n TEA. ')).toBe('alice likes tea')
   expect(comparableText('“Alice likes tea”!')).toBe('alice likes tea')
+  expect(comparableText('It is 2⁴')).not.toBe(comparableText('It is 24'))
   expect(comparableText('Is it 5?')).toBe('is it 5?')
 })

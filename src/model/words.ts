@@ -29,7 +29,7 @@ export function wordsOf(text: string, most = maxWords): string[] {
 /** The text as it is compared with others, to recognize that it says the same. */
 export function comparableText(text: string): string {
   return text
-    .normalize('NFKC')
+    .normalize('NFC')
     .toLowerCase()
     .replaceAll(/\s+/gu, ' ')
     .replaceAll(/^[\s"'“”‘’]+|[\s"'“”‘’.!;,]+$/gu, '')

@@ -213,11 +213,16 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
 
   it('that were recalled are not learned again: their mark is recognized', async () => {
     const hf = await open()
-    const { remember, recall, list } = hf.memory.of('alice')
+    const { remember, recall, list, edit, get } = hf.memory.of('alice')
     const { id } = await remember('Alice likes tea')
     const [recalled] = await recall('tea')
     expect(await remember(`As I remember: ${recalled?.marked}`)).toEqual({ id, isNew: false })
     expect((await list()).items).toHaveLength(1)
+    expect(await remember(`⟦memory ${id}⟧`)).toEqual({ id, isNew: false })
+    const corrected = await edit(id, { text: `${recalled?.marked} with milk` })
+    expect((await get(corrected.id))?.text).toBe('Alice likes tea with milk')
+    expect(await codeOfRejection(remember(`⟦memory ${'x'.repeat(16)}⟧`))).toBe('invalid_input')
+    expect(await codeOfRejection(edit(corrected.id, { text: `⟦memory ${id}⟧` }))).toBe('invalid_input')
     const bob = hf.memory.of('bob')
     await bob.remember(`${recalled?.marked} very much`)
     expect(texts((await bob.list()).items)).toEqual(['Alice likes tea very much'])
