@@ -68,6 +68,8 @@ export interface FactBook {
   readonly subject: string
   readonly now: number
   find(id: string): Promise<KeptFact | null>
+  /** When it expires as it is. */
+  expiryOf(id: string): Due
   /** Without `expires` it expires when it did. */
   keep(id: string, kept: KeptFact, expires?: Due): void
 }
@@ -170,7 +172,7 @@ async function edit(book: FactBook, act: EditAct, found: KeptFact): Promise<Fact
   }
   const there = await book.find(newId)
   const { supersededBy: _, retracted: __, ...corrected } = edited
-  book.keep(newId, { ...corrected, supersedes: id, history: historyOf(book, 'edited', act, there) }, expires ?? 'never')
+  book.keep(newId, { ...corrected, supersedes: id, history: historyOf(book, 'edited', act, there) }, expires ?? book.expiryOf(id))
   const retracted = retractionOf(book, act)
   book.keep(id, { ...found, retracted, supersededBy: newId, history: historyOf(book, 'edited', act, found) })
   return { id: newId, isNew: there === null || !isCurrent(there) }
@@ -230,7 +232,7 @@ async function promote(book: FactBook, act: NamingAct, found: KeptFact): Promise
   const id = factId(rest)
   const there = await book.find(id)
   const isNew = there === null || !isCurrent(there)
-  if (isNew) book.keep(id, { ...rest, history: historyOf(book, 'promoted', act, there) }, 'never')
+  if (isNew) book.keep(id, { ...rest, history: historyOf(book, 'promoted', act, there) }, book.expiryOf(act.id))
   const retracted = retractionOf(book, act)
   book.keep(act.id, { ...found, retracted, supersededBy: id, history: historyOf(book, 'promoted', act, found) })
   return { id, isNew }

@@ -132,6 +132,7 @@ export class SubjectFacts {
         const record = await this.#load(id)
         return record === null ? null : (readKept(codec, subject, record)?.kept ?? null)
       },
+      expiryOf: (id) => this.#expiryOf(id),
       keep: (id, kept, expires) => {
         changed.add(id)
         this.#pending.set(id, { kept, expires: expires ?? this.#expiryOf(id) })

@@ -188,6 +188,22 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     expect(texts(await recall('hurry'))).toEqual(['Alice is in a hurry'])
   })
 
+  it('expire when they would have, with another text, too, and when they are promoted', async () => {
+    const learn = workflow('learn', async (ctx, text: string) => ctx.memory.of('alice').remember(text, { ttlMs: 60_000 }))
+    const hf = await open({ workflows: [learn] })
+    const { edit, get, promote } = hf.memory.of('alice')
+    const { id } = await hf.thread('t').run(learn, 'Alice likes tea')
+    const expiresAt = (await get(id))?.expiresAt
+    const corrected = await edit(id, { text: 'Alice likes coffee' })
+    expect(expiresAt).toEqual(expect.any(Number))
+    expect((await get(corrected.id))?.expiresAt).toBe(expiresAt)
+    const fork = await hf.thread('t').fork(await checkpointOf(hf, 't'))
+    const own = await fork.run(learn, 'Alice likes milk')
+    const ends = (await get(own.id))?.expiresAt
+    const promoted = await promote(own.id)
+    expect((await get(promoted?.id ?? ''))?.expiresAt).toBe(ends)
+  })
+
   it('that expire and are remembered by somebody else while a step is at work are not written over', async () => {
     const [isAtWork, mayEnd] = [gate(), gate()]
     const hf = await open()
