@@ -105,8 +105,14 @@ async function remember(book: FactBook, act: RememberAct): Promise<FactOutcome> 
   const text = plain
   if (text === '')
     throw new HoldfastError('invalid_input', 'The text of memory.remember has nothing but the mark of a fact that there is not.')
-  const said = { text, ...(factKind !== undefined && { kind: factKind }), ...(fork !== undefined && { fork }) }
+  const sentence = { text, ...(factKind !== undefined && { kind: factKind }) }
+  const said = { ...sentence, ...(fork !== undefined && { fork }) }
   const id = factId(said)
+  if (fork !== undefined && supersedes === undefined) {
+    const known = await book.find(factId(sentence))
+    if (known !== null && isCurrent(known) && tags.every((tag) => known.tags.includes(tag)))
+      return { id: factId(sentence), isNew: false }
+  }
   const found = await book.find(id)
   const isNew = found === null || !isCurrent(found)
   if (isNew) {
@@ -117,7 +123,7 @@ async function remember(book: FactBook, act: RememberAct): Promise<FactOutcome> 
     const kept = { ...said, ...learned, ...replaced, history: historyOf(book, 'remembered', act, found) }
     book.keep(id, kept, expires ?? 'never')
   } else confirm(book, act, id, found)
-  if (supersedes !== undefined && supersedes !== id) await supersede(book, act, supersedes, id)
+  if (supersedes !== undefined && supersedes !== id) await supersede(book, act, supersedes, { by: id, from: act.validFrom })
   return { id, isNew }
 }
 
@@ -145,11 +151,18 @@ function periodChanges(
 }
 
 /** `by` takes the place of a fact: it was true until then. */
-async function supersede(book: FactBook, act: FactAct, id: string, by: string): Promise<void> {
+async function supersede(
+  book: FactBook,
+  act: FactAct,
+  id: string,
+  { by, from = book.now }: { readonly by: string; readonly from?: number | undefined },
+): Promise<void> {
   const found = await book.find(id)
   if (found === null) throw noSuchFact(book.subject, id, 'It can not be superseded.')
+  // What others recall stays until the fork's fact is promoted.
+  if (act.act === 'remember' && act.fork !== found.fork) return
   const last = found.periods.at(-1) as KeptFact['periods'][number]
-  const until = Math.max(last.from, act.act === 'remember' ? (act.validFrom ?? book.now) : book.now)
+  const until = Math.max(last.from, from)
   const periods = [...found.periods.slice(0, -1), { from: last.from, until: Math.min(until, last.until ?? until) }]
   book.keep(id, { ...found, periods, supersededBy: by, history: historyOf(book, 'superseded', act, found) })
 }
@@ -220,7 +233,7 @@ async function undo(book: FactBook, act: NamingAct, found: KeptFact): Promise<Fa
     const isUnsaid = last.act === 'remembered' || last.act === 'edited' || last.was.supersededBy !== undefined
     if (isUnsaid && isCurrent(found) && !isCurrent(last.was)) await reopen(book, act, found.supersedes)
     if (isCurrent(last.was) && !isCurrent(found) && supersedes !== undefined && (await book.find(supersedes)) !== null)
-      await supersede(book, act, supersedes, act.id)
+      await supersede(book, act, supersedes, { by: act.id })
   }
   return { id: act.id, isNew: false }
 }
@@ -235,6 +248,9 @@ async function promote(book: FactBook, act: NamingAct, found: KeptFact): Promise
   if (isNew) book.keep(id, { ...rest, history: historyOf(book, 'promoted', act, there) }, book.expiryOf(act.id))
   const retracted = retractionOf(book, act)
   book.keep(act.id, { ...found, retracted, supersededBy: id, history: historyOf(book, 'promoted', act, found) })
+  const replaced = rest.supersedes === undefined ? null : await book.find(rest.supersedes)
+  if (rest.supersedes !== undefined && replaced !== null && replaced.fork === undefined && isCurrent(replaced))
+    await supersede(book, act, rest.supersedes, { by: id, from: rest.periods.at(-1)?.from })
   return { id, isNew }
 }
 

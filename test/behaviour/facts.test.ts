@@ -522,6 +522,29 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     expect((await alice.get(promoted?.id ?? ''))?.history.map(({ act, by }) => [act, by])).toEqual([['promoted', 'support']])
   })
 
+  it('that a fork replaces stay for all others until its fact is promoted, and what is known to all is not learned again', async () => {
+    const learn = workflow('learn', async (ctx, { text, supersedes }: { text: string; supersedes?: string }) =>
+      ctx.memory.of('alice').remember(text, { ...(supersedes !== undefined && { supersedes }) }),
+    )
+    const hf = await open({ workflows: [learn] })
+    const { recall, promote, undo } = hf.memory.of('alice')
+    const lives = async () => texts(await recall('where does she live?'))
+    const { id } = await hf.thread('t').run(learn, { text: 'Alice lives in Berlin' })
+    const fork = await hf.thread('t').fork(await checkpointOf(hf, 't'))
+    expect(await fork.run(learn, { text: 'alice lives in berlin' })).toEqual({ id, isNew: false })
+    const paris = await fork.run(learn, { text: 'Alice lives in Paris', supersedes: id })
+    expect(await lives()).toEqual(['Alice lives in Berlin'])
+    const rome = await fork.run(learn, { text: 'Alice lives in Rome', supersedes: paris.id })
+    expect(texts(await recall('live', { fork: fork.id })).sort()).toEqual(['Alice lives in Berlin', 'Alice lives in Rome'])
+    expect(await promote(paris.id)).toBeUndefined()
+    await promote(rome.id)
+    expect((await lives()).sort()).toEqual(['Alice lives in Berlin', 'Alice lives in Rome'])
+    const madrid = await promote((await fork.run(learn, { text: 'Alice lives in Madrid', supersedes: id })).id)
+    expect((await lives()).sort()).toEqual(['Alice lives in Madrid', 'Alice lives in Rome'])
+    await undo(madrid?.id ?? '')
+    expect((await lives()).sort()).toEqual(['Alice lives in Berlin', 'Alice lives in Rome'])
+  })
+
   it('of other subjects and owners are never found, whatever the names and questions are', async () => {
     const hf = await open()
     const names = ['tenant/1', 'tenant/10', 'x:y', 'x', '%', '_', '*', "'", '"', 'a OR b', '\\', '__proto__']
