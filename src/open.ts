@@ -351,9 +351,11 @@ function quietTimesOf({ quietMs = defaultQuietMs, concurrency = 100 }: WorkerOpt
 
 function checkEmbed(given: OpenOptions['embed']): void {
   if (given === undefined || typeof given === 'function') return
-  refuseUnknownOptions('embed of open', given, { embed: true, model: true, timeoutMs: true })
-  checkMs('timeoutMs of embed', given.timeoutMs, 1)
-  if (typeof given.embed === 'function' && typeof given.model === 'string') return
+  if (typeof given === 'object' && given !== null) {
+    refuseUnknownOptions('embed of open', given, { embed: true, model: true, timeoutMs: true })
+    checkMs('timeoutMs of embed', given.timeoutMs, 1)
+    if (typeof given.embed === 'function' && typeof given.model === 'string') return
+  }
   throw new HoldfastError(
     'invalid_input',
     'embed of open must be a function (texts) => vectors, or { embed, model } with such a function and a name.',

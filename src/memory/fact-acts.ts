@@ -104,7 +104,7 @@ async function remember(book: FactBook, act: RememberAct): Promise<FactOutcome> 
   const { factKind, tags, trust, source, fork, expires, supersedes } = act
   const text = plain
   if (text === '')
-    throw new HoldfastError('invalid_input', 'The text of memory.remember has nothing but the mark of a fact that there is not.')
+    throw new HoldfastError('invalid_input', 'The text of memory.remember is only the mark of a fact that does not exist.')
   const sentence = { text, ...(factKind !== undefined && { kind: factKind }) }
   const said = { ...sentence, ...(fork !== undefined && { fork }) }
   const id = factId(said)
@@ -158,7 +158,7 @@ async function supersede(
   { by, from = book.now }: { readonly by: string; readonly from?: number | undefined },
 ): Promise<void> {
   const found = await book.find(id)
-  if (found === null) throw noSuchFact(book.subject, id, 'It can not be superseded.')
+  if (found === null) throw noSuchFact(book.subject, id)
   // What others recall stays until the fork's fact is promoted.
   if (act.act === 'remember' && act.fork !== found.fork) return
   const last = found.periods.at(-1) as KeptFact['periods'][number]
@@ -275,8 +275,7 @@ function historyOf({ now }: FactBook, name: FactActName, origin: FactOrigin, fou
   return [...history, change].slice(-mostChanges)
 }
 
-export function noSuchFact(subject: string, id: string, rest: string): HoldfastError {
-  return new HoldfastError('invalid_input', `There is no fact ${JSON.stringify(id)} of "${subject}". ${rest}`, {
-    details: { subject, id },
-  })
+export function noSuchFact(subject: string, id: string): HoldfastError {
+  const message = `There is no fact ${JSON.stringify(id)} of "${subject}". Facts have the ids that remember, recall and list return.`
+  return new HoldfastError('invalid_input', message, { details: { subject, id } })
 }

@@ -43,7 +43,7 @@ export function factMemory(caller: FactCaller) {
     },
     async edit(id: string, changes: FactEdit, options: FactChangeOptions = {}): Promise<RememberedFact> {
       const outcome = await caller.do(editAct(id, changes, options, origin))
-      if (outcome === null) throw noSuchFact(reading.subject, id, 'memory.list() has those that there are.')
+      if (outcome === null) throw noSuchFact(reading.subject, id)
       return outcome
     },
     async forget(id: string, options: FactChangeOptions = {}): Promise<boolean> {
