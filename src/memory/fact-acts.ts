@@ -205,9 +205,14 @@ function takeBack(book: FactBook, act: TakeBackAct, found: KeptFact): FactOutcom
   }
   if (first === undefined) return null
   const history = historyOf(book, 'taken_back', act, found)
-  const before = first.was ?? { ...found, retracted: retractionOf(book, act) }
+  const before = (isLearnedSince(act, found) ? null : first.was) ?? { ...found, retracted: retractionOf(book, act) }
   book.keep(act.id, { ...before, history })
   return { id: act.id, isNew: false }
+}
+
+/** With more changes than a history keeps, it does not say any more that there was nothing before. */
+function isLearnedSince({ isTakenBack }: TakeBackAct, { history, learnedAt, source }: KeptFact): boolean {
+  return history.length === mostChanges && isTakenBack({ at: learnedAt, act: 'remembered', was: null, ...source })
 }
 
 /** What was replaced by a fact that is undone is true again. */

@@ -470,6 +470,27 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     }
   })
 
+  it('that a thread learned and has changed many times since are retracted when it is rewound', async () => {
+    const hf = await open()
+    const { list, get } = hf.memory.of('alice')
+    const learn = workflow('learn', async (ctx) => {
+      await ctx.checkpoint('before')
+      return await ctx.step('learn', async ({ memory }) => {
+        const { remember, edit } = memory.of('alice')
+        const { id } = await remember('Alice likes tea')
+        for (let n = 0; n < 25; n++) await edit(id, { tags: [`${n}`] })
+        return id
+      })
+    })
+    const id = await hf.run(learn, undefined, { threadId: 't' })
+    const after = await checkpointOf(hf, 't')
+    await hf.thread('t').rewind('before')
+    expect((await list()).items).toEqual([])
+    await hf.thread('t').rewind(after)
+    expect((await list()).items).toMatchObject([{ id, tags: ['24'] }])
+    expect(await get(id)).not.toHaveProperty('retracted')
+  })
+
   it('that a run learned after a checkpoint are retracted when it is rolled back to it, and learned again', async () => {
     const work = workflow('work', async (ctx) => {
       const { remember } = ctx.memory.of('alice')
