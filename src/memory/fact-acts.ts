@@ -110,11 +110,11 @@ async function remember(book: FactBook, act: RememberAct): Promise<FactOutcome> 
   const id = factId(said)
   if (fork !== undefined && supersedes === undefined) {
     const known = await book.find(factId(sentence))
-    if (known !== null && isCurrent(known) && tags.every((tag) => known.tags.includes(tag)))
+    if (known !== null && isKnown(known, book) && tags.every((tag) => known.tags.includes(tag)))
       return { id: factId(sentence), isNew: false }
   }
   const found = await book.find(id)
-  const isNew = found === null || !isCurrent(found)
+  const isNew = found === null || !isKnown(found, book)
   if (isNew) {
     const { from, until } = { from: act.validFrom ?? book.now, until: act.validUntil }
     const periods = [...(found?.periods ?? []), { from, ...(until !== undefined && { until }) }]
@@ -125,6 +125,11 @@ async function remember(book: FactBook, act: RememberAct): Promise<FactOutcome> 
   } else confirm(book, act, id, found)
   if (supersedes !== undefined && supersedes !== id) await supersede(book, act, supersedes, { by: id, from: act.validFrom })
   return { id, isNew }
+}
+
+/** Saying it again adds nothing: it was neither replaced nor retracted, and its time is not over. */
+function isKnown(found: KeptFact, { now }: FactBook): boolean {
+  return isCurrent(found) && (found.periods.at(-1)?.until ?? Number.POSITIVE_INFINITY) > now
 }
 
 /** It is said again: what is new about it is added, and that another thread says it, too: it stays when the first one is taken back. */

@@ -106,6 +106,20 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     expect(await recall('x')).toEqual([])
   })
 
+  it('that were true until some time are true again when they are said again', async () => {
+    const hf = await open()
+    const { remember, recall, get } = hf.memory.of('alice')
+    const { id } = await remember('Alice is in Paris', { validUntil: Date.now() + 60_000 })
+    expect(await remember('Alice is in Paris')).toEqual({ id, isNew: false })
+    const { validFrom = 0, validUntil = 0 } = (await get(id)) ?? {}
+    advance(120_000)
+    expect(await recall('paris')).toEqual([])
+    expect(await remember('Alice is in Paris')).toEqual({ id, isNew: true })
+    expect(texts(await recall('paris'))).toEqual(['Alice is in Paris'])
+    expect(texts(await recall('paris', { asOf: validFrom }))).toEqual(['Alice is in Paris'])
+    expect(await recall('paris', { asOf: validUntil })).toEqual([])
+  })
+
   it('are forgotten, corrected, and both can be undone, with who and why', async () => {
     const hf = await open()
     const { remember, recall, forget, undo, edit, get, list } = hf.memory.of('alice')
