@@ -725,6 +725,41 @@ onEveryStore('a profile', ({ open, openWrapped }) => {
     expect(await hf.memory.of('cara').profile.get()).toEqual({})
   })
 
+  it('that a schema refuses by the time a merge is written is seen by the body, which begins again', async () => {
+    const schema = {
+      '~standard': {
+        version: 1,
+        vendor: 'test',
+        validate: (value: unknown) => ('bad' in (value as object) ? { issues: [{ message: 'bad' }] } : { value }),
+      },
+    } as const
+    const [isAtWork, mayEnd] = [gate(), gate()]
+    const seen: unknown[] = []
+    const work = workflow('work', (ctx) =>
+      ctx.step('try', async ({ memory }) => {
+        const { profile, remember } = memory.of('alice')
+        seen.push(await profile.get())
+        await memory.session.set('seen', seen.length)
+        await remember(`Alice was seen ${seen.length} times`)
+        const outcome = await codeOfRejection(profile.merge({ a: 1 }, { schema }))
+        isAtWork.open()
+        await mayEnd.promise
+        return outcome
+      }),
+    )
+    const hf = await open({ logger: false })
+    const run = await hf.start(work, undefined, { id: 't' })
+    await isAtWork.promise
+    await hf.memory.of('alice').profile.merge({ bad: 1 })
+    mayEnd.open()
+    expect(await run.result()).toBe('invalid_input')
+    expect(seen).toEqual([{}, { bad: 1 }])
+    expect((await run.info()).stepAttempts).toEqual({ try: 1 })
+    expect(await hf.memory.session.of('t').get('seen')).toBe(2)
+    expect((await hf.memory.of('alice').list()).items.map(({ text }) => text)).toEqual(['Alice was seen 2 times'])
+    expect(await hf.memory.of('alice').profile.get()).toEqual({ bad: 1 })
+  })
+
   it('refuses a limit of its history that is none', async () => {
     const { profile } = (await open()).memory.of('alice')
     for (const limit of [-1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, '1' as never])
