@@ -725,6 +725,22 @@ onEveryStore('a profile', ({ open, openWrapped }) => {
     expect(await hf.memory.of('cara').profile.get()).toEqual({})
   })
 
+  it('does without a merge that is rejected for another reason, too', async () => {
+    const validate = (value: unknown) => ({ value: { ...(value as object), unstorable: () => {} } })
+    const schema = { '~standard': { version: 1, vendor: 'test', validate } } as const
+    const work = workflow('work', (ctx) =>
+      ctx.step('try', async ({ memory }) => {
+        const { profile } = memory.of('carl')
+        const outcome = await codeOfRejection(profile.merge({ bad: 1 }, { schema }))
+        await profile.merge({ a: 1 })
+        return outcome
+      }),
+    )
+    const hf = await open()
+    expect(await hf.run(work)).toBe('value_not_storable')
+    expect(await hf.memory.of('carl').profile.get()).toEqual({ a: 1 })
+  })
+
   it('that a schema refuses by the time a merge is written is seen by the body, which begins again', async () => {
     const schema = {
       '~standard': {
