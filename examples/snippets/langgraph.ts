@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict'
 import { AIMessage, HumanMessage } from '@langchain/core/messages'
+import { tool } from '@langchain/core/tools'
 import { Command, interrupt, MessagesAnnotation, START, StateGraph } from '@langchain/langgraph'
+import { ToolNode } from '@langchain/langgraph/prebuilt'
 import { open } from 'holdfast'
-import { graphWorkflow, HoldfastSaver, HoldfastStore } from 'holdfast/langgraph'
+import { durableTool, graphWorkflow, HoldfastSaver, HoldfastStore, once, operationKey } from 'holdfast/langgraph'
+import { z } from 'zod'
 
 const builder = new StateGraph(MessagesAnnotation)
   .addNode('reply', ({ messages }) => ({ messages: [new AIMessage(`You said: ${messages.at(-1)?.content}`)] }))
@@ -65,3 +68,51 @@ for (let isAnswered = false; !isAnswered; ) {
 await run.result()
 assert.equal((await agent.getState({ configurable: { thread_id: 'customer-8' } })).values.messages.length, 3)
 await durable.close()
+
+await effectsInNodes()
+
+/** Charges, refunds, and is interrupted and resumed in between. */
+async function effectsInNodes(): Promise<void> {
+  const acts: string[] = []
+  const shop = {
+    charge: (order: string, key: string) => `charge ${acts.push(`${order} ${key}`)}`,
+    refund: (order: string, key: string) => `refund ${acts.push(`${order} ${key}`)}`,
+    find: (_key: string) => ({ happened: false }),
+  }
+  const builder = new StateGraph(MessagesAnnotation) as unknown as StateGraph<
+    typeof MessagesAnnotation.spec,
+    typeof MessagesAnnotation.State,
+    Partial<typeof MessagesAnnotation.State>,
+    string
+  >
+  // #region effects
+  builder.addNode('charge', async ({ messages }, config) => {
+    const order = String(messages.at(-1)?.content)
+    const receipt = await once(config, 'charge', { run: (key) => shop.charge(order, key), check: (key) => shop.find(key) })
+    return { messages: [new AIMessage(`Charged: ${receipt}`)] }
+  })
+
+  const refund = durableTool(
+    tool(({ order }, toolConfig) => shop.refund(order, operationKey(toolConfig)), {
+      ...{ name: 'refund', description: 'Pays back an order.', schema: z.object({ order: z.string() }) },
+    }),
+    { idempotent: true },
+  )
+  builder.addNode('tools', new ToolNode([refund]))
+  // #endregion
+  const calls = [{ name: 'refund', args: { order: '4711' }, id: 'call 1' }]
+  builder
+    .addNode('model', () => ({ messages: [new AIMessage({ content: '', tool_calls: calls })] }))
+    .addNode('ask', () => ({ messages: [new HumanMessage(String(interrupt('Good?')))] }))
+    .addEdge(START, 'charge')
+    .addEdge('charge', 'model')
+    .addEdge('model', 'tools')
+    .addEdge('tools', 'ask')
+  const hf = await open('memory:', { worker: false })
+  const graph = builder.compile({ checkpointer: new HoldfastSaver(hf) })
+  const config = { configurable: { thread_id: 'customer-9' } }
+  await graph.invoke({ messages: [new HumanMessage('4711')] }, config)
+  await graph.invoke(new Command({ resume: 'yes' }), config)
+  assert.equal(acts.length, 2)
+  await hf.close()
+}

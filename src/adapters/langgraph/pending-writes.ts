@@ -1,10 +1,12 @@
 import { type CheckpointPendingWrite, type PendingWrite, WRITES_IDX_MAP } from '@langchain/langgraph-checkpoint'
 import { HoldfastError, type KeyedRecord, type RecordChange, type Records } from '../../index.ts'
+import type { Effects } from './effects.ts'
 import type { Head, Heads } from './heads.ts'
 import { below, checkpointKey, nameOfPlace, type Place, type Range, writesKey } from './keys.ts'
 import { type Packed, pack, unpack } from './pack.ts'
 import { PutsUnderWay } from './puts-under-way.ts'
 import type { RunUnderWay } from './runs-under-way.ts'
+import { unsureKeyOf } from './unsure-effect.ts'
 
 /**
  * Writes of tasks, kept with the checkpoint that the tasks began from. Two records a task: one whose writes replace earlier ones of their kind
@@ -47,14 +49,21 @@ const pageSize = 500
 export class PendingWrites {
   readonly #records: Records
   readonly #heads: Heads
+  readonly #effects: Effects
   /** Checkpoints that are being written. */
   readonly puts = new PutsUnderWay()
   readonly #waiting = new Map<string, Entry[]>()
   readonly #underWay = new Map<string, Set<Promise<void>>>()
 
-  constructor(records: Records, heads: Heads) {
+  constructor(records: Records, heads: Heads, effects: Effects) {
     this.#records = records
     this.#heads = heads
+    this.#effects = effects
+  }
+
+  /** Whether the checkpoints of LangGraph's `checkpoint_map` are durable. Waits for those that are being written. */
+  areThere(threadId: string, map: unknown): Promise<boolean> {
+    return this.puts.areThere(threadId, map, this.#isThere)
   }
 
   /** Copies the writes at once; resolves when they are durable. */
@@ -136,6 +145,7 @@ export class PendingWrites {
     for (;;) {
       const records = await this.#range(below(checkpointKey(head.prefix, checkpointId)))
       const since = this.#stopsIn(records)
+      await this.#requireDecided(head, records, taskId)
       const changes = groups.map(({ kind, kept }) => {
         const key = writesKey(head.prefix, checkpointId, taskId, kind)
         const found = records.find((record) => record.key === key)
@@ -146,6 +156,18 @@ export class PendingWrites {
       const answer = await this.#records.write([...changes, this.#heads.stillAlive(head)])
       if (answer.ok) return
       if (this.#heads.isEnd(answer.record)) throw this.#heads.deleted(head)
+    }
+  }
+
+  /** A person who answers an interrupt does not decide about an effect: the answer would reach another question of the node. */
+  async #requireDecided({ threadId }: Head, records: readonly KeyedRecord[], answered: string): Promise<void> {
+    const interrupts = records.flatMap((record) =>
+      this.#kept(record).w.flatMap(([, channel, value]) => (channel === '__interrupt__' ? value : [])),
+    )
+    for (const interrupt of interrupts as { readonly id?: unknown; readonly value?: unknown }[]) {
+      const key = unsureKeyOf(interrupt)
+      if (key === undefined || (interrupt.id !== answered && !answersAnything.test(answered))) continue
+      if (await this.#effects.isUnsure(key)) throw unsure(threadId, key)
     }
   }
 
@@ -287,6 +309,18 @@ function merge(found: Kept | undefined, added: Kept, kind: Group['kind']): Kept 
     ...(stops > 0 && { n: stops }),
     ...(answered !== undefined && { a: answered }),
   }
+}
+
+/** The task of an answer that names no interrupt. */
+const answersAnything = /^00000000-/
+
+function unsure(threadId: string, key: string): HoldfastError {
+  return new HoldfastError(
+    'effect_unsure',
+    `Thread ${JSON.stringify(threadId)} waits for a decision about an effect, which an answer to an interrupt does not make; nothing was written. ` +
+      'Call saver.resolve(key, { happened, result }), then graph.invoke(null, config).',
+    { details: { threadId, key } },
+  )
 }
 
 function answered({ threadId }: Place): HoldfastError {
