@@ -34,8 +34,20 @@ try {
 }
 // #endregion
 
-// #region care
 const saver = new HoldfastSaver(hf)
+// #region history
+const history = await saver.history('customer-7')
+const timeline = await hf.debug.timeline(history)
+for (const { checkpoint, step, messageCount } of timeline) console.log(checkpoint, step, messageCount)
+
+const [from, to] = [timeline[1]?.checkpoint ?? '', timeline.at(-1)?.checkpoint ?? '']
+const { messagesAdded } = await hf.debug.diff(from, to, { in: history })
+const { last } = await hf.debug.blame(to, 'messages[1].content', { in: history })
+console.log(messagesAdded, 'messages; written by', last?.step)
+// #endregion
+assert.equal(last?.step, 'reply')
+
+// #region care
 await saver.copyThread('customer-7', 'customer-7-what-if')
 await saver.prune(['customer-7']) // keeps the latest checkpoint
 await saver.deleteThread('customer-7-what-if')

@@ -116,6 +116,20 @@ export class ChannelValues {
     return known(ref, await links)
   }
 
+  /** How many bytes its links take, by the values that end there. */
+  async bytes(prefix: string): Promise<Map<Ref, number>> {
+    const bytes = new Map<Ref, number>()
+    for (let { afterKey, beforeKey } = below(prefix); ; ) {
+      const page = await this.#records.read({ collection: 'channels', afterKey, beforeKey, limit: 500 })
+      for (const { key, payload } of page) {
+        const [, chain, index] = key.split('/') as [string, string, string]
+        bytes.set(`${chain}.${Number.parseInt(index, 36)}`, Buffer.byteLength(payload))
+      }
+      if (page.length < 500) return bytes
+      afterKey = page.at(-1)?.key as string
+    }
+  }
+
   async #read(prefix: string, chain: string, index: number): Promise<readonly Link[]> {
     const range = { afterKey: below(`${prefix}/${chain}`).afterKey, beforeKey: chainKey(prefix, chain, index + 1) }
     const records = await this.#records.read({ collection: 'channels', ...range, limit: index + 1 })
@@ -129,7 +143,7 @@ export class ChannelValues {
 
 export type Chains = Map<string, Promise<readonly Link[]>>
 
-interface Position {
+export interface Position {
   readonly chain: string
   readonly index: number
 }

@@ -9,7 +9,7 @@ import {
   type DeltaChannelHistory,
   type PendingWrite,
 } from '@langchain/langgraph-checkpoint'
-import { type Holdfast, HoldfastError, type Records, type Resolution } from '../../index.ts'
+import { type History, type Holdfast, HoldfastError, type Records, type Resolution } from '../../index.ts'
 import { ChannelValues } from './channel-values.ts'
 import { CheckpointReader } from './checkpoint-reader.ts'
 import { CheckpointWriter } from './checkpoint-writer.ts'
@@ -21,10 +21,18 @@ import { mergeNewestFirst } from './merge-newest-first.ts'
 import { PendingWrites } from './pending-writes.ts'
 import { mustExtend, RunsUnderWay, runOfNode } from './runs-under-way.ts'
 import { ThreadCare } from './thread-care.ts'
+import { ThreadHistory } from './thread-history.ts'
 
 export interface HoldfastSaverOptions {
   /** How long the sender of an effect may be silent until it is taken for dead, in ms. Default 10,000. */
   readonly effectLeaseMs?: number
+}
+
+export interface HistoryOptions {
+  /** Default: the graph itself, and none of its sub-graphs. */
+  readonly ns?: string
+  /** Of another branch: where it ends. */
+  readonly checkpointId?: string
 }
 
 /**
@@ -173,6 +181,17 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
   async standing(threadId: string): Promise<string> {
     const head = await this.#heads.read({ threadId, ns: '' })
     return JSON.stringify([head.life, head.id, head.id === undefined ? '' : await this.#writes.stops(head.prefix, head.id)])
+  }
+
+  /**
+   * A thread as the debugger reads it: `hf.debug.timeline(await saver.history(id))`, `replay`, `diff` and `blame` with `{ in: history }`. It is the way to the
+   * latest checkpoint, or to `checkpointId`, as it is now. Values of delta channels are not in it.
+   */
+  async history(threadId: string, { ns = '', checkpointId }: HistoryOptions = {}): Promise<History> {
+    const head = await this.#heads.read(requirePlace({ configurable: { thread_id: threadId, checkpoint_ns: ns } }, 'history'))
+    if (head.id !== undefined) return ThreadHistory.open(head, this.#reader, checkpointId)
+    const where = `${JSON.stringify(threadId)}${ns === '' ? '' : `, namespace ${JSON.stringify(ns)}`}`
+    throw new HoldfastError('run_not_found', `There is no LangGraph thread ${where}.`, { details: { threadId, ns } })
   }
 
   /** Copies a thread with all its checkpoints and writes. Refused with `conflict` where the target has checkpoints. */

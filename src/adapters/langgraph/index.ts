@@ -1,7 +1,7 @@
 export { type DurableToolOptions, durableTool, operationKey } from './durable-tool.ts'
 export type { AskedEffect, OnceOptions } from './effects.ts'
 export { type Graph, type GraphOutput, type GraphQuestion, type GraphWorkflowOptions, graphWorkflow } from './graph-workflow.ts'
-export { HoldfastSaver, type HoldfastSaverOptions } from './holdfast-saver.ts'
+export { type HistoryOptions, HoldfastSaver, type HoldfastSaverOptions } from './holdfast-saver.ts'
 export { HoldfastStore, type HoldfastStoreOptions } from './holdfast-store.ts'
 export { type NodeConfig, once } from './once.ts'
 export type { UnsureGraphEffect } from './unsure-effect.ts'
