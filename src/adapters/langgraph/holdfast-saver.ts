@@ -20,6 +20,7 @@ import { announceRejection } from './late-rejections.ts'
 import { mergeNewestFirst } from './merge-newest-first.ts'
 import { PendingWrites } from './pending-writes.ts'
 import { mustExtend, RunsUnderWay, runOfNode } from './runs-under-way.ts'
+import { type LangGraphBundle, readBundle, ThreadBundles } from './thread-bundle.ts'
 import { ThreadCare } from './thread-care.ts'
 import { ThreadHistory } from './thread-history.ts'
 
@@ -47,6 +48,7 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
   readonly #runs = new RunsUnderWay()
   readonly #care: ThreadCare
   readonly #effects: Effects
+  readonly #bundles: ThreadBundles
 
   constructor(hf: Holdfast, { effectLeaseMs = 10_000 }: HoldfastSaverOptions = {}) {
     super()
@@ -63,6 +65,7 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
     this.#writes = new PendingWrites(records, this.#heads, this.#effects)
     this.#reader = new CheckpointReader(records, values, this.#writes)
     this.#writer = new CheckpointWriter({ records, heads: this.#heads, values, writes: this.#writes, reader: this.#reader })
+    this.#bundles = new ThreadBundles(records, this.#heads)
     this.#care = new ThreadCare(records, this.#heads, this.#effects)
   }
 
@@ -197,6 +200,20 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
   /** Copies a thread with all its checkpoints and writes. Refused with `conflict` where the target has checkpoints. */
   async copyThread(sourceThreadId: string, targetThreadId: string): Promise<void> {
     await this.#care.copyThread(sourceThreadId, targetThreadId)
+  }
+
+  /** A thread with all its namespaces and effects as plain JSON, which `importThread` takes, of this store or another. Changes nothing. */
+  async exportThread(threadId: string): Promise<LangGraphBundle> {
+    return this.#bundles.export(requirePlace({ configurable: { thread_id: threadId } }, 'exportThread').threadId)
+  }
+
+  /** Imports what `exportThread` returned, or its JSON. Refused with `conflict` where the thread has checkpoints. */
+  async importThread(bundle: LangGraphBundle | string, { threadId }: { readonly threadId?: string } = {}): Promise<void> {
+    const whole = readBundle(bundle)
+    await this.#bundles.import(
+      whole,
+      requirePlace({ configurable: { thread_id: threadId ?? whole.threadId } }, 'importThread').threadId,
+    )
   }
 
   /** `keep_latest` (default) keeps the latest checkpoint of each namespace of these threads; `delete` deletes the threads. */

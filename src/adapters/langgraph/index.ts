@@ -4,4 +4,5 @@ export { type Graph, type GraphOutput, type GraphQuestion, type GraphWorkflowOpt
 export { type HistoryOptions, HoldfastSaver, type HoldfastSaverOptions } from './holdfast-saver.ts'
 export { HoldfastStore, type HoldfastStoreOptions } from './holdfast-store.ts'
 export { type NodeConfig, once } from './once.ts'
+export type { BundledNamespace, BundledRecord, LangGraphBundle } from './thread-bundle.ts'
 export type { UnsureGraphEffect } from './unsure-effect.ts'
