@@ -134,6 +134,19 @@ export interface Store {
    */
   readChunks(query: ChunkQuery): Promise<readonly ChunkRecord[]>
 
+  /**
+   * Streams of a thread's runs that have ended whose chunks are still there, in the order in which the runs were created, then bytewise by name.
+   * One read; it looks at the runs that are named, else at all of the thread.
+   */
+  listStreams(query: StreamQuery): Promise<readonly KeptStream[]>
+
+  /**
+   * Drops the chunks of streams, each where its run has ended and it still has the length that was listed. What is left is one record of that
+   * length (`droppedChunks` in model/stream.ts): readers find it where the chunks were, and offsets continue after it. Atomic for each stream: a
+   * reader finds all of its chunks or that record. Returns how many were dropped.
+   */
+  dropChunks(request: ThreadKey & { readonly streams: readonly StreamLength[] }): Promise<number>
+
   readOperation(key: { readonly owner: string; readonly key: string }): Promise<Operation | null>
 
   /** Operations that are unsure, questions that are open among them, in the order in which they were opened; `cursor` continues where the last page ended. */
@@ -301,6 +314,25 @@ export interface ChunkQuery extends RunKey {
   readonly limit: number
   /** Only marks that say that something is void. */
   readonly abortsOnly?: boolean
+}
+
+export interface StreamQuery extends ThreadKey {
+  /** Only of these runs. */
+  readonly runIds?: readonly string[]
+  /** Only of runs that ended earlier than this. */
+  readonly endedBefore?: number
+  readonly limit: number
+}
+
+export interface StreamLength {
+  readonly runId: string
+  readonly stream: string
+  readonly length: number
+}
+
+export interface KeptStream extends StreamLength {
+  readonly workflow: string
+  readonly finishedAt: number
 }
 
 export interface RunQuery {

@@ -67,6 +67,8 @@ export function wrapStore(store: Store, hooks: StoreHooks): Store {
     tag: wrap('tag'),
     listUnsure: wrap('listUnsure'),
     readChunks: wrap('readChunks'),
+    listStreams: wrap('listStreams'),
+    dropChunks: wrap('dropChunks'),
     readOperation: wrap('readOperation'),
     readRecords: wrap('readRecords'),
     searchRecords: wrap('searchRecords'),

@@ -63,6 +63,7 @@ export class RandomActs {
       [4, () => this.reads.readRecordsAct()],
       [2, () => this.reads.searchRecordsAct()],
       [0.5, () => this.sweepAct()],
+      [3, () => this.dropAct()],
     ])
     return make()
   }
@@ -182,6 +183,23 @@ export class RandomActs {
   private sweepAct(): Act {
     const request = { limit: this.random.pick([0, 1, 3, 100]) }
     return { kind: 'sweep-records', what: request, perform: (store) => store.sweepRecords(request) }
+  }
+
+  private dropAct(): Act {
+    const { random } = this
+    const thread = { owner: this.values.owner(), threadId: this.values.threadId() }
+    const runIds = [...this.values.names.runIds].slice(-40)
+    const query = {
+      ...{ ...thread, limit: random.pick([0, 1, 3, 100]) },
+      ...maybe(random.chance(0.4), { runIds: runIds.filter(() => random.chance(0.5)) }),
+    }
+    const isAsListed = random.chance(0.9)
+    const perform = async (store: Store) => {
+      const kept = (await store.listStreams(query)).map(({ finishedAt: _, ...rest }) => rest)
+      const streams = isAsListed ? kept : kept.map((one) => ({ ...one, length: one.length + 1 }))
+      return { kept, dropped: await store.dropChunks({ ...thread, streams }) }
+    }
+    return { kind: 'drop-chunks', what: query, perform }
   }
 
   private queueAct(): Act {

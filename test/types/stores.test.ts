@@ -11,6 +11,7 @@ import type {
   Committed,
   Delivery,
   Hint,
+  KeptStream,
   KeyedRecord,
   LogQuery,
   LogRecord,
@@ -31,6 +32,8 @@ import type {
   Snapshot,
   SqlTransaction,
   Store,
+  StreamLength,
+  StreamQuery,
   Thread,
   ThreadImage,
   ThreadKey,
@@ -69,6 +72,8 @@ class StoreOfOnesOwn implements Store {
   listCheckpoints = async (_: CheckpointQuery): Promise<readonly CheckpointRow[]> => notYet()
   tag = async (_: ThreadKey & { readonly seq: number; readonly label: string }): Promise<{ readonly ok: boolean }> => notYet()
   readChunks = async (_: ChunkQuery): Promise<readonly ChunkRecord[]> => notYet()
+  listStreams = async (_: StreamQuery): Promise<readonly KeptStream[]> => notYet()
+  dropChunks = async (_: ThreadKey & { readonly streams: readonly StreamLength[] }): Promise<number> => notYet()
   readOperation = async (_: { readonly owner: string; readonly key: string }): Promise<Operation | null> => notYet()
   listUnsure = async (_: UnsureQuery): Promise<Page<Operation>> => notYet()
   readRecords = async (_: RecordQuery): Promise<readonly KeyedRecord[]> => notYet()

@@ -2,7 +2,7 @@ import { ClockWatch } from '../../model/clock-set-back.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import { pairKey } from '../../model/ids.ts'
 import type { Hint, Store } from '../../store/store.ts'
-import { readChunks } from './chunks.ts'
+import { dropChunks, listStreams, readChunks } from './chunks.ts'
 import { claim, heedSetBack, renew } from './claim.ts'
 import { commit } from './commit.ts'
 import { deliver, readInbox } from './inbox.ts'
@@ -75,6 +75,8 @@ export function createStoreOver(tables: Tables, options: MemoryStoreOptions = {}
     listCheckpoints: (query) => act(() => listCheckpoints(tables, query)),
     tag: (request) => act(() => tag(tables, request)),
     readChunks: (query) => act(() => readChunks(tables, query)),
+    listStreams: (query) => act(() => listStreams(tables, query)),
+    dropChunks: (request) => act(() => dropChunks(tables, request)),
     readOperation: ({ owner, key }) =>
       act(() => {
         const operation = tables.operations.get(pairKey(owner, key))

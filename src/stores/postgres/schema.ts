@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
 import { applyFunction } from './apply-sql.ts'
-import { appendChunksFunction } from './chunks.ts'
+import { appendChunksFunction, dropChunksFunction } from './chunks.ts'
 import { claimFunction } from './claim-sql.ts'
 import { commitFunction } from './commit-sql.ts'
 import type { Connections, PgClientLike } from './connections.ts'
@@ -301,6 +301,7 @@ const schemaVersion = migrations.length
 const functionsSql = [
   settleFunctions,
   appendChunksFunction,
+  dropChunksFunction,
   ...recordFunctions,
   applyFunction,
   commitFunction,

@@ -3,7 +3,7 @@ import { ClockWatch } from '../../model/clock-set-back.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Hint, Store } from '../../store/store.ts'
 import { listCheckpoints } from './checkpoints.ts'
-import { readChunks } from './chunks.ts'
+import { dropChunks, listStreams, readChunks } from './chunks.ts'
 import { claim, renew } from './claim.ts'
 import { commit } from './commit.ts'
 import { Connection, type Patience } from './connection.ts'
@@ -104,6 +104,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
 
     ...hintedWritesOf(connection, watch, offsetMs),
     tag: (request) => tag(connection, request),
+    dropChunks: (request) => dropChunks(connection, request),
     sweepRecords: ({ limit }) => sweepRecords(connection, limit, offsetMs()),
     ...readsOf(connection, offsetMs),
     subscribe: (listener) => watch.subscribe(listener),
@@ -171,6 +172,7 @@ function readsOf(connection: Connection, offsetMs: () => number): Reads {
     readSnapshot: (query) => readSnapshot(connection, query),
     listCheckpoints: (query) => listCheckpoints(connection, query),
     readChunks: (query) => readChunks(connection, query),
+    listStreams: (query) => listStreams(connection, query),
     readOperation: (key) => readOperation(connection, key),
     listUnsure: (query) => listUnsure(connection, query),
     readRecords: (query) => readRecords(connection, query, offsetMs()),
@@ -193,6 +195,7 @@ type Reads = Pick<
   | 'readSnapshot'
   | 'listCheckpoints'
   | 'readChunks'
+  | 'listStreams'
   | 'readOperation'
   | 'listUnsure'
   | 'readRecords'
