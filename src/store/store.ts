@@ -332,6 +332,8 @@ export interface StreamLength {
 
 export interface KeptStream extends StreamLength {
   readonly workflow: string
+  /** Of the run. */
+  readonly status: RunStatus
   readonly finishedAt: number
 }
 

@@ -1,5 +1,6 @@
 import type { Logger } from '../model/logger.ts'
-import type { Store } from '../store/store.ts'
+import type { Claim, Store } from '../store/store.ts'
+import { dropEarlierChunks } from './drop-earlier-chunks.ts'
 import { sweepExpired } from './sweep-expired.ts'
 
 /** How often each worker does them. Nothing depends on when: what has expired is not read any more. */
@@ -11,6 +12,7 @@ export class Chores {
   readonly #log: Logger
   #timer: NodeJS.Timeout | undefined
   #atWork: Promise<void> = Promise.resolve()
+  readonly #drops = new Set<Promise<void>>()
   #isStopping = false
 
   constructor(store: Store, log: Logger) {
@@ -32,7 +34,16 @@ export class Chores {
   async stop(): Promise<void> {
     this.#isStopping = true
     clearTimeout(this.#timer)
-    await this.#atWork
+    await Promise.all([this.#atWork, ...this.#drops])
+  }
+
+  /** Beside the run that begins: it does not wait for it. */
+  dropEarlier(claim: Claim): void {
+    if (this.#isStopping) return
+    const drop = dropEarlierChunks(this.#store, claim)
+      .catch((error: unknown) => this.#log.debug('dropping the chunks of earlier runs failed', { runId: claim.run.id, error }))
+      .then(() => void this.#drops.delete(drop))
+    this.#drops.add(drop)
   }
 
   async #doAll(): Promise<void> {

@@ -40,11 +40,11 @@ export function streamsOf({ streams }: RunRow): { stream: string; length: number
 export function listStreams(tables: Tables, { owner, threadId, runIds, endedBefore, limit }: StreamQuery): readonly KeptStream[] {
   const rows = findThread(tables, owner, threadId)?.runs ?? []
   const kept = rows.flatMap((row) => {
-    const { id: runId, workflow, finishedAt } = row.run
+    const { id: runId, workflow, status, finishedAt } = row.run
     if (finishedAt === null || finishedAt >= (endedBefore ?? Number.POSITIVE_INFINITY)) return []
     if (runIds !== undefined && !runIds.includes(runId)) return []
     const streams = streamsOf(row).filter(({ stream }) => row.streams.get(stream)?.some((record) => !isDropped(record)))
-    return streams.map(({ stream, length }) => ({ runId, stream, length, workflow, finishedAt }))
+    return streams.map(({ stream, length }) => ({ runId, stream, length, workflow, status, finishedAt }))
   })
   return kept.slice(0, Math.max(0, limit))
 }

@@ -1,3 +1,4 @@
+import type { RunStatus } from '../../model/run.ts'
 import {
   type ChunkRecord,
   chunksChecksum,
@@ -71,7 +72,7 @@ export function prepareDropChunks({ writes, prepare, isFull }: StoreParts): Stor
 
 /** `runs` says which runs of thread `t` are looked at. */
 const keptSql = (runs: string) => `
-  SELECT r.run_id, c.stream, c.length, r.workflow, r.finished_at FROM holdfast.threads t
+  SELECT r.run_id, c.stream, c.length, r.workflow, r.status, r.finished_at FROM holdfast.threads t
   CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE ${runs} r.thread = t.id AND r.finished_at < $3) r
   CROSS JOIN LATERAL (
     SELECT c.stream, max(c.first + c.size) AS length FROM holdfast.chunks c WHERE c.run = r.id GROUP BY c.stream HAVING max(c.tape) > 0) c
@@ -83,9 +84,9 @@ export function prepareListStreams({ connections, prepare }: StoreParts) {
   return async ({ owner, threadId, runIds, endedBefore, limit }: StreamQuery): Promise<readonly KeptStream[]> => {
     const values = [owner, threadId, position(endedBefore ?? Number.MAX_SAFE_INTEGER), atLeastZero(limit)]
     const rows = await (runIds === undefined ? connections.read(ofThread, values) : connections.read(ofRuns, [...values, runIds]))
-    return rows.map(([runId, stream, length, workflow, finishedAt]) => ({
+    return rows.map(([runId, stream, length, workflow, status, finishedAt]) => ({
       ...{ runId: runId as string, stream: stream as string, length: Number(length) },
-      ...{ workflow: workflow as string, finishedAt: Number(finishedAt) },
+      ...{ workflow: workflow as string, status: status as RunStatus, finishedAt: Number(finishedAt) },
     }))
   }
 }

@@ -1,4 +1,5 @@
 import { HoldfastError } from '../../model/errors.ts'
+import type { RunStatus } from '../../model/run.ts'
 import {
   type ChunkRecord,
   chunksChecksum,
@@ -50,21 +51,17 @@ export async function listStreams(connection: Connection, query: StreamQuery): P
   if (limit <= 0 || runIds?.length === 0) return []
   const runs = [...new Set(runIds)].map((runId) => pairOf(owner, runId))
   const args = [pairOf(owner, threadId), String(endedBefore), String(limit), ...runs]
-  const found = (await connection.repeat(listStreamsScript, ...args)) as readonly (readonly [
-    Buffer,
-    Buffer,
-    Buffer,
-    Buffer,
-    Reply,
-  ])[]
+  const found = (await connection.repeat(listStreamsScript, ...args)) as readonly KeptReply[]
   const inOrder = [...found].sort(([, a], [, b]) => Number(a) - Number(b))
-  const streams = inOrder.flatMap(([run, , end, lane, lengths]) => {
+  const streams = inOrder.flatMap(([run, , end, lane, status, lengths]) => {
     const { workflow } = parseLane(String(lane))
-    const common = { runId: splitPair(String(run)).id, workflow, finishedAt: Number(end) }
+    const common = { runId: splitPair(String(run)).id, workflow, status: String(status) as RunStatus, finishedAt: Number(end) }
     return toStreams(lengths).map((stream) => ({ ...common, ...stream }))
   })
   return streams.slice(0, limit)
 }
+
+type KeptReply = readonly [run: Buffer, number: Buffer, end: Buffer, lane: Buffer, status: Buffer, lengths: Reply]
 
 export async function dropChunks(
   connection: Connection,

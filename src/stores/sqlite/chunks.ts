@@ -73,7 +73,7 @@ export function prepareReadChunks(db: Database) {
 
   const kept = prepare(
     db,
-    `SELECT r.run_id AS runId, c.stream, max(c.first + c.size) AS length, r.workflow, r.finished_at AS finishedAt
+    `SELECT r.run_id AS runId, c.stream, max(c.first + c.size) AS length, r.workflow, r.status, r.finished_at AS finishedAt
      FROM holdfast_threads t CROSS JOIN holdfast_runs r ON r.thread = t.id CROSS JOIN holdfast_chunks c ON c.run = r.id
      WHERE t.owner = ? AND t.thread_id = ? AND (? IS NULL OR r.run_id IN (SELECT value FROM json_each(?))) AND r.finished_at < ?
      GROUP BY r.id, c.stream HAVING max(c.tape) > 0 ORDER BY r.id, c.stream LIMIT ?`,

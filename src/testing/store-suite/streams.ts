@@ -196,7 +196,7 @@ export function testStreams(test: StoreTest): void {
     await scene.leave(claim, 'completed')
     const [kept] = await scene.store.listStreams({ owner: '', threadId: 'r', limit: 1 })
     const { finishedAt } = await scene.run('r')
-    expect(kept).toEqual({ runId: 'r', stream: 'log', length: 7, workflow: 'report', finishedAt })
+    expect(kept).toEqual({ runId: 'r', stream: 'log', length: 7, workflow: 'report', status: 'completed', finishedAt })
     expect(await list(scene)).toEqual([
       { runId: 'r', stream: 'log', length: 7 },
       { runId: 'r', stream: 'tokens', length: 5 },

@@ -18,7 +18,7 @@ return call('ZRANGEBYSCORE', chunks, first, '+inf', 'LIMIT', 0, ARGV[5])
 
 /**
  * Streams of a thread's finished runs that have more than what stands for dropped chunks. ARGV: 1 namespace id, 2 thread, 3 the bound of their ends,
- * 4 at most so many runs with streams, 5 … only these runs. Answers { run, number, end, lane, { stream, length, … } } for each run.
+ * 4 at most so many runs with streams, 5 … only these runs. Answers { run, number, end, lane, status, { stream, length, … } } for each run.
  */
 export const listStreamsScript = defineScript(
   'read',
@@ -52,7 +52,7 @@ for _, run in ipairs(runs) do
     local kept = kept_streams(run)
     if #kept > 0 then
       left = left - 1
-      answer[#answer + 1] = { run, r[5], r[2], r[3], kept }
+      answer[#answer + 1] = { run, r[5], r[2], r[3], r[1], kept }
     end
   end
 end
