@@ -83,10 +83,10 @@ export function makeWorkflow<Input, Output, State, Given = Input>(
   }
   checkMs(`timeoutMs of workflow "${name}"`, options.timeoutMs)
   if (options.budget !== undefined) checkBudget(options.budget, `workflow "${name}"`)
-  if (![undefined, 'kept', 'until_next_run'].includes(options.streams)) {
+  if (![undefined, 'kept', 'recent'].includes(options.streams)) {
     throw new HoldfastError(
       'invalid_input',
-      `streams of workflow "${name}" is ${JSON.stringify(options.streams)}; it must be "kept" or "until_next_run".`,
+      `streams of workflow "${name}" is ${JSON.stringify(options.streams)}; it must be "kept" or "recent".`,
     )
   }
   for (const [undo, run] of Object.entries(options.undos ?? {})) {

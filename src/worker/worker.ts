@@ -234,7 +234,7 @@ export class Worker {
     try {
       const workflow = this.#registry.get(claim.run.workflow, claim.run.version)
       if (workflow === undefined) return
-      if (workflow.options.streams === 'until_next_run') this.#chores.dropEarlier(claim)
+      if (workflow.options.streams === 'recent') this.#chores.dropEarlier(claim)
       const former = await this.#loseFormer(claim)
       const begin = (execution: Execution) => {
         this.#letGo(current)

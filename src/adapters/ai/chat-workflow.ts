@@ -49,7 +49,7 @@ export const steeringSignal = 'steer'
 
 const chatState = state<ChatState>({ version: 1, initial: () => ({ messages: [] }) })
 /** An answer is in the state once it is complete. */
-const kept = { state: chatState, streams: 'until_next_run' } as const
+const kept = { state: chatState, streams: 'recent' } as const
 
 /** A workflow that answers in a conversation: one thread for each, its messages in the state, one run for each answer. */
 export function chatWorkflow<Tools extends ToolSet = ToolSet>(settings: ChatSettings<Tools>): ChatWorkflow {

@@ -60,13 +60,15 @@ async function all(response: Response): Promise<ServerEvent[]> {
 }
 
 onEveryStore('the chunks of an answer that is complete', (scene) => {
-  it('are dropped when the next answer begins, and the message is served from the state, the same', async () => {
+  it('are dropped once two more answers have begun, and the message is served from the state, the same', async () => {
     const hf = await scene.open({ workflows: [chat] })
     const first = await ask(hf, 'first')
     await first.result()
     const before = await shown(await all(uiStream(first)))
     expect(await isDropped(first)).toBe(false)
     await (await ask(hf, 'second')).result()
+    expect(await isDropped(first)).toBe(false)
+    await (await ask(hf, 'third')).result()
     await dropped(first)
     const events = await all(uiStream(first))
     expect(events.every(({ id }) => id === undefined)).toBe(true)
@@ -99,6 +101,7 @@ onEveryStore('the chunks of an answer that is complete', (scene) => {
     await page.sendMessage({ text: 'first' })
     const id = page.messages.at(-1)?.id as string
     await page.sendMessage({ text: 'second' })
+    await page.sendMessage({ text: 'third' })
     const first = await hf.as('alice').runs.get(id)
     await dropped(first)
     const message = (await messagesOf(hf.as('alice'), 'c')).find((one) => one.id === id)
@@ -137,7 +140,7 @@ onEveryStore('the chunks of an answer that is complete', (scene) => {
     expect(events.at(-1)?.chunk).toMatchObject({ type: 'text-delta', delta: 'one ' })
     more.open()
     await first.result()
-    await hf.thread('c').run(told, { message: userMessage('second') })
+    for (const text of ['second', 'third']) await hf.thread('c').run(told, { message: userMessage(text) })
     await dropped(first)
     for await (const event of reader) events.push(event)
     expect(events.map(({ chunk }) => chunk.type)).toContain('reset-step')
@@ -163,14 +166,14 @@ onEveryStore('the chunks of an answer that is complete', (scene) => {
     const hf = await scene.open({ workflows: [stopped, agent] })
     const plain = await hf.thread('a').start(agent)
     await plain.result()
-    await hf.thread('a').run(agent)
+    for (let i = 0; i < 3; i++) await hf.thread('a').run(agent)
     const first = await hf.thread('c').start(stopped, { message: userMessage('first') })
     for await (const { chunk } of eventsOf(uiStream(first))) if (chunk.type === 'text-delta') break
     await first.cancel({ undo: false })
     told.open()
     const second = await hf.thread('c').start(stopped, { message: userMessage('second') })
     await second.result()
-    await hf.thread('c').run(stopped, { message: userMessage('third') })
+    for (const text of ['third', 'fourth']) await hf.thread('c').run(stopped, { message: userMessage(text) })
     await dropped(second)
     expect(await isDropped(first)).toBe(false)
     expect(await isDropped(plain)).toBe(false)
@@ -184,6 +187,8 @@ onEveryStore('the chunks of an answer that is complete', (scene) => {
     const offsets: number[] = []
     for await (const { offset } of first.stream('ui')) offsets.push(offset)
     await (await ask(hf, 'second')).result()
+    expect(await isDropped(first)).toBe(false)
+    await (await ask(hf, 'third')).result()
     await dropped(first)
     const length = offsets.length
     const readFrom = async (from: number) => {
