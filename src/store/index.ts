@@ -48,6 +48,8 @@ export type {
   ChunkQuery,
   Claim,
   ClaimRequest,
+  CollectRequest,
+  CollectVerdict,
   Delivery,
   Hint,
   KeptStream,

@@ -181,6 +181,13 @@ export interface Store {
   deleteThread(key: ThreadKey & { readonly at: number }): Promise<boolean>
 
   /**
+   * Removes threads that nothing needs any more, as `deleteThread` does, with their operations, and leaves no tombstone: a later start begins at
+   * position 1. A deleted one goes the same way. Each is judged and removed atomically and for itself; answers in the order of the threads. With
+   * `isDryRun` they are only judged.
+   */
+  collectThreads(request: CollectRequest): Promise<readonly CollectVerdict[]>
+
+  /**
    * Threads of all owners, deleted ones too, in order of creation; `cursor` continues where the last page ended. A thread whose row is
    * damaged is `corrupt_record`, with the `cursor` that continues after it in the error's details.
    */
@@ -323,6 +330,22 @@ export interface StreamQuery extends ThreadKey {
   readonly endedBefore?: number
   readonly limit: number
 }
+
+export interface CollectRequest {
+  /** As they were read. */
+  readonly threads: readonly (ThreadKey & { readonly headSeq: number })[]
+  /** A thread with an operation that is open, or was closed at this time or later, stays. */
+  readonly closedBefore: number
+  /** A thread with a labelled checkpoint stays. */
+  readonly keepsLabelled: boolean
+  readonly isDryRun: boolean
+}
+
+/**
+ * What became of a thread: it was removed, or stays because it was written to since it was read, has an unfinished run, an operation that keeps it,
+ * or a label. `gone`: it is not there.
+ */
+export type CollectVerdict = 'removed' | 'gone' | 'changed' | 'unfinished' | 'operations' | 'labelled'
 
 export interface StreamLength {
   readonly runId: string

@@ -75,6 +75,7 @@ export function wrapStore(store: Store, hooks: StoreHooks): Store {
     scanRecords: wrap('scanRecords'),
     sweepRecords: wrap('sweepRecords'),
     deleteThread: wrap('deleteThread'),
+    collectThreads: wrap('collectThreads'),
     scanThreads: wrap('scanThreads'),
     readThreadImage: wrap('readThreadImage'),
     restoreThread: wrap('restoreThread'),

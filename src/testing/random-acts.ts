@@ -64,6 +64,7 @@ export class RandomActs {
       [2, () => this.reads.searchRecordsAct()],
       [0.5, () => this.sweepAct()],
       [3, () => this.dropAct()],
+      [1, () => this.collectAct()],
     ])
     return make()
   }
@@ -200,6 +201,24 @@ export class RandomActs {
       return { kept, dropped: await store.dropChunks({ ...thread, streams }) }
     }
     return { kind: 'drop-chunks', what: query, perform }
+  }
+
+  private collectAct(): Act {
+    const { random } = this
+    const keys = Array.from({ length: random.integer(0, 3) }, () => ({
+      owner: this.values.owner(),
+      threadId: this.values.threadId(),
+    }))
+    const ahead = random.chance(0.1) ? 1 : 0
+    const how = { closedBefore: random.pick([0, 1e15]), keepsLabelled: random.chance(0.5), isDryRun: random.chance(0.3) }
+    const perform = async (store: Store) => {
+      const read = await Promise.all(keys.map((key) => store.readThread(key)))
+      // Tombstones are a store's own business.
+      const live = read.flatMap((thread) => (thread === null || thread.deletedAt !== null ? [] : [thread]))
+      const threads = live.map(({ owner, threadId, headSeq }) => ({ owner, threadId, headSeq: headSeq + ahead }))
+      return store.collectThreads({ threads, ...how })
+    }
+    return { kind: 'collect-threads', what: { keys, ahead, ...how }, perform }
   }
 
   private queueAct(): Act {

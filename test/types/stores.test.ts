@@ -8,6 +8,8 @@ import type {
   ChunkRecord,
   Claim,
   ClaimRequest,
+  CollectRequest,
+  CollectVerdict,
   Committed,
   Delivery,
   Hint,
@@ -81,6 +83,7 @@ class StoreOfOnesOwn implements Store {
   scanRecords = async (_: RecordScan): Promise<Page<KeyedRecord>> => notYet()
   sweepRecords = async (_: { readonly limit: number }): Promise<number> => notYet()
   deleteThread = async (_: ThreadKey & { readonly at: number }): Promise<boolean> => notYet()
+  collectThreads = async (_: CollectRequest): Promise<readonly CollectVerdict[]> => notYet()
   scanThreads = async (_: ScanQuery): Promise<Page<Thread>> => notYet()
   readThreadImage = async (_: ThreadKey): Promise<ThreadImage | null> => notYet()
   restoreThread = async (_: WholeThread): Promise<{ readonly ok: true }> => notYet()

@@ -12,7 +12,7 @@ import { listCheckpoints, listRuns, listThreads, readLog, readSnapshot, scanThre
 import { readRecords, scanRecords, searchRecords, sweepRecords } from './records.ts'
 import { createTables, findRun, findThread, type Tables } from './tables.ts'
 import { readThreadImage, restoreThread } from './thread-image.ts'
-import { deleteThread, tag } from './threads.ts'
+import { collectThreads, deleteThread, tag } from './threads.ts'
 
 export interface MemoryStoreOptions {
   /** Milliseconds added to the host's clock, asked for at every use. Default 0. */
@@ -88,6 +88,7 @@ export function createStoreOver(tables: Tables, options: MemoryStoreOptions = {}
     scanRecords: (query) => act(() => scanRecords(tables, query, now())),
     sweepRecords: ({ limit }) => act(() => sweepRecords(tables, limit, now())),
     deleteThread: (request) => act(() => deleteThread(tables, request)),
+    collectThreads: (request) => act(() => collectThreads(tables, request)),
     scanThreads: (query) => act(() => scanThreads(tables, query)),
     readThreadImage: (key) => act(() => readThreadImage(tables, key)),
     restoreThread: (whole) => act(() => restoreThread(tables, whole, now())),

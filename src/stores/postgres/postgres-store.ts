@@ -7,7 +7,7 @@ import { Claimer } from './claim.ts'
 import { Clock } from './clock.ts'
 import { Commits } from './commits.ts'
 import { Connections, invalidUrl, type PgPoolLike, prepareStatement } from './connections.ts'
-import { prepareDeleteThread } from './delete-thread.ts'
+import { prepareCollectThreads, prepareDeleteThread } from './delete-thread.ts'
 import { prepareDeliver } from './inbox.ts'
 import { Leases } from './leases.ts'
 import { prepareListQueues, prepareSetQueue } from './queues.ts'
@@ -122,6 +122,7 @@ function writesOf(parts: StoreParts, schema: Schema) {
     deliver: prepareDeliver(parts),
     tag: prepareTag(parts),
     deleteThread: prepareDeleteThread(parts),
+    collectThreads: prepareCollectThreads(parts),
     dropChunks: prepareDropChunks(parts),
     setQueue: prepareSetQueue(parts),
     restoreThread: prepareRestore(parts),

@@ -5,7 +5,7 @@ import { appendChunksFunction, dropChunksFunction } from './chunks.ts'
 import { claimFunction } from './claim-sql.ts'
 import { commitFunction } from './commit-sql.ts'
 import type { Connections, PgClientLike } from './connections.ts'
-import { deleteThreadFunction } from './delete-thread.ts'
+import { collectThreadsFunction, deleteThreadFunction } from './delete-thread.ts'
 import { toHoldfastError } from './errors.ts'
 import { deliverFunctions } from './inbox.ts'
 import { listHash } from './list-runs.ts'
@@ -312,6 +312,7 @@ const functionsSql = [
   ...deliverFunctions,
   setQueueFunction,
   deleteThreadFunction,
+  collectThreadsFunction,
   tagFunction,
 ]
 const functionsVersion = createHash('sha256').update(functionsSql.join('\n')).digest('hex').slice(0, 8)

@@ -7,7 +7,7 @@ import { dropChunks, listStreams, readChunks } from './chunks.ts'
 import { claim, renew } from './claim.ts'
 import { commit } from './commit.ts'
 import { Connection, type Patience } from './connection.ts'
-import { deleteThread } from './delete-thread.ts'
+import { collectThreads, deleteThread } from './delete-thread.ts'
 import { goneError, tooNewError } from './errors.ts'
 import { addHints, expectedHintsOf } from './hints.ts'
 import { deliver, readInbox } from './inbox.ts'
@@ -121,7 +121,7 @@ function hintedWritesOf(
   connection: Connection,
   watch: Watch,
   offsetMs: () => number,
-): Pick<Store, 'setQueue' | 'deliver' | 'deleteThread' | 'restoreThread'> {
+): Pick<Store, 'setQueue' | 'deliver' | 'deleteThread' | 'collectThreads' | 'restoreThread'> {
   return {
     async setQueue(change) {
       const hints: Hint[] = [{ isClaimable: true }]
@@ -144,6 +144,15 @@ function hintedWritesOf(
       const isDeleted = await deleteThread(connection, request, watch.publicationOf([{ ...hint, isClaimable: true }]))
       if (isDeleted) watch.tell([hint])
       return isDeleted
+    },
+
+    async collectThreads(request) {
+      const { threads, isDryRun } = request
+      if (threads.length === 0) return []
+      const verdicts = await collectThreads(connection, request)
+      const removed = threads.filter((_, index) => verdicts[index] === 'removed' && !isDryRun)
+      watch.tell(removed.map(({ owner, threadId }) => ({ owner, threadId })))
+      return verdicts
     },
 
     async restoreThread(whole) {

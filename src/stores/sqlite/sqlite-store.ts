@@ -74,6 +74,10 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     tag: (request) => write(({ tag }) => tag(request)),
     deleteThread: (request) => write(({ deleteThread }, hints) => deleteThread(request, hints)),
 
+    async collectThreads(request) {
+      if (request.threads.length === 0) return []
+      return write(({ collectThreads }, hints) => collectThreads(request, hints))
+    },
     async dropChunks({ owner, threadId, streams }) {
       if (streams.length === 0) return 0
       return write(({ commits }) => streams.filter((one) => commits.parts.chunks.drop({ owner, threadId, ...one })).length)
