@@ -8,6 +8,8 @@ import { type OptionNames, refuseUnknownOptions } from '../model/known-options.t
 import { isMoment, momentAdvice } from '../model/moment.ts'
 import { type RunStatus, runStatuses } from '../model/run.ts'
 import type { StateDefinition } from '../model/state.ts'
+import { collect, type GcOptions, type GcReport } from '../retention/collect.ts'
+import type { RetentionOptions } from '../retention/policies.ts'
 import { type VerifyOptions, type VerifyReport, verifyStore } from '../verify/verify-store.ts'
 import { type AnswerOptions, answerQuestion } from './answer-question.ts'
 import { checkMigration, type MigrationCheck } from './check-migration.ts'
@@ -62,11 +64,13 @@ export class Holdfast {
   readonly #core: Core
   readonly #owner: string
   readonly #close: () => Promise<void>
+  readonly #retention: RetentionOptions | undefined
 
-  constructor(core: Core, owner: string, close: () => Promise<void>) {
+  constructor(core: Core, owner: string, close: () => Promise<void>, retention?: RetentionOptions) {
     this.#core = core
     this.#owner = owner
     this.#close = close
+    this.#retention = retention
   }
 
   /** Starts a run. With the id and input of an existing run, returns that run. */
@@ -221,9 +225,18 @@ export class Holdfast {
     return verifyStore(this.#core, options)
   }
 
+  /**
+   * Deletes what the `retention` of `open` allows, of all owners, as workers do by themselves from time to time. May run beside anything else, and end at any
+   * moment. With `dryRun` it only says what would be deleted.
+   */
+  async gc(options: GcOptions = {}): Promise<GcReport> {
+    refuseUnknownOptions('hf.gc', options, { dryRun: true, onProgress: true, signal: true })
+    return collect(this.#core, this.#retention ?? {}, options)
+  }
+
   /** A client for another owner, with separate runs, threads, operations and schedules. */
   as(owner: string): Holdfast {
-    return new Holdfast(this.#core, checkOwner(owner), this.#close)
+    return new Holdfast(this.#core, checkOwner(owner), this.#close, this.#retention)
   }
 
   /** Lets running steps finish, releases unfinished runs and closes what `open` opened. Nothing acknowledged is lost. */

@@ -6,6 +6,7 @@ import type { LeaseHistory } from '../engine/writing/lease-history.ts'
 import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { suspicionLimit } from '../model/run.ts'
+import type { RetentionOptions } from '../retention/policies.ts'
 import type { Claim, ClaimRequest } from '../store/store.ts'
 import { Chores } from './chores.ts'
 import { LastOwners } from './last-owners.ts'
@@ -95,6 +96,7 @@ export class Worker {
     registry: Registry
     workerId: string
     worker: WorkerOptions
+    retention?: RetentionOptions | undefined
     onRunEnded: (owner: string, runId: string) => void
   }) {
     this.#engine = options.engine
@@ -108,7 +110,8 @@ export class Worker {
     this.#places = new QueuePlaces(options.worker.queues, deliveries)
     this.#onRunEnded = options.onRunEnded
     this.#keeper = new LeaseKeeper(options.engine, this.#executions, this.#loading)
-    this.#chores = new Chores(options.engine.store, options.engine.log)
+    const { store, codec, log } = options.engine
+    this.#chores = new Chores({ store, codec, log, retention: options.retention })
   }
 
   start(): void {
