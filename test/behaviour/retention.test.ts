@@ -1,9 +1,11 @@
 import { randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type Holdfast, type HoldfastError, type RetentionOptions, type RunHandle, workflow } from 'holdfast'
 import { expect, it, vi } from 'vitest'
 import { patience } from '../patience.ts'
+import { startProgram } from './programs.ts'
 import { becomes, codeOfRejection, gate } from './runs.ts'
-import { onEveryStore } from './stores.ts'
+import { onEverySharedStore, onEveryStore } from './stores.ts'
 
 const day = 24 * 3_600_000
 const all: RetentionOptions = {
@@ -165,7 +167,7 @@ onEveryStore('retention', (scene) => {
     await second.result()
   })
 
-  it('is done by the worker from time to time, also where the process that began it was killed', async () => {
+  it('is done by the worker from time to time', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'], shouldAdvanceTime: true })
     try {
       const hf = await scene.open({ workflows: [greet], retention: { ...all, everyMs: 1_000 } })
@@ -211,5 +213,30 @@ onEveryStore('retention', (scene) => {
       expect([retention, await refused(retention)]).toEqual([retention, 'invalid_input'])
     const hf: Holdfast = await scene.open()
     expect(await codeOfRejection(hf.gc({ dry: true } as never))).toBe('invalid_input')
+  })
+})
+
+onEverySharedStore('retention in a process that is killed', (scene) => {
+  it('leaves every thread whole or gone, whenever it dies, and the next one finishes', async () => {
+    const hf = await scene.open({ workflows: [greet], retention: { ...all, streams: { maxAgeMs: 0 } } })
+    const runs = await hf.startMany(Array.from({ length: 150 }, () => ({ workflow: greet, input: 'Ann' })))
+    await Promise.all(runs.map((run) => run.result()))
+    const chat = await hf.thread('t').start(greet, 'Bob')
+    await chat.result()
+    await hf.thread('t').tag((await hf.thread('t').info()).checkpoint as string, 'gold')
+    for (const afterMs of [0, 20]) {
+      const program = startProgram('gc-slowly', scene.url, String(3 * day))
+      await program.said('begun')
+      await sleep(afterMs)
+      await program.kill()
+      expect((await hf.verify()).damaged).toEqual([])
+      const results = await Promise.all(runs.map((run) => run.result().catch((error: HoldfastError) => error.code)))
+      expect(results.filter((result) => result !== 'Hello Ann' && result !== 'run_not_found')).toEqual([])
+    }
+    scene.advance(3 * day)
+    await hf.gc()
+    expect((await hf.runs.list()).items.map(({ id }) => id)).toEqual([chat.id])
+    expect([await chat.result(), await hasChunks(chat)]).toEqual(['Hello Bob', false])
+    expect((await hf.verify()).damaged).toEqual([])
   })
 })
