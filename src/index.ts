@@ -110,6 +110,7 @@ export type { NotifyFunction, NotifyOption, NotifyTarget, Webhook } from './noti
 export { verifyWebhook, type WebhookHeaders } from './notify/verify-webhook.ts'
 export { type OpenOptions, type OpenTarget, open, type PostgresPool, type RedisClient, type SqliteHandle } from './open.ts'
 export type { GcOptions, GcReport } from './retention/collect.ts'
+export type { ForgetOptions, ForgetReport } from './retention/forget-owner.ts'
 export type { RetentionOptions } from './retention/policies.ts'
 export type { Kept } from './retention/review-thread.ts'
 export type { CallersTransaction, RecordQuery, SqlTransaction, Store } from './store/store.ts'

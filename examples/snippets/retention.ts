@@ -53,4 +53,10 @@ for (let cursor: string | undefined, isLast = false; !isLast; isLast = cursor ==
   cursor = page.cursor
 }
 assert.equal(left, 100)
+
+await hf.as('ann').run(greet, 'Ann')
+// #region forget
+const { threads, memories, isComplete } = await hf.forgetOwner('ann')
+// #endregion
+assert.deepEqual([threads, memories, isComplete], [1, 0, true])
 await hf.close()

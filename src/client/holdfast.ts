@@ -9,6 +9,7 @@ import { isMoment, momentAdvice } from '../model/moment.ts'
 import { type RunStatus, runStatuses } from '../model/run.ts'
 import type { StateDefinition } from '../model/state.ts'
 import { collect, type GcOptions, type GcReport } from '../retention/collect.ts'
+import { type ForgetOptions, type ForgetReport, forgetOwner } from '../retention/forget-owner.ts'
 import type { RetentionOptions } from '../retention/policies.ts'
 import { type VerifyOptions, type VerifyReport, verifyStore } from '../verify/verify-store.ts'
 import { type AnswerOptions, answerQuestion } from './answer-question.ts'
@@ -232,6 +233,20 @@ export class Holdfast {
   async gc(options: GcOptions = {}): Promise<GcReport> {
     refuseUnknownOptions('hf.gc', options, { dryRun: true, onProgress: true, signal: true })
     return collect(this.#core, this.#retention ?? {}, options)
+  }
+
+  /**
+   * Erases all that belongs to an owner: threads with their runs, logs, states and operations, schedules, memory. Unfinished runs end without undos, and their
+   * workers are fenced. What is not complete, since it ended early or somebody kept on writing, another call continues.
+   */
+  async forgetOwner(owner: string, options: ForgetOptions = {}): Promise<ForgetReport> {
+    refuseUnknownOptions('hf.forgetOwner', options, { signal: true })
+    if (checkOwner(owner) === '')
+      throw new HoldfastError(
+        'invalid_input',
+        'forgetOwner needs the name of an owner. What has none belongs to everybody: delete its threads.',
+      )
+    return forgetOwner(this.#core.store, owner, options)
   }
 
   /** A client for another owner, with separate runs, threads, operations and schedules. */

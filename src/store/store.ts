@@ -339,6 +339,8 @@ export interface CollectRequest {
   /** A thread with a labelled checkpoint stays. */
   readonly keepsLabelled: boolean
   readonly isDryRun: boolean
+  /** Whatever state they are in, and wherever they end: holders of their runs are fenced. */
+  readonly isForced?: boolean
 }
 
 /**

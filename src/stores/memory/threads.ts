@@ -44,10 +44,11 @@ export function collectThreads(tables: Tables, request: CollectRequest): readonl
 function judge(
   tables: Tables,
   { owner, threadId, headSeq }: CollectRequest['threads'][number],
-  { closedBefore, keepsLabelled }: CollectRequest,
+  { closedBefore, keepsLabelled, isForced }: CollectRequest,
 ): CollectVerdict {
   const row = findThread(tables, owner, threadId)
   if (row === undefined) return 'gone'
+  if (isForced === true) return 'removed'
   if (row.thread.headSeq !== headSeq) return 'changed'
   if (row.unfinished.length > 0) return 'unfinished'
   const operations = [...tables.operations.values()].filter((one) => isOf(one, { owner, threadId }))

@@ -14,7 +14,7 @@ import type { ExtraPayloads } from './extra-payloads.ts'
 import { atLeastZero, count32, position, whole } from './integers.ts'
 import { hexOf, type Row, textOf, toPayload } from './rows.ts'
 import type { LeasedGroup } from './sort-changes.ts'
-import { durableSql, sealSql } from './sql.ts'
+import { durableSql, planSql, sealSql } from './sql.ts'
 import type { StoreParts } from './store-parts.ts'
 
 /** Appends the chunks of a change, as `chunksJson` has them, under the lock of the run. */
@@ -38,7 +38,7 @@ END $$;
 /** Under the lock of the thread no run of it begins again: what has ended stays as it is. */
 export const dropChunksFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_drop_chunks(p_writer bigint, p_batch bigint, p_sync boolean, p_owner text, p_thread text, p_marks jsonb) RETURNS text
-LANGUAGE plpgsql VOLATILE SET lock_timeout = '10s' AS $$
+LANGUAGE plpgsql VOLATILE ${planSql} AS $$
 DECLARE
   v_thread bigint; v_run bigint; v_count bigint := 0; k record;
 BEGIN

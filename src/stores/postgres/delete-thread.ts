@@ -1,7 +1,7 @@
 import type { CollectVerdict, Store } from '../../store/store.ts'
 import { position } from './integers.ts'
 import { deleteRecordsSql } from './records.ts'
-import { durableSql, settleOpenSql } from './sql.ts'
+import { durableSql, planSql, settleOpenSql } from './sql.ts'
 import type { StoreParts } from './store-parts.ts'
 
 /** All that belongs to thread `v_thread` with the runs `v_runs`, its own row and its operations aside. */
@@ -47,8 +47,8 @@ export function prepareDeleteThread({ writes, watch, prepare, isFull }: StorePar
 /** Removes threads that nothing needs any more, each judged under the lock of its row. Answers with the verdicts, in order. */
 export const collectThreadsFunction = `
 CREATE OR REPLACE FUNCTION holdfast.fn_collect_threads(p_writer bigint, p_batch bigint, p_sync boolean, p_closed_before bigint, p_keeps_labelled boolean,
-  p_is_dry boolean, p_threads jsonb) RETURNS text
-LANGUAGE plpgsql VOLATILE SET lock_timeout = '10s' AS $$
+  p_is_dry boolean, p_is_forced boolean, p_threads jsonb) RETURNS text
+LANGUAGE plpgsql VOLATILE ${planSql} AS $$
 DECLARE
   v_thread bigint; v_head bigint; v_runs bigint[]; v_verdict text; v_verdicts text[] := '{}'; p_owner text; p_thread text; k record;
 BEGIN
@@ -60,6 +60,7 @@ BEGIN
     SELECT t.id, t.head_seq INTO v_thread, v_head FROM holdfast.threads t WHERE t.owner = k.owner AND t.thread_id = k.thread_id FOR UPDATE;
     v_verdict := CASE
       WHEN v_thread IS NULL THEN 'gone'
+      WHEN p_is_forced THEN 'removed'
       WHEN v_head <> k.head_seq THEN 'changed'
       WHEN EXISTS (SELECT 1 FROM holdfast.runs r WHERE r.thread = v_thread AND r.finished_at IS NULL) THEN 'unfinished'
       WHEN EXISTS (SELECT 1 FROM holdfast.operations o WHERE o.owner = k.owner AND o.thread_id = k.thread_id
@@ -68,6 +69,7 @@ BEGIN
       ELSE 'removed' END;
     v_verdicts := v_verdicts || v_verdict;
     CONTINUE WHEN v_verdict <> 'removed' OR p_is_dry;
+    PERFORM FROM holdfast.runs r WHERE r.thread = v_thread ORDER BY r.thread, r.id FOR UPDATE;
     SELECT array_agg(r.id) INTO v_runs FROM holdfast.runs r WHERE r.thread = v_thread;
     ${deletePartsSql}
     DELETE FROM holdfast.operations o WHERE o.owner = k.owner AND o.thread_id = k.thread_id;
@@ -79,11 +81,11 @@ END $$;
 `
 
 export function prepareCollectThreads({ writes, watch, prepare, isFull }: StoreParts): Store['collectThreads'] {
-  const statement = prepare('SELECT holdfast.fn_collect_threads($1, $2, $3, $4, $5, $6, $7)')
-  return async ({ threads, closedBefore, keepsLabelled, isDryRun }) => {
+  const statement = prepare('SELECT holdfast.fn_collect_threads($1, $2, $3, $4, $5, $6, $7, $8)')
+  return async ({ threads, closedBefore, keepsLabelled, isDryRun, isForced = false }) => {
     if (threads.length === 0) return []
     const asked = JSON.stringify(threads.map(({ owner, threadId, headSeq }) => [owner, threadId, position(headSeq)]))
-    const answer = await writes.call(statement, [isFull, position(closedBefore), keepsLabelled, isDryRun, asked])
+    const answer = await writes.call(statement, [isFull, position(closedBefore), keepsLabelled, isDryRun, isForced, asked])
     const verdicts = answer.split(',') as CollectVerdict[]
     const removed = threads.filter((_, index) => verdicts[index] === 'removed' && !isDryRun)
     watch.tell(removed.map(({ owner, threadId }) => ({ owner, threadId })))

@@ -13,9 +13,9 @@ export async function deleteThread(
 
 export async function collectThreads(
   connection: Connection,
-  { threads, closedBefore, keepsLabelled, isDryRun }: CollectRequest,
+  { threads, closedBefore, keepsLabelled, isDryRun, isForced }: CollectRequest,
 ): Promise<readonly CollectVerdict[]> {
-  const flags = [String(closedBefore), keepsLabelled ? '1' : '', isDryRun ? '1' : '']
+  const flags = [String(closedBefore), keepsLabelled ? '1' : '', isDryRun ? '1' : '', isForced === true ? '1' : '']
   const keys = threads.flatMap(({ owner, threadId, headSeq }) => [pairOf(owner, threadId), owner, String(headSeq)])
   const verdicts = (await connection.once(collectThreadsScript, 0, [...flags, ...keys])) as readonly Buffer[]
   return verdicts.map(String) as CollectVerdict[]

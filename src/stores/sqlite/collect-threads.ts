@@ -20,8 +20,9 @@ export function prepareCollectThreads(db: Database, deleteThread: ReturnType<typ
   function judge(
     thread: { readonly id: number; readonly head_seq: number },
     { owner, threadId, headSeq }: CollectRequest['threads'][number],
-    { closedBefore, keepsLabelled }: CollectRequest,
+    { closedBefore, keepsLabelled, isForced }: CollectRequest,
   ): CollectVerdict {
+    if (isForced === true) return 'removed'
     if (thread.head_seq !== headSeq) return 'changed'
     if (hasUnfinished.get(thread.id) === 1) return 'unfinished'
     if (hasOperation.get(owner, threadId, closedBefore) === 1) return 'operations'

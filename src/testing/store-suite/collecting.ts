@@ -140,6 +140,28 @@ export function testCollecting(test: StoreTest): void {
     expect(await scene.store.listRuns({ owner: '', label: 'gold', limit: 10 })).toEqual({ items: [] })
   })
 
+  test('by force a thread goes whatever state it is in, and its holder is fenced', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.write(claim, { operation: { kind: 'intend', key: 'k', name: 'send' } })
+    await scene.create({ id: 'next', threadId: 'r' })
+    const asking = await scene.createAndClaim({ id: 'q' })
+    await scene.write(asking, { operation: { kind: 'ask', key: 'who', name: 'ask' } })
+    await scene.leave(asking, 'waiting', { due: 'never', waitKey: 'who' })
+    const head = (await scene.thread('r')).headSeq
+    const threads = ['r', 'q'].map((threadId) => ({ owner: '', threadId, headSeq: head + 7 }))
+    const how = { threads, closedBefore: 0, keepsLabelled: true, isForced: true }
+    expect(await scene.store.collectThreads({ ...how, isDryRun: true })).toEqual(['removed', 'removed'])
+    expect((await scene.run('r')).status).toBe('running')
+    expect(await scene.store.collectThreads({ ...how, isDryRun: false })).toEqual(['removed', 'removed'])
+    expect(refusalOf(await scene.commit(leased(claim, { events: [stepCompleted('a')] })))).toBe('lease_lost')
+    expect(await scene.claim()).toEqual([])
+    expect(await scene.store.readOperation({ owner: '', key: 'k' })).toBeNull()
+    expect(await scene.store.listUnsure({ owner: '', limit: 10 })).toEqual({ items: [] })
+    expect((await scene.store.listRuns({ owner: '', limit: 10 })).items).toEqual([])
+    expect((await scene.store.scanThreads({ limit: 10 })).items).toEqual([])
+    expect(await scene.store.listQueues({})).toEqual([])
+  })
+
   test('many are judged each for itself, and a tombstone goes like a thread', async (scene) => {
     for (const id of ['a', 'b', 'c', 'd']) await finish(scene, id)
     await scene.create({ id: 'e', threadId: 'b' })

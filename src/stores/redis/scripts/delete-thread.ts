@@ -81,7 +81,8 @@ return keep(1)
 
 /**
  * Removes threads that nothing needs any more. ARGV: 1 namespace id, 2 clock offset, 3 slot, 4 number, 5 operations that were closed at this time
- * or later keep their thread, 6 `1` if labels do, 7 `1` to judge only, then for each thread: its name, its owner, its last position. Answers with the verdicts.
+ * or later keep their thread, 6 `1` if labels do, 7 `1` to judge only, 8 `1` to remove
+ * them whatever their state, then for each thread: its name, its owner, its last position. Answers with the verdicts.
  */
 export const collectThreadsScript = defineScript(
   'free',
@@ -93,6 +94,7 @@ ${deletion}
 local function judge(thread, head)
   local t = call('HMGET', P .. 'thread:' .. thread, 'number', 'deleted', 'head', 'base')
   if not t[1] then return 'gone' end
+  if ARGV[8] == '1' then return 'removed' end
   local last = (t[2] or '') ~= '' and t[3] or tonumber(t[4] or 0) + call('LLEN', P .. 'log:' .. thread)
   if tonumber(last) ~= tonumber(head) then return 'changed' end
   if next_run_of(thread) then return 'unfinished' end
@@ -105,7 +107,7 @@ local function judge(thread, head)
 end
 
 local verdicts = {}
-for i = 8, #ARGV, 3 do
+for i = 9, #ARGV, 3 do
   local thread = ARGV[i]
   local verdict = judge(thread, ARGV[i + 2])
   verdicts[#verdicts + 1] = verdict
