@@ -22,6 +22,7 @@ import { type Logger, readLogger } from './model/logger.ts'
 import { requireNode } from './node-version.ts'
 import { notifyWorkflow } from './notify/notify-workflow.ts'
 import { type CheckedTarget, type NotifyOption, readTargets } from './notify/targets.ts'
+import { checkRetention, type RetentionOptions } from './retention/policies.ts'
 import { createStderrLogger } from './stderr-logger.ts'
 import type { Store } from './store/store.ts'
 import { withWholePayloads } from './store/whole-payloads.ts'
@@ -59,6 +60,11 @@ export interface OpenOptions {
    * call that takes longer than `timeoutMs`, default 30,000, has failed. Default none: facts are recalled by their words.
    */
   readonly embed?: Embed | { readonly embed: Embed; readonly model: string; readonly timeoutMs?: number }
+  /**
+   * What workers delete by themselves, and `hf.gc()` deletes: old runs, threads, notifications and chunks of streams. Pass it in every process with a worker.
+   * Default none: nothing is deleted except what has expired.
+   */
+  readonly retention?: RetentionOptions
   /** Postgres by URL: the minimum and maximum number of connections. Default 5 and 20. */
   readonly pool?: { readonly min?: number; readonly max?: number }
   /** Postgres with your own pool: the schema of the tables. In a URL it is `?schema=NAME`. Default `holdfast`. */
@@ -114,6 +120,7 @@ export async function open(...given: readonly unknown[]): Promise<Holdfast> {
   refuseUnknownOptions('pool of open', pool, { min: true, max: true })
   const targets = readTargets(options.notify)
   checkEmbed(options.embed)
+  checkRetention(options.retention)
   const { store, close } = await openTarget(target, {
     durability,
     clockOffsetMs: typeof clock === 'function' ? clock : () => clock,
@@ -176,6 +183,7 @@ const openOptionNames: OptionNames<OpenOptions> = {
   schema: true,
   namespace: true,
   embed: true,
+  retention: true,
   clock: true,
 }
 
@@ -319,6 +327,7 @@ function assemble(
       registry,
       workerId: `${hostname()}:${process.pid}:${randomBytes(4).toString('hex')}`,
       worker: workerOptions,
+      retention: options.retention,
       onRunEnded: (owner, runId) => waiters.runChanged(owner, runId),
     })
   }
@@ -334,7 +343,7 @@ function assemble(
     return closing
   }
   worker?.start()
-  return new Holdfast(core, '', close)
+  return new Holdfast(core, '', close, options.retention)
 }
 
 /** How many runs may be in their quiet time for each that may execute in parallel; at least 500 in total. */

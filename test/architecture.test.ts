@@ -14,8 +14,9 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   control: ['model', 'store', 'define', 'memory', 'engine'],
   debug: ['model', 'store', 'engine', 'control'], // reads only
   verify: ['model', 'store'], // reads only
-  client: ['model', 'store', 'define', 'memory', 'engine', 'control', 'debug', 'verify'],
-  worker: ['model', 'store', 'define', 'engine'],
+  retention: ['model', 'store', 'engine'],
+  client: ['model', 'store', 'define', 'memory', 'engine', 'control', 'debug', 'verify', 'retention'],
+  worker: ['model', 'store', 'define', 'engine', 'retention'],
   notify: ['model', 'define', 'engine'],
   testing: ['model', 'store', 'stores', 'index.ts'], // the reference among the stores; else what a user could use
   server: ['model', 'client', 'index.ts'],
@@ -34,6 +35,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
     'client',
     'worker',
     'notify',
+    'retention',
     'node-version.ts',
     'stderr-logger.ts',
   ],
@@ -47,6 +49,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control',
     'debug',
     'verify',
+    'retention',
     'client',
     'worker',
     'notify',
@@ -110,9 +113,13 @@ describe('the check itself', () => {
 
   test.each([
     ['model/a.ts', 'store/b.ts', 'model may import nothing of ours'],
-    ['client/a.ts', 'stores/redis/b.ts', 'client may import model, store, define, memory, engine, control, debug, verify'],
-    ['worker/a.ts', 'stores/redis/b.ts', 'worker may import model, store, define, engine'],
-    ['worker/a.ts', 'client/b.ts', 'worker may import model, store, define, engine'],
+    [
+      'client/a.ts',
+      'stores/redis/b.ts',
+      'client may import model, store, define, memory, engine, control, debug, verify, retention',
+    ],
+    ['worker/a.ts', 'stores/redis/b.ts', 'worker may import model, store, define, engine, retention'],
+    ['worker/a.ts', 'client/b.ts', 'worker may import model, store, define, engine, retention'],
     ['adapters/ai/a.ts', 'engine/b.ts', 'adapters may import index.ts'],
     ['stores/redis/a.ts', 'stores/sqlite/b.ts', 'stores/redis may not import stores/sqlite'],
     ['adapters/ai/a.ts', 'adapters/mcp/b.ts', 'adapters/ai may not import adapters/mcp'],

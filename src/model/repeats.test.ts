@@ -135,9 +135,11 @@ describe('what a result and a patch of its commit both say', () => {
       expect(() => putBackRepeats(readShortened(payload), () => found)).toThrow(corrupt)
     for (let at = 0; at < payload.length; at++) {
       const other = `${payload.slice(0, at)}${payload[at] === '7' ? '8' : '7'}${payload.slice(at + 1)}`
-      expect(() => (isShortened(other) ? putBackRepeats(readShortened(other), (offset) => (offset === 0 ? patch : null)) : codec.decode(other))).toThrow(
-        corrupt,
-      )
+      expect(() =>
+        isShortened(other)
+          ? putBackRepeats(readShortened(other), (offset) => (offset === 0 ? patch : null))
+          : codec.decode(other),
+      ).toThrow(corrupt)
     }
     for (const other of ['~', '~[]', '~[1]', '~[1,2,3,4', '~[1,0,0,0,5e3]', '~[-1,0,0,0,5]'])
       expect(() => readShortened(other)).toThrow(corrupt)
