@@ -113,7 +113,11 @@ describe('the check itself', () => {
 
   test.each([
     ['model/a.ts', 'store/b.ts', 'model may import nothing of ours'],
-    ['client/a.ts', 'stores/redis/b.ts', 'client may import model, store, define, memory, engine, control, debug, verify'],
+    [
+      'client/a.ts',
+      'stores/redis/b.ts',
+      'client may import model, store, define, memory, artifacts, engine, control, debug, verify',
+    ],
     ['worker/a.ts', 'stores/redis/b.ts', 'worker may import model, store, define, engine'],
     ['worker/a.ts', 'client/b.ts', 'worker may import model, store, define, engine'],
     ['adapters/ai/a.ts', 'engine/b.ts', 'adapters may import index.ts'],

@@ -102,6 +102,20 @@ export function contentQuery(owner: string, key: string): RecordQuery {
   return { owner, collection: contentCollection, where: { keys: [key] }, limit: 1 }
 }
 
+/** A page of all contents of an owner. */
+export function allContents(owner: string, afterKey: string | undefined): RecordQuery {
+  return { owner, collection: contentCollection, ...(afterKey !== undefined && { afterKey }), limit: 200 }
+}
+
+/** Whether anything refers to a content. */
+export function referenceQuery(owner: string, key: string): RecordQuery {
+  return { owner, collection: artifactCollection, where: { field: { name: 'content', value: key } }, limit: 1 }
+}
+
+export function deleteContent({ key, version, updatedAt }: KeyedRecord): RecordChange {
+  return { kind: 'delete', collection: contentCollection, key, ifVersion: version, ifUpdatedAt: updatedAt }
+}
+
 export function putContent(codec: Codec, key: string, content: KeptContent, expected: KeyedRecord | undefined): Put {
   return {
     ...{ kind: 'put', collection: contentCollection, key, parent: null, threadId: null, fields: [], expires: 'never' },
@@ -132,6 +146,11 @@ export function putName(
     ifVersion: expected?.version ?? 0,
     ...(expected !== undefined && { ifUpdatedAt: expected.updatedAt }),
   }
+}
+
+/** A page of all owners who have content, or had. */
+export function ownersQuery(afterKey: string | undefined): RecordQuery {
+  return { owner: '', collection: ownerCollection, ...(afterKey !== undefined && { afterKey }), limit: 200 }
 }
 
 export function putOwner(codec: Codec, owner: string): Put {

@@ -10,6 +10,7 @@ import {
   byName,
   contentKey,
   contentQuery,
+  deleteContent,
   type GivenOut,
   type KeptContent,
   nameKey,
@@ -18,6 +19,7 @@ import {
   putName,
   putOwner,
   readArtifact,
+  referenceQuery,
 } from './artifact-records.ts'
 import { type ArtifactBackend, type Blob, contentDamaged, type Received } from './backend.ts'
 
@@ -165,6 +167,19 @@ export class Contents {
         return { ...content, record }
       }),
     )
+  }
+
+  /** Removes content that nothing refers to, unless it was used since it was read (A2). Says whether it did, or would. */
+  async removeUnused(owner: string, record: KeyedRecord, dryRun: boolean): Promise<boolean> {
+    const { store, codec } = this.#parts
+    const known = codec.decode(record.payload) as KeptContent
+    const backend = this.#backendOf(known)
+    if (backend === undefined) return false
+    if ((await store.readRecords(referenceQuery(owner, record.key))).length > 0) return false
+    if (dryRun) return true
+    if (!(await this.#write(owner, [deleteContent(record)]))) return false
+    await backend.remove(blobOf(owner, record.key.slice(record.key.indexOf(':') + 1), known))
+    return true
   }
 
   /** Content as it is, verified as a whole before the first byte is returned, and once more while it is read. */

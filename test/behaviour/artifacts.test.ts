@@ -2,10 +2,16 @@ import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
+import { setImmediate } from 'node:timers/promises'
 import { type Artifact, type ArtifactType, type Holdfast, workflow } from 'holdfast'
 import { wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
-import type { Change } from '../../src/store/change.ts'
+import type { ArtifactTarget } from '../../src/artifacts/artifact-target.ts'
+import { artifactParts } from '../../src/artifacts/artifacts-parts.ts'
+import { collectArtifacts } from '../../src/artifacts/collect-artifacts.ts'
+import { createCodec } from '../../src/model/codec.ts'
+import type { Change, Committed } from '../../src/store/change.ts'
+import type { Store } from '../../src/store/store.ts'
 import { codeOfRejection, gate } from './runs.ts'
 import { onEveryStore, onLocalStores } from './stores.ts'
 
@@ -437,6 +443,108 @@ onEveryStore('artifacts', ({ open, openMortal, openWrapped, advance }) => {
     letGo()
     expect(await codeOfRejection(late as Promise<unknown>)).toBe('closed')
     expect((await hf.artifacts.list()).items).toEqual([])
+  })
+})
+
+onEveryStore('collecting the content of artifacts', ({ open, openWrapped, advance }) => {
+  const openBoth = async (target: ArtifactTarget = { kind: 'store' }) => {
+    const opened: Store[] = []
+    const keepStore = (store: Store) => {
+      opened.push(store)
+      return store
+    }
+    const hf = await openWrapped(keepStore, target.kind === 'folder' ? { artifacts: `file:${target.folder}` } : {})
+    const store = opened[0] as Store
+    const commit = async (change: Change) => (await store.commit([change]))[0] as Committed
+    const log = { debug() {}, info() {}, warn() {}, error() {} }
+    const parts = artifactParts({ store, codec: createCodec(), log, commit }, target)
+    return { hf, collect: (options = {}) => collectArtifacts(parts, options) }
+  }
+
+  it('removes what nothing refers to, a day after it was used last, and nothing else', async () => {
+    const { hf, collect } = await openBoth()
+    const save = (content: string, more = {}) => hf.artifacts.save({ name: 'n', type: 'analysis_result', content, ...more })
+    const kept = await save('kept')
+    const twice = await save('twice')
+    const again = await save('twice', { name: 'm' })
+    const gone = await save('gone')
+    await save('expires', { retention: { ttlMs: 60_000 } })
+    await hf
+      .as('bob')
+      .artifacts.delete((await hf.as('bob').artifacts.save({ name: 'n', type: 'data_export', content: 'of bob' })).id)
+    await hf.artifacts.delete(twice.id)
+    await hf.artifacts.delete(gone.id)
+    expect(await collect()).toMatchObject({ seen: 5, contents: 0 })
+    advance(dayMs - 1_000)
+    const renewed = await save('gone', { name: 'again' })
+    await hf.artifacts.delete(renewed.id)
+    advance(2_000)
+    expect(await collect({ dryRun: true })).toMatchObject({ contents: 2, bytes: 13 })
+    expect(await collect()).toMatchObject({ seen: 5, contents: 2, bytes: 13, leftovers: 0 })
+    expect(await collect()).toMatchObject({ seen: 3, contents: 0 })
+    expect([await text(hf, kept.id), await text(hf, again.id)]).toEqual(['kept', 'twice'])
+    advance(dayMs)
+    expect(await collect()).toMatchObject({ seen: 3, contents: 1 })
+    expect(await text(hf, (await save('gone')).id)).toBe('gone')
+  })
+
+  it('beside saves of equal content and deletions, leaves every artifact its bytes', async () => {
+    const { hf, collect } = await openBoth()
+    const others = await open({ worker: false, artifacts: 'store:' })
+    let isOver = false
+    const save = async (client: Holdfast, index: number) => {
+      for (let round = 0; round < 8; round++) {
+        const saved = await client.artifacts
+          .save({ name: `n${index}`, type: 'analysis_result', content: `content ${round % 2}` })
+          .catch((error: { code?: string }) => {
+            // Without any grace a collector may be faster than the commit.
+            expect(error.code).toBe('conflict')
+          })
+        if (saved === undefined) continue
+        expect(await text(client, saved.id)).toBe(`content ${round % 2}`)
+        if (round % 3 !== 0) await client.artifacts.delete(saved.id)
+      }
+    }
+    const collecting = (async () => {
+      for (let graceMs = 0; !isOver; graceMs = (graceMs + 7) % 29) {
+        await collect({ graceMs })
+        await setImmediate()
+      }
+    })()
+    await Promise.all(Array.from({ length: 4 }, (_, index) => save(index % 2 === 0 ? hf : others, index)))
+    isOver = true
+    await collecting
+    const { items } = await hf.artifacts.list()
+    for (const { id } of items) await text(hf, id)
+    await collect({ graceMs: 0 })
+    expect(await collect({ graceMs: 0 })).toMatchObject({
+      contents: 0,
+      leftovers: 0,
+      seen: new Set(items.map(({ sha256 }) => sha256)).size,
+    })
+  })
+
+  it('refuses the commit of a step whose content was removed meanwhile; the step saves it again', async () => {
+    const { promise, open: goOn } = gate()
+    const { promise: saved, open: hasSaved } = gate()
+    let bodies = 0
+    const work = workflow('work', (ctx) =>
+      ctx.step('slow', async ({ artifacts }) => {
+        bodies++
+        const artifact = await artifacts.save({ name: 'n', type: 'analysis_result', content: 'slow' })
+        hasSaved()
+        await promise
+        return artifact.id
+      }),
+    )
+    const { hf, collect } = await openBoth()
+    hf.register(work)
+    const run = await hf.start(work, undefined, { id: 't' })
+    await saved
+    expect(await collect({ graceMs: 0 })).toMatchObject({ contents: 1 })
+    goOn()
+    expect(await text(hf, await run.result())).toBe('slow')
+    expect(bodies).toBe(2)
   })
 })
 
