@@ -40,6 +40,11 @@ interface Kept {
   readonly isTakenBack?: true
 }
 
+/** What is about bytes, which each store keeps in its own way. */
+export function isAboutContent(collection: string): boolean {
+  return collection === contentCollection || collection === 'artifact_chunk' || collection === ownerCollection
+}
+
 type Put = Extract<RecordChange, { kind: 'put' }>
 
 export function putArtifact(codec: Codec, artifact: Artifact): Put {

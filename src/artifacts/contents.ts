@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto'
-import type { ArtifactPlace } from '../model/artifact.ts'
+import { type Artifact, type ArtifactPlace, placeOf } from '../model/artifact.ts'
 import type { Codec } from '../model/codec.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { newRunId } from '../model/new-run-id.ts'
@@ -167,6 +167,20 @@ export class Contents {
         return { ...content, record }
       }),
     )
+  }
+
+  /** The grace of these contents begins anew: something is about to refer to them. */
+  async renew(owner: string, artifacts: readonly Pick<Artifact, 'type' | 'sha256'>[]): Promise<void> {
+    const { store } = this.#parts
+    const keys = new Set(artifacts.map(({ type, sha256 }) => contentKey(placeOf(type), sha256)))
+    for (const key of keys) {
+      for (;;) {
+        const [record] = await store.readRecords(contentQuery(owner, key))
+        if (record === undefined) break
+        const { sha256, size } = { sha256: key.slice(key.indexOf(':') + 1), size: 0 }
+        if (await this.#write(owner, this.references([{ key, sha256, size, record }]))) break
+      }
+    }
   }
 
   /** Removes content that nothing refers to, unless it was used since it was read (A2). Says whether it did, or would. */
