@@ -1,6 +1,7 @@
 import { readArtifact } from '../artifacts/artifact-records.ts'
 import type { Contents } from '../artifacts/contents.ts'
 import { placeOf } from '../model/artifact.ts'
+import { HoldfastError } from '../model/errors.ts'
 import type { KeyedRecord } from '../model/record.ts'
 import { type Damage, damageTo } from './damage.ts'
 import { attempt, type Source } from './findings.ts'
@@ -27,13 +28,23 @@ export class ArtifactCheck {
     const content = JSON.stringify([owner, place, sha256])
     let problem = this.#checked.get(content)
     if (problem === undefined) {
-      const read = await attempt(this.#source.store, () => this.#contents.open(owner, place, sha256, size))
-      problem = 'damage' in read ? read.damage.message : null
+      problem = await this.#problemOf(() => this.#contents.open(owner, place, sha256, size))
       this.#checked.set(content, problem)
       this.bytes += size
     }
     if (problem === null) return
     const what = `Artifact "${id}" (${name}, version ${version}): ${problem}`
     this.damaged.push(damageTo({ owner, threadId: threadId ?? '' }, 'artifact', what))
+  }
+
+  /** Content in a place that this process was opened without can't be looked at. */
+  async #problemOf(read: () => Promise<unknown>): Promise<string | null> {
+    try {
+      const found = await attempt(this.#source.store, read)
+      return 'damage' in found ? found.damage.message : null
+    } catch (error) {
+      if (error instanceof HoldfastError && error.details['backend'] !== undefined) return error.message
+      throw error
+    }
   }
 }

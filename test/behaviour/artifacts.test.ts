@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
@@ -12,8 +12,9 @@ import { collectArtifacts } from '../../src/artifacts/collect-artifacts.ts'
 import { createCodec } from '../../src/model/codec.ts'
 import type { Change, Committed } from '../../src/store/change.ts'
 import type { Store } from '../../src/store/store.ts'
+import { startProgramMounted } from './programs.ts'
 import { codeOfRejection, gate } from './runs.ts'
-import { onEveryStore, onLocalStores } from './stores.ts'
+import { onEveryStore, onLocalStores, onSqlite } from './stores.ts'
 
 const dayMs = 86_400_000
 const sha256 = (content: string | Uint8Array) => createHash('sha256').update(content).digest('hex')
@@ -618,6 +619,19 @@ onLocalStores('the folder of artifacts', (scene) => {
     expect(filesIn(root)).toEqual([])
   })
 
+  it('can not be read by a process that was opened without it, which says so; what is in the store can', async () => {
+    const hf = await open({ artifacts: `file:${join(scene.folder, 'kept')}` })
+    const without = await open({ artifacts: 'store:' })
+    const { id } = await hf.artifacts.save({ name: 'n', type: 'generated_file', content: 'x' })
+    const { id: inside } = await hf.artifacts.save({ name: 'n', type: 'analysis_result', content: 'x' })
+    expect(await codeOfRejection(without.artifacts.open(id))).toBe('store_unavailable')
+    expect(await text(without, inside)).toBe('x')
+    expect((await without.verify()).damaged.map(({ what }) => what)).toEqual(['artifact'])
+    // Saved there, it is there for both.
+    await without.artifacts.save({ name: 'n', type: 'generated_file', content: 'x' })
+    expect([await text(without, id), await text(hf, id)]).toEqual(['x', 'x'])
+  })
+
   it('that is no folder, or a place that there is not, is refused with a code', async () => {
     writeFileSync(join(scene.folder, 'file'), '')
     const hf = await open({ artifacts: `file:${join(scene.folder, 'file')}` })
@@ -626,5 +640,16 @@ onLocalStores('the folder of artifacts', (scene) => {
     )
     for (const artifacts of ['', 'file:', 'ftp://x', 3])
       expect(await codeOfRejection(open({ artifacts: artifacts as never }))).toBe('invalid_url')
+  })
+})
+
+onSqlite('a folder of artifacts', (scene) => {
+  it('on a disk that is full is storage_full and has nothing half in it; with room, the step saves', async () => {
+    const disk = join(scene.folder, 'disk')
+    mkdirSync(disk)
+    const program = startProgramMounted(`mount -t tmpfs -o size=12m tmpfs '${disk}'`, 'fill-folder', scene.url, disk)
+    expect(await program.said('refused')).toEqual({ code: 'storage_full', files: 0, listed: 0 })
+    expect(await program.said('saved')).toEqual({ length: 3_000_000, bodies: 2 })
+    expect(await program.ended).toBe(0)
   })
 })

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { open } from 'holdfast'
 import { beforeAll, expect, test } from 'vitest'
 import { collectArtifacts } from '../../src/artifacts/collect-artifacts.ts'
@@ -49,6 +49,30 @@ test('a process that is killed while it collects has removed nothing that is ref
     expect(blobsIn(file)).toHaveLength(4)
   })
   expect(killed).toBeGreaterThan(0)
+})
+
+test('bytes are flushed before they get their name, and their folder before the artifact is committed', {
+  timeout: limitMs,
+}, async () => {
+  await inFolder(async (file) => {
+    const trace = `${file}.trace`
+    expect(await run('save', file, ['-f', '-y', '-qq', '-s', '300', '-o', trace, '-e', 'trace=fsync,rename,pwrite64'])).toBe(
+      'done',
+    )
+    const lines = readFileSync(trace, 'utf8').split('\n')
+    const renames = lines.flatMap((line, index) => {
+      const [, from, to] = /rename\("(.*incoming.*)", "(.*)"\) = 0/.exec(line) ?? []
+      return from === undefined || to === undefined ? [] : [{ from, to, index }]
+    })
+    expect(renames.length).toBeGreaterThan(5)
+    for (const { from, to, index } of renames) {
+      const lastOf = (part: string) =>
+        lines.slice(0, index).findLastIndex((line) => line.includes(`fsync(`) && line.includes(`<${part}>`))
+      expect(lastOf(from)).toBeGreaterThan(-1)
+      const after = lines.slice(index + 1).find((line) => /fsync\(|pwrite64\(\d+<[^>]*-wal>/.test(line))
+      expect(after).toContain(`<${dirname(to)}>`)
+    }
+  })
 })
 
 /** Kills a process at every n-th call of each kind that it makes, each in a store of its own. Returns how many were killed. */
