@@ -4,9 +4,8 @@ import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import { type Artifact, type ArtifactType, type Holdfast, workflow } from 'holdfast'
-import { wrapStore } from 'holdfast/testing'
+import { type StoreHooks, wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
-import type { ArtifactTarget } from '../../src/artifacts/artifact-target.ts'
 import { artifactParts } from '../../src/artifacts/artifacts-parts.ts'
 import { collectArtifacts } from '../../src/artifacts/collect-artifacts.ts'
 import { createCodec } from '../../src/model/codec.ts'
@@ -448,19 +447,41 @@ onEveryStore('artifacts', ({ open, openMortal, openWrapped, advance }) => {
 })
 
 onEveryStore('collecting the content of artifacts', ({ open, openWrapped, advance }) => {
-  const openBoth = async (target: ArtifactTarget = { kind: 'store' }) => {
+  const openBoth = async (hooks: StoreHooks = {}) => {
     const opened: Store[] = []
-    const keepStore = (store: Store) => {
+    const hf = await openWrapped((store) => {
       opened.push(store)
       return store
-    }
-    const hf = await openWrapped(keepStore, target.kind === 'folder' ? { artifacts: `file:${target.folder}` } : {})
-    const store = opened[0] as Store
+    })
+    const store = wrapStore(opened[0] as Store, hooks)
     const commit = async (change: Change) => (await store.commit([change]))[0] as Committed
     const log = { debug() {}, info() {}, warn() {}, error() {} }
-    const parts = artifactParts({ store, codec: createCodec(), log, commit }, target)
+    const parts = artifactParts({ store, codec: createCodec(), log, commit }, { kind: 'store' })
     return { hf, collect: (options = {}) => collectArtifacts(parts, options) }
   }
+
+  it('looks again before it removes: what was saved since keeps its bytes', async () => {
+    const save = (client: Holdfast) => client.artifacts.save({ name: 'n', type: 'analysis_result', content: 'equal' })
+    let between: (() => Promise<unknown>) | undefined
+    const { hf, collect } = await openBoth({
+      after: async (act, _, [query]) => {
+        const { collection, where } = (query ?? {}) as { collection?: string; where?: { field?: { name: string } } }
+        const isLook = act === 'readRecords' && collection === 'artifact' && where?.field?.name === 'content'
+        const next = isLook ? between : undefined
+        if (isLook) between = undefined
+        await next?.()
+      },
+    })
+    await hf.artifacts.delete((await save(hf)).id)
+    let saved: Artifact | undefined
+    between = async () => {
+      saved = await save(hf)
+    }
+    expect(await collect({ graceMs: 0 })).toMatchObject({ contents: 0 })
+    expect(await text(hf, (saved as unknown as Artifact).id)).toBe('equal')
+    await hf.artifacts.delete((saved as unknown as Artifact).id)
+    expect(await collect({ graceMs: 0 })).toMatchObject({ contents: 1 })
+  })
 
   it('removes what nothing refers to, a day after it was used last, and nothing else', async () => {
     const { hf, collect } = await openBoth()
