@@ -24,6 +24,7 @@ import { notifyWorkflow } from './notify/notify-workflow.ts'
 import { type CheckedTarget, type NotifyOption, readTargets } from './notify/targets.ts'
 import { createStderrLogger } from './stderr-logger.ts'
 import type { Store } from './store/store.ts'
+import { withWholePayloads } from './store/whole-payloads.ts'
 import { scheduleWorkflow } from './worker/schedule-workflow.ts'
 import { Worker, type WorkerOptions } from './worker/worker.ts'
 
@@ -121,7 +122,7 @@ export async function open(...given: readonly unknown[]): Promise<Holdfast> {
     ...(namespace !== undefined && { namespace }),
   })
   try {
-    return assemble(store, options, targets, close)
+    return assemble(withWholePayloads(store), options, targets, close)
   } catch (error) {
     await close()
     throw error
