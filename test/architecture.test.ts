@@ -17,7 +17,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   verify: ['model', 'store', 'artifacts'], // reads only
   retention: ['model', 'store', 'engine', 'artifacts'],
   client: ['model', 'store', 'define', 'memory', 'artifacts', 'engine', 'control', 'debug', 'verify', 'retention'],
-  worker: ['model', 'store', 'define', 'engine', 'retention'],
+  worker: ['model', 'store', 'define', 'artifacts', 'engine', 'retention'],
   notify: ['model', 'define', 'engine'],
   testing: ['model', 'store', 'stores', 'index.ts'], // the reference among the stores; else what a user could use
   server: ['model', 'client', 'index.ts'],
@@ -121,8 +121,8 @@ describe('the check itself', () => {
       'stores/redis/b.ts',
       'client may import model, store, define, memory, artifacts, engine, control, debug, verify, retention',
     ],
-    ['worker/a.ts', 'stores/redis/b.ts', 'worker may import model, store, define, engine, retention'],
-    ['worker/a.ts', 'client/b.ts', 'worker may import model, store, define, engine, retention'],
+    ['worker/a.ts', 'stores/redis/b.ts', 'worker may import model, store, define, artifacts, engine, retention'],
+    ['worker/a.ts', 'client/b.ts', 'worker may import model, store, define, artifacts, engine, retention'],
     ['adapters/ai/a.ts', 'engine/b.ts', 'adapters may import index.ts'],
     ['stores/redis/a.ts', 'stores/sqlite/b.ts', 'stores/redis may not import stores/sqlite'],
     ['adapters/ai/a.ts', 'adapters/mcp/b.ts', 'adapters/ai may not import adapters/mcp'],

@@ -56,7 +56,7 @@ assert.equal(left, 100)
 
 await hf.as('ann').run(greet, 'Ann')
 // #region forget
-const { threads, memories, isComplete } = await hf.forgetOwner('ann')
+const { threads, memories, artifacts, isComplete } = await hf.forgetOwner('ann')
 // #endregion
-assert.deepEqual([threads, memories, isComplete], [1, 0, true])
+assert.deepEqual([threads, memories, artifacts, isComplete], [1, 0, 0, true])
 await hf.close()

@@ -158,6 +158,10 @@ export function ownersQuery(afterKey: string | undefined): RecordQuery {
   return { owner: '', collection: ownerCollection, ...(afterKey !== undefined && { afterKey }), limit: 200 }
 }
 
+export function deleteOwner(owner: string): RecordChange {
+  return { kind: 'delete', collection: ownerCollection, key: sum(owner) }
+}
+
 export function putOwner(codec: Codec, owner: string): Put {
   return {
     ...{ kind: 'put', collection: ownerCollection, key: sum(owner), parent: null, threadId: null, fields: [], expires: 'never' },

@@ -106,6 +106,20 @@ async function removeLeftovers(
   return count
 }
 
+/** Removes all content of an owner, whoever refers to it. Returns how much there was. */
+export async function forgetContents(parts: ArtifactParts, owner: string, signal: AbortSignal | undefined): Promise<number> {
+  let count = 0
+  for (const backend of backendsOf(parts)) {
+    for await (const blob of backend.list(owner)) {
+      signal?.throwIfAborted()
+      await backend.remove(blob)
+      count++
+    }
+  }
+  if (count > 0) await parts.contents.forgetOwner(owner)
+  return count
+}
+
 function backendsOf({ contents }: ArtifactParts): readonly ArtifactBackend[] {
   return [...new Set(Object.values(contents.parts.backends))]
 }

@@ -11,6 +11,7 @@ import {
   contentKey,
   contentQuery,
   deleteContent,
+  deleteOwner,
   type GivenOut,
   type KeptContent,
   nameKey,
@@ -49,6 +50,8 @@ export interface HeldContent {
   readonly record: KeyedRecord
 }
 
+const hourMs = 3_600_000
+
 /**
  * The bytes of artifacts.
  *
@@ -61,7 +64,7 @@ export interface HeldContent {
 export class Contents {
   readonly #parts: ContentsParts
   #lastIdAt = 0
-  readonly #knownOwners = new Set<string>()
+  readonly #knownOwners = new Map<string, number>()
   /** Of this process: savers of one name wait for each other instead of refusing each other. */
   readonly #lanes = new Map<string, Promise<unknown>>()
 
@@ -239,11 +242,17 @@ export class Contents {
     throw new HoldfastError('conflict', `An artifact could not be saved: ${answer.refusal}. Try again.`, { retryable: true })
   }
 
-  /** Whoever collects what is left over looks at each owner. */
+  /** Whoever collects what is left over looks at each owner. Noted again after an hour: another process may have erased the owner. */
   async #knowOwner(owner: string): Promise<void> {
-    if (this.#knownOwners.has(owner)) return
+    if (performance.now() - (this.#knownOwners.get(owner) ?? Number.NEGATIVE_INFINITY) < hourMs) return
     await this.#write('', [putOwner(this.#parts.codec, owner)])
-    this.#knownOwners.add(owner)
+    this.#knownOwners.set(owner, performance.now())
+  }
+
+  /** Erases that an owner had content. */
+  async forgetOwner(owner: string): Promise<void> {
+    this.#knownOwners.delete(owner)
+    await this.#write('', [deleteOwner(owner)])
   }
 
   async #inLane<T>(lane: string, act: () => Promise<T>): Promise<T> {

@@ -252,7 +252,7 @@ export class Holdfast {
         'invalid_input',
         'forgetOwner needs the name of an owner. What has none belongs to everybody: delete its threads.',
       )
-    return forgetOwner(this.#core.store, owner, options)
+    return forgetOwner(this.#core.artifacts, owner, options)
   }
 
   /** A client for another owner, with separate runs, threads, operations and schedules. */

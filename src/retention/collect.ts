@@ -1,3 +1,5 @@
+import type { ArtifactParts } from '../artifacts/artifacts-parts.ts'
+import { collectArtifacts } from '../artifacts/collect-artifacts.ts'
 import type { Codec } from '../model/codec.ts'
 import { codeOf, type HoldfastError } from '../model/errors.ts'
 import type { Store, Thread } from '../store/store.ts'
@@ -28,6 +30,10 @@ export interface GcReport {
   readonly tombstones: number
   /** Streams whose chunks were dropped. */
   readonly streams: number
+  /** Contents that no artifact referred to for a day: those of artifacts that were deleted, have expired or went with their thread. */
+  readonly artifacts: number
+  /** The bytes of these. */
+  readonly artifactBytes: number
   /** Values of sessions and facts that had expired. A dry run does not count them. */
   readonly expired: number
   /** Threads that are old enough, and why they stay. */
@@ -62,17 +68,19 @@ class Collection {
   readonly #reviews: Reviews
   readonly #policies: RetentionOptions
   readonly #options: CollectOptions
+  readonly #artifacts: ArtifactParts
   readonly #counts: Counts
   #now = 0
 
-  constructor({ store, codec }: Source, policies: RetentionOptions, options: CollectOptions) {
+  constructor({ store, codec, artifacts }: Source, policies: RetentionOptions, options: CollectOptions) {
     this.#store = store
     this.#reviews = new Reviews(store, codec)
+    this.#artifacts = artifacts
     this.#policies = policies
     this.#options = options
     this.#counts = {
       ...{ dryRun: options.dryRun === true, scanned: 0, runs: 0, threads: 0, notifications: 0, tombstones: 0, streams: 0 },
-      ...{ expired: 0, durationMs: 0 },
+      ...{ expired: 0, artifacts: 0, artifactBytes: 0, durationMs: 0 },
       kept: { unfinished: 0, operations: 0, tagged: 0, needed: 0, last: 0, changed: 0, damaged: 0 },
     }
   }
@@ -89,10 +97,18 @@ class Collection {
       // They come in order of creation: what follows is younger.
       if (page.every(({ createdAt }) => createdAt > this.#now - this.#leastAge)) break
     }
+    await this.#collectArtifacts()
     this.#counts.durationMs = Math.round(performance.now() - startedAt)
     const report = this.#report()
     this.#options.onProgress?.(report)
     return report
+  }
+
+  async #collectArtifacts(): Promise<void> {
+    const { dryRun } = this.#counts
+    const { contents, bytes } = await collectArtifacts(this.#artifacts, { dryRun, isStopping: () => this.#isStopping })
+    this.#counts.artifacts = contents
+    this.#counts.artifactBytes = bytes
   }
 
   get #isStopping(): boolean {
@@ -214,6 +230,7 @@ class Collection {
 interface Source {
   readonly store: Store
   readonly codec: Codec
+  readonly artifacts: ArtifactParts
 }
 
 interface Due {

@@ -1,3 +1,5 @@
+import type { ArtifactParts } from '../artifacts/artifacts-parts.ts'
+import { forgetContents } from '../artifacts/collect-artifacts.ts'
 import type { RecordKey } from '../model/record.ts'
 import type { Store, Thread } from '../store/store.ts'
 import { sweepExpired } from './sweep-expired.ts'
@@ -11,8 +13,10 @@ export interface ForgetOptions {
 export interface ForgetReport {
   /** With their runs, logs, states, streams and operations; schedules are among them. */
   readonly threads: number
-  /** Values that were kept beside the threads: of sessions, profiles, facts, adapters. */
+  /** Values that were kept beside the threads: of sessions, profiles, facts, adapters, and of artifacts what is kept about them. */
   readonly memories: number
+  /** Contents of artifacts. */
+  readonly artifacts: number
   /** Nothing was left in the end. False where somebody kept on writing for this owner: stop that, and call it again. */
   readonly isComplete: boolean
   readonly durationMs: number
@@ -24,16 +28,20 @@ const partSize = 20
 const mostPasses = 5
 
 /** Erases all that belongs to an owner, whatever state it is in. May end at any moment; the next call continues. */
-export async function forgetOwner(store: Store, owner: string, { signal }: ForgetOptions): Promise<ForgetReport> {
+export async function forgetOwner(parts: ArtifactParts, owner: string, { signal }: ForgetOptions): Promise<ForgetReport> {
+  const { store } = parts
   const startedAt = performance.now()
-  const total = { threads: 0, memories: 0 }
+  const total = { threads: 0, memories: 0, artifacts: 0 }
   for (let pass = 1; ; pass++) {
     const threads = await forgetThreads(store, owner, signal)
+    // Before the records that name their owner: what a process that dies leaves here is found again.
+    const artifacts = await forgetContents(parts, owner, signal)
     const memories = await forgetRecords(store, owner, signal)
     await sweepExpired(store, { isStopping: () => signal?.aborted === true })
     total.threads += threads
     total.memories += memories
-    const isComplete = threads + memories === 0
+    total.artifacts += artifacts
+    const isComplete = threads + memories + artifacts === 0
     if (isComplete || pass === mostPasses) return { ...total, isComplete, durationMs: Math.round(performance.now() - startedAt) }
   }
 }

@@ -1,3 +1,4 @@
+import type { ArtifactParts } from '../artifacts/artifacts-parts.ts'
 import type { Codec } from '../model/codec.ts'
 import type { Logger } from '../model/logger.ts'
 import { collect } from '../retention/collect.ts'
@@ -55,27 +56,22 @@ export class Chores {
 
   async #doAll(): Promise<void> {
     const { store, log } = this.#options
+    // What retention does deletes what has expired, too.
+    const isCollecting = performance.now() >= this.#collectAt
     try {
-      await sweepExpired(store, { isStopping: () => this.#isStopping })
+      if (isCollecting) await this.#collect()
+      else await sweepExpired(store, { isStopping: () => this.#isStopping })
     } catch (error) {
-      log.error('deleting expired records failed', { error })
-    }
-    try {
-      await this.#collect()
-    } catch (error) {
-      log.error('deleting what retention allows failed', { error })
+      log.error(isCollecting ? 'deleting what retention allows failed' : 'deleting expired records failed', { error })
     }
   }
 
   async #collect(): Promise<void> {
-    const { store, codec, log, retention } = this.#options
-    if (retention === undefined) return
-    const begunAt = performance.now()
-    if (begunAt < this.#collectAt) return
-    this.#collectAt = begunAt + (retention.everyMs ?? collectEveryMs)
+    const { store, codec, artifacts, log, retention = {} } = this.#options
+    this.#collectAt = performance.now() + (retention.everyMs ?? collectEveryMs)
     const now = await store.now()
     const isStopping = () => this.#isStopping
-    const report = await collect({ store, codec }, retention, { isStopping, streamsSince: this.#streamsSince })
+    const report = await collect({ store, codec, artifacts }, retention, { isStopping, streamsSince: this.#streamsSince })
     if (this.#isStopping) return
     // An event may be a moment older than its write.
     this.#streamsSince = now - (retention.streams?.maxAgeMs ?? 0) - everyMs
@@ -86,6 +82,7 @@ export class Chores {
 interface ChoreOptions {
   readonly store: Store
   readonly codec: Codec
+  readonly artifacts: ArtifactParts
   readonly log: Logger
   readonly retention?: RetentionOptions | undefined
 }

@@ -112,8 +112,8 @@ export class Worker {
     this.#places = new QueuePlaces(options.worker.queues, deliveries)
     this.#onRunEnded = options.onRunEnded
     this.#keeper = new LeaseKeeper(options.engine, this.#executions, this.#loading)
-    const { store, codec, log } = options.engine
-    this.#chores = new Chores({ store, codec, log, retention: options.retention })
+    const { store, codec, artifacts, log } = options.engine
+    this.#chores = new Chores({ store, codec, artifacts, log, retention: options.retention })
   }
 
   start(): void {

@@ -1,9 +1,11 @@
 import { copyStore, open, type ThreadBundle, workflow } from 'holdfast'
 import { createMemoryStore, wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
+import { artifactParts } from '../../src/artifacts/artifacts-parts.ts'
 import { createCodec } from '../../src/model/codec.ts'
 import type { RecordChange } from '../../src/model/record.ts'
 import { sweepExpired } from '../../src/retention/sweep-expired.ts'
+import type { Change, Committed } from '../../src/store/change.ts'
 import type { Store } from '../../src/store/store.ts'
 import { Chores } from '../../src/worker/chores.ts'
 import { codeOfRejection } from './runs.ts'
@@ -153,7 +155,13 @@ it('a worker deletes what has expired once a minute, and a failure is reported a
     const errors: unknown[] = []
     const log = { debug() {}, info() {}, warn() {}, error: (_: string, data: unknown) => void errors.push(data) }
     const store = { ...createMemoryStore(), sweepRecords: () => (answers.shift() ?? (async () => 0))() }
-    const chores = new Chores({ store, codec: createCodec(), log })
+    const parts = {
+      store,
+      codec: createCodec(),
+      log,
+      commit: async (change: Change) => (await store.commit([change]))[0] as Committed,
+    }
+    const chores = new Chores({ ...parts, artifacts: artifactParts(parts, { kind: 'store' }) })
     chores.start()
     answers = [() => Promise.reject(new Error('no connection')), async () => 200, async () => 3]
     await vi.advanceTimersByTimeAsync(59_000)

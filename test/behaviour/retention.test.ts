@@ -141,6 +141,27 @@ onEveryStore('retention', (scene) => {
     expect((await hf.runs.list()).items).toEqual([])
   })
 
+  it('removes the content of artifacts that went with their thread or were deleted, a day after it was used', async () => {
+    const saves = workflow('saves', async (ctx) => {
+      await ctx.artifacts.save({ name: 'note', type: 'message_content', content: `of ${ctx.runId}` })
+      await ctx.artifacts.save({ name: 'report', type: 'analysis_result', content: 'equal' })
+    })
+    const hf = await scene.open({ workflows: [saves], retention: { runs: { maxAgeMs: 2 * day } } })
+    await hf.run(saves, undefined, { id: 'first' })
+    expect(await hf.gc()).toMatchObject({ artifacts: 0 })
+    scene.advance(3 * day)
+    await hf.run(saves, undefined, { id: 'second' })
+    expect(await hf.gc()).toMatchObject({ runs: 1, artifacts: 1, artifactBytes: 'of first'.length })
+    const [report] = (await hf.artifacts.list({ name: 'report' })).items
+    expect(await (await hf.artifacts.open(report?.id ?? '')).text()).toBe('equal')
+    for (const { id } of (await hf.artifacts.list()).items) await hf.artifacts.delete(id)
+    expect(await hf.gc()).toMatchObject({ artifacts: 0 })
+    scene.advance(3 * day)
+    expect(await hf.gc({ dryRun: true })).toMatchObject({ runs: 1, artifacts: 1 })
+    expect(await hf.gc()).toMatchObject({ runs: 1, artifacts: 2 })
+    expect(await hf.gc()).toMatchObject({ artifacts: 0 })
+  })
+
   it('drops the chunks of runs that ended long enough ago, and of no others', async () => {
     const open = gate()
     const writes = workflow('writes', async (ctx) => {
