@@ -184,6 +184,21 @@ describe('the page of examples/agent', () => {
     expect(await page.locator('article').count()).toBe(2)
   })
 
+  test('keeps what is sent before it has loaded the chat', { timeout: patience(120_000) }, async () => {
+    const isSent = Promise.withResolvers<void>()
+    await page.route(/\/api\/chat\/[^/]+$/, async (route) => {
+      await isSent.promise
+      await route.continue()
+    })
+    await page.goto(url, { waitUntil: 'commit' })
+    await send('My name is Alice')
+    const loaded = page.waitForResponse((response) => /\/api\/chat\/[^/]+$/.test(response.url()))
+    isSent.resolve()
+    await loaded
+    await says(/Nice to meet you, Alice/)
+    expect(await page.locator('article').allInnerTexts()).toHaveLength(2)
+  })
+
   test('is stopped, and keeps what was said', { timeout: patience(120_000) }, async () => {
     await send('Tell me about yourself')
     await says(/Every word of this/)

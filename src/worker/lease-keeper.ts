@@ -1,5 +1,6 @@
 import type { Engine } from '../engine/engine.ts'
 import type { Execution } from '../engine/execution/execution.ts'
+import { pairKey } from '../model/ids.ts'
 import type { Claim, Hint, Renewed, RenewRequest } from '../store/store.ts'
 
 /** How often events that have been buffered for long are flushed. */
@@ -19,7 +20,8 @@ const firstRetryMs = 25
  */
 export class LeaseKeeper {
   readonly #engine: Engine
-  readonly #executions: ReadonlySet<Execution>
+  /** By run. */
+  readonly #executions: ReadonlyMap<string, Execution>
   /** Claimed, and still being read from the store. */
   readonly #loading: ReadonlySet<Claim>
   #renewTimer: NodeJS.Timeout | undefined
@@ -31,15 +33,13 @@ export class LeaseKeeper {
   #renewing: Promise<void> | undefined
   /** When the last successful renewal was sent. */
   #lastRenewal: Instant = { at: 0, wallAt: 0 }
-  /** Executions by run. Created for the first message, because most runs get none. */
-  #byRun: Map<string, Execution> | undefined
   /** Runs that got a message while they were not executed here: their claims may have been in flight. Recent ones, and those before. */
   #earlyMail = new Set<string>()
   #earlierMail = new Set<string>()
   /** When something was written without naming its run. */
   #unnamedAt = Number.NEGATIVE_INFINITY
 
-  constructor(engine: Engine, executions: ReadonlySet<Execution>, loading: ReadonlySet<Claim>) {
+  constructor(engine: Engine, executions: ReadonlyMap<string, Execution>, loading: ReadonlySet<Claim>) {
     this.#engine = engine
     this.#executions = executions
     this.#loading = loading
@@ -49,7 +49,7 @@ export class LeaseKeeper {
     this.#noteRenewal(now())
     this.#renewTimer = setInterval(() => void this.renew(), this.#engine.leaseMs / 3)
     this.#flushTimer = setInterval(() => {
-      for (const execution of this.#executions) execution.journal.flushIfStale()
+      for (const execution of this.#executions.values()) execution.journal.flushIfStale()
     }, flushEveryMs)
   }
 
@@ -69,14 +69,11 @@ export class LeaseKeeper {
       this.#mailTimer ??= setTimeout(() => {
         this.#mailTimer = undefined
         const isForAll = this.#executions.size <= manyExecutions
-        for (const execution of this.#executions) if (isForAll || !execution.quiet.isQuiet) void execution.inbox.check()
+        for (const execution of this.#executions.values()) if (isForAll || !execution.quiet.isQuiet) void execution.inbox.check()
       }, mailEveryMs)
     } else if (hint.hasMail === true) {
-      const key = keyOf(hint.owner ?? '', hint.runId)
-      this.#byRun ??= new Map(
-        [...this.#executions].map((execution) => [keyOf(execution.run.owner, execution.run.runId), execution]),
-      )
-      const execution = this.#byRun.get(key)
+      const key = pairKey(hint.owner ?? '', hint.runId)
+      const execution = this.#executions.get(key)
       // The run's next tape may be about to begin.
       if (execution === undefined || execution.phase.hasEnded) this.#earlyMail.add(key)
       else void execution.inbox.check()
@@ -84,22 +81,13 @@ export class LeaseKeeper {
   }
 
   /** An execution begins, of a run that was claimed at this time by performance.now(). */
-  began(execution: Execution, claimedAt: number): void {
-    if (this.#byRun !== undefined) this.#byRun.set(keyOf(execution.run.owner, execution.run.runId), execution)
-    if (this.#isEarly(execution) || this.#unnamedAt >= claimedAt) void execution.inbox.check()
+  began(key: string, execution: Execution, claimedAt: number): void {
+    if (this.#isEarly(key) || this.#unnamedAt >= claimedAt) void execution.inbox.check()
   }
 
   /** A message came before it. */
-  #isEarly({ run: { owner, runId } }: Execution): boolean {
-    if (this.#earlyMail.size + this.#earlierMail.size === 0) return false
-    const key = keyOf(owner, runId)
+  #isEarly(key: string): boolean {
     return this.#earlyMail.delete(key) || this.#earlierMail.delete(key)
-  }
-
-  ended(execution: Execution): void {
-    if (this.#byRun === undefined) return
-    const key = keyOf(execution.run.owner, execution.run.runId)
-    if (this.#byRun.get(key) === execution) this.#byRun.delete(key)
   }
 
   /** One renewal after another; a call during one waits for it. */
@@ -130,7 +118,7 @@ export class LeaseKeeper {
     const sentAt = now()
     this.#earlierMail = this.#earlyMail
     this.#earlyMail = new Set()
-    const held = [...this.#executions].filter((execution) => !execution.phase.hasEnded)
+    const held = [...this.#executions.values()].filter((execution) => !execution.phase.hasEnded)
     const claims = [...held.map(({ run }) => run.claim), ...this.#loading]
     if (claims.length === 0) return this.#noteRenewal(sentAt)
     try {
@@ -188,10 +176,6 @@ export class LeaseKeeper {
     const { at, wallAt } = this.#lastRenewal
     return Math.max(performance.now() - at, Date.now() - wallAt) > this.#engine.leaseMs / 2
   }
-}
-
-function keyOf(owner: string, runId: string): string {
-  return `${owner}\n${runId}`
 }
 
 interface Instant {

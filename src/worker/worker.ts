@@ -5,6 +5,7 @@ import type { Execution } from '../engine/execution/execution.ts'
 import type { LeaseHistory } from '../engine/writing/lease-history.ts'
 import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
+import { pairKey } from '../model/ids.ts'
 import { suspicionLimit } from '../model/run.ts'
 import type { Claim, ClaimRequest } from '../store/store.ts'
 import { Chores } from './chores.ts'
@@ -73,7 +74,8 @@ export class Worker {
   readonly #places: QueuePlaces
   readonly #turns = new LastOwners()
   readonly #onRunEnded: (owner: string, runId: string) => void
-  readonly #executions = new Set<Execution>()
+  /** By run. */
+  readonly #executions = new Map<string, Execution>()
   readonly #loading = new Set<Claim>()
   readonly #keeper: LeaseKeeper
   readonly #chores: Chores
@@ -143,12 +145,12 @@ export class Worker {
     this.#unsubscribe?.()
     this.wake()
     // Immediately, because a claim in progress may take a while. Its runs see this when they begin.
-    for (const execution of this.#executions) execution.stopping.requestRelease()
+    for (const execution of this.#executions.values()) execution.stopping.requestRelease()
     await this.#loop
     await this.#chores.stop()
     await this.#untilIdle(this.#closeGraceMs)
     this.#isGraceOver = true
-    for (const execution of this.#executions) void execution.ending.forceStop()
+    for (const execution of this.#executions.values()) void execution.ending.forceStop()
     // If the store is unavailable they stay claimed until their leases expire.
     await this.#untilIdle(Math.max(1_000, this.#closeGraceMs))
     this.#keeper.stop()
@@ -223,6 +225,7 @@ export class Worker {
   }
 
   async #execute(claim: Claim, claimedAt: number): Promise<void> {
+    const key = pairKey(claim.run.owner, claim.run.id)
     let current: Execution | undefined
     let probation: NodeJS.Timeout | undefined
     let hasPlace = true
@@ -234,16 +237,15 @@ export class Worker {
     try {
       const workflow = this.#registry.get(claim.run.workflow, claim.run.version)
       if (workflow === undefined) return
-      const former = await this.#loseFormer(claim)
+      const former = await this.#loseFormer(key)
       const begin = (execution: Execution) => {
-        this.#letGo(current)
         this.#loading.delete(claim)
         current = execution
         // It begins with a place, whether or not the execution before had given up its own.
         if (!hasPlace) onPlace(true)
         execution.quiet.onPlace = onPlace
-        this.#executions.add(execution)
-        this.#keeper.began(execution, claimedAt)
+        this.#executions.set(key, execution)
+        this.#keeper.began(key, execution, claimedAt)
         if (claim.run.claimsWithoutProgress > suspicionLimit) probation ??= this.#watch(execution)
         if (this.#isGraceOver) void execution.ending.forceStop()
         else if (this.#isStopping) execution.stopping.requestRelease()
@@ -255,7 +257,7 @@ export class Worker {
         error,
       })
     } finally {
-      this.#letGo(current)
+      if (current !== undefined && this.#executions.get(key) === current) this.#executions.delete(key)
       this.#loading.delete(claim)
       if (claim.run.claimsWithoutProgress > suspicionLimit) this.#clear(probation)
       if (hasPlace) this.#placesTaken--
@@ -266,20 +268,12 @@ export class Worker {
   }
 
   /** A run that is still executed here under an earlier lease, which the store no longer knows: that execution ends. Returns what it had begun. */
-  async #loseFormer({ run: { owner, id } }: Claim): Promise<LeaseHistory | undefined> {
-    for (const { run, ending } of this.#executions) {
-      if (run.runId !== id || run.owner !== owner) continue
-      ending.lose()
-      await ending.ended
-      return run.history
-    }
-    return undefined
-  }
-
-  #letGo(execution: Execution | undefined): void {
-    if (execution === undefined) return
-    this.#executions.delete(execution)
-    this.#keeper.ended(execution)
+  async #loseFormer(key: string): Promise<LeaseHistory | undefined> {
+    const former = this.#executions.get(key)
+    if (former === undefined) return undefined
+    former.ending.lose()
+    await former.ending.ended
+    return former.run.history
   }
 
   /** A suspect is watched until it has recorded something, or has run for a while. */
@@ -324,7 +318,7 @@ export class Worker {
   async #untilIdle(limitMs: number): Promise<void> {
     const deadline = performance.now() + limitMs
     while (this.#executions.size + this.#loading.size > 0 && performance.now() < deadline) {
-      const ends = [...this.#executions].map((execution) => execution.ending.ended)
+      const ends = [...this.#executions.values()].map((execution) => execution.ending.ended)
       const lookAgainMs = Math.min(ends.length === 0 ? 5 : 100, Math.max(1, deadline - performance.now()))
       await Promise.race([
         ...(ends.length === 0 ? [] : [Promise.allSettled(ends)]),

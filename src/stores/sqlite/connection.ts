@@ -305,7 +305,6 @@ async function openFile({ file = ':memory:', durability, driver: given }: Connec
     // Counts only for a file that is still empty. Messages of one or two kilobytes leave a quarter of a page of 4 KiB unused,
     // and less than a tenth of this one; a lone commit takes 3 % longer.
     writer.pragma('page_size = 8192')
-    refuseEncoding(writer, path)
     await configure(writer, path, durability)
     const reader = driver.open(path)
     opened.push(reader)
@@ -331,7 +330,6 @@ async function adopt(db: Database, durability: 'full' | 'relaxed'): Promise<Part
       details: { file },
     })
   }
-  refuseEncoding(db, file)
   const shared = {
     file,
     writer: db,
@@ -339,7 +337,10 @@ async function adopt(db: Database, durability: 'full' | 'relaxed'): Promise<Part
     isOwn: false,
     userBusyTimeoutMs: Number(db.pragma('busy_timeout')),
   }
-  if (db.file === null) return { ...shared, durability: 'none', identity: null }
+  if (db.file === null) {
+    refuseEncoding(db, file)
+    return { ...shared, durability: 'none', identity: null }
+  }
   try {
     await configure(db, file, durability)
   } catch (error) {
@@ -350,17 +351,12 @@ async function adopt(db: Database, durability: 'full' | 'relaxed'): Promise<Part
 
 /** The engine's defaults are weaker than we claim, so every connection sets them, also on a file that has them already. */
 async function configure(db: Database, file: string, durability: 'full' | 'relaxed'): Promise<void> {
-  for (let attempt = 0, startedAt = Date.now(); ; attempt++) {
-    try {
-      const mode = db.pragma('journal_mode = WAL')
-      if (mode !== 'wal')
-        throw new HoldfastError('durability_too_weak', noWalMessage(file, String(mode)), { details: { file, mode } })
-      break
-    } catch (error) {
-      if (!isBusy(error) || Date.now() - startedAt > patienceMs) throw error
-    }
-    await backOff(attempt)
-  }
+  await whileLocked(() => {
+    refuseEncoding(db, file)
+    const mode = db.pragma('journal_mode = WAL')
+    if (mode !== 'wal')
+      throw new HoldfastError('durability_too_weak', noWalMessage(file, String(mode)), { details: { file, mode } })
+  })
   const level = durability === 'full' ? 2 : 1
   db.pragma(`synchronous = ${level}`)
   const found = Number(db.pragma('synchronous'))
@@ -372,6 +368,18 @@ async function configure(db: Database, file: string, durability: 'full' | 'relax
         details: { file, found },
       },
     )
+  }
+}
+
+/** Does again what another process kept out: one that opens the file at the same time locks it whole for a moment, also for readers. */
+async function whileLocked(act: () => void): Promise<void> {
+  for (let attempt = 0, startedAt = Date.now(); ; attempt++) {
+    try {
+      return act()
+    } catch (error) {
+      if (!isBusy(error) || Date.now() - startedAt > patienceMs) throw error
+    }
+    await backOff(attempt)
   }
 }
 

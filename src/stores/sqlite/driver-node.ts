@@ -63,6 +63,8 @@ function canCreate(db: DatabaseSync): boolean {
 class NodeStatement implements Statement {
   readonly #native: StatementSync
   #names: readonly string[] = []
+  /** Has all the names, without values. A copy of it that is filled in takes less memory than an object that grows name by name. */
+  #blank: object = {}
   #form: 'object' | 'array' | 'first value' = 'object'
 
   constructor(native: StatementSync) {
@@ -100,9 +102,12 @@ class NodeStatement implements Statement {
     if (this.#form === 'first value') return row[0]
     if (this.#form === 'array') return row
     // Another process may have added columns to the tables since.
-    if (this.#names.length !== row.length) this.#names = this.#native.columns().map(({ name }) => name)
+    if (this.#names.length !== row.length) {
+      this.#names = this.#native.columns().map(({ name }) => name)
+      this.#blank = JSON.parse(JSON.stringify(Object.fromEntries(this.#names.map((name) => [name, null]))))
+    }
     const names = this.#names
-    const object: Record<string, unknown> = {}
+    const object: Record<string, unknown> = { ...this.#blank }
     for (let i = 0; i < names.length; i++) object[names[i] as string] = row[i]
     return object
   }

@@ -79,6 +79,8 @@ export class NewRuns {
 
   /** Whether a queue has no room for the runs to be created. */
   #isFull(creates: readonly NewRun[]): boolean {
+    // As a rule none has a limit.
+    if (creates.every(({ queue }) => this.#space.spaceIn(queue) === undefined)) return false
     const added = newRunsPerQueue(creates, ({ owner, id }) => this.#runs.has(owner, id))
     return [...added].some(([queue, count]) => {
       const space = this.#space.spaceIn(queue)
