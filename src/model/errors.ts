@@ -23,6 +23,7 @@ export const errorCodes = [
   'run_not_found',
   'schedule_not_found',
   'thread_deleted',
+  'pruned',
   'run_failed',
   'run_cancelled',
   'timeout',
@@ -32,6 +33,8 @@ export const errorCodes = [
   'budget_exceeded',
   'queue_full',
   'access_denied',
+  'artifact_not_found',
+  'stream_failed',
 ] as const
 
 export type ErrorCode = (typeof errorCodes)[number]
