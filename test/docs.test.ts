@@ -18,7 +18,7 @@ import { sharedRedis } from './servers/redis.ts'
 
 const root = resolve(import.meta.dirname, '..')
 const rootPages = readdirSync(root).filter((file) => file.endsWith('.md'))
-const pages = [...rootPages, ...filesIn('docs', '.md')]
+const pages = [...rootPages, ...filesIn('docs', '.md'), ...filesIn('skills', '.md')]
 const sources = filesIn('src', '.ts').filter((file) => !file.endsWith('.test.ts'))
 const examples = filesIn('examples', '.ts')
 /** Reads what the quickstart has left behind, and runs after it. */

@@ -54,6 +54,12 @@ await saver.deleteThread('customer-7-what-if')
 // #endregion
 assert.equal(await saver.getTuple({ configurable: { thread_id: 'customer-7-what-if' } }), undefined)
 
+// #region bundle
+const bundle = JSON.stringify(await saver.exportThread('customer-7'))
+await saver.importThread(bundle, { threadId: 'customer-7-again' })
+// #endregion
+assert.ok(await saver.getTuple({ configurable: { thread_id: 'customer-7-again' } }))
+
 // #region store
 const memories = new HoldfastStore(hf, { ttlMs: 30 * 24 * 3_600_000 })
 await memories.put(['users', 'ann'], 'diet', { text: 'vegetarian', since: new Date() })

@@ -6,7 +6,7 @@ import { codeOfRejection } from '../behaviour/runs.ts'
 import { onEveryStore } from '../behaviour/stores.ts'
 import { checkpointOf, contentsOf, historyOf, thread } from './defects.ts'
 
-onEveryStore('threads of LangGraph', ({ open }) => {
+onEveryStore('threads of LangGraph', ({ open, openWrapped }) => {
   async function talked(turns: number) {
     const hf = await open({ worker: false })
     const saver = new HoldfastSaver(hf)
@@ -101,6 +101,36 @@ onEveryStore('threads of LangGraph', ({ open }) => {
     expect(await listOf('copy')).toEqual(list.slice(0, 12))
     await saver.deleteThread('copy')
     for (const collection of ['channels', 'writes', 'checkpoints']) expect(await records(collection)).toEqual([])
+  })
+
+  it('lose nothing of a run that goes on while they are pruned', async () => {
+    const State = Annotation.Root({ list: Annotation<string[]>({ reducer: (a, b) => [...a, ...b], default: () => [] }) })
+    const graph = new StateGraph(State)
+      .addNode('more', ({ list }) => ({ list: [`${list.length} ${'long '.repeat(60)}`] }))
+      .addEdge(START, 'more')
+      .compile({ checkpointer: new HoldfastSaver(await open({ worker: false })) })
+    const goOn = () => graph.invoke({ list: [] }, thread('t'))
+    for (let turn = 0; turn < 3; turn++) await goOn()
+    for (const collection of ['heads', 'channels', 'writes', 'checkpoints']) {
+      let isFirst = true
+      const pruning = await openWrapped((store) => ({
+        ...store,
+        readRecords: async (query) => {
+          const records = await store.readRecords(query)
+          if (query.collection === `langgraph.${collection}` && isFirst) {
+            isFirst = false
+            await goOn()
+            await goOn()
+          }
+          return records
+        },
+      }))
+      await new HoldfastSaver(pruning).prune(['t'])
+      await goOn()
+    }
+    const tuple = await new HoldfastSaver(await open({ worker: false })).getTuple(thread('t'))
+    const list = tuple?.checkpoint.channel_values['list'] as string[]
+    expect(list.map((item) => item.split(' ')[0])).toEqual(Array.from({ length: 15 }, (_, index) => String(index)))
   })
 
   it('have an owner: another owner sees nothing of them', async () => {

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { onEverySharedStore } from '../behaviour/stores.ts'
 
-/** At how many moments the process is killed here. `HOLDFAST_KILLS=100` is at all of them. */
+/** At how many moments the process is killed here. `HOLDFAST_KILLS=1000` is at all of them. */
 const kills = Number(process.env['HOLDFAST_KILLS'] ?? 4)
 
 onEverySharedStore('a graph whose process is killed', (scene) => {

@@ -55,7 +55,13 @@ onEveryStore('a thread of LangGraph that is exported', ({ open }) => {
     expect(((await goOn(there.graph, 'copy')) as unknown[]).slice(1)).toEqual(['sent 2', 'yes'])
     expect(await codeOfRejection(there.saver.importThread(json.replace('hello', 'howdy')))).toBe('corrupt_record')
     expect(await codeOfRejection(there.saver.importThread(json.slice(0, -9)))).toBe('invalid_input')
-    expect(await codeOfRejection(there.saver.importThread({} as never))).toBe('invalid_input')
+    for (const strange of [
+      {},
+      null,
+      { ...JSON.parse(json), namespaces: [{ ns: '' }] },
+      { ...JSON.parse(json), effects: [['s1', 'x']] },
+    ])
+      expect(await codeOfRejection(there.saver.importThread(strange as never))).toBe('invalid_input')
     expect(await codeOfRejection(there.saver.exportThread('nobody'))).toBe('run_not_found')
     // And back, after it was deleted here.
     await here.saver.deleteThread(name)

@@ -23,7 +23,8 @@ afterAll(() => rm(folder, { recursive: true, force: true }))
 test('the package holds what was built and its papers, and nothing else', async () => {
   const packed = await listPacked()
   expect(packed).toEqual(expect.arrayContaining(['README.md', 'LICENSE', 'CHANGELOG.md', 'dist/index.js', 'dist/index.d.ts']))
-  const isExpected = /^(dist\/.+\.(js|d\.ts)|docs\/(?!api-report\/).+\.(md|sql|lua)|package\.json|[A-Z_]+\.md|LICENSE)$/
+  const isExpected =
+    /^(dist\/.+\.(js|d\.ts)|docs\/(?!api-report\/).+\.(md|sql|lua)|skills\/.+\.md|llms\.txt|package\.json|[A-Z_]+\.md|LICENSE)$/
   expect(packed.filter((path) => !isExpected.test(path))).toEqual([])
   expect(packed.filter((path) => path.includes('.test.'))).toEqual([])
 })

@@ -1,10 +1,10 @@
 // npm run torture -- [--stores STORE[,STORE…]] [--kills N] [--zombies N] [--operations N] [--minutes N] [--opens N] [--seed N]
-//   [--lanes N] [--only PART[,PART…]] [--programs N] [--rounds N] [--on FOLDER]
+//   [--lanes N] [--only PART[,PART…]] [--programs N] [--graphs N] [--rounds N] [--on FOLDER]
 //
 // The same as the crash tests, for longer: kills processes, as many times as asked for on each store, wakes zombies, makes
 // stores fail, restarts servers under load, lets servers forget their last commits under load (`forgets`: N rounds of every way to
 // forget), opens empty stores, compares stores, plants mutants, plays random programs against random acts and faults (`model`; of these
-// N in memory and a ninth of it on other stores). `--on` tries the Holdfast of another checkout, in `forgets` and `model`. Prints what it
+// N in memory and a ninth of it on other stores), runs all tests of LangGraph.js with N random graphs a store and a SIGKILL at every moment. `--on` tries the Holdfast of another checkout, in `forgets` and `model`. Prints what it
 // does and a summary; exits with 1 if a rule was violated.
 
 import { parseArgs } from 'node:util'
@@ -23,11 +23,24 @@ import { type StoreName, storeNames } from '../model/grounds.ts'
 import { runMutants } from '../mutants/run-mutants.ts'
 import { compareManyActs } from './compare-many-acts.ts'
 import { emptyStores } from './empty-stores.ts'
+import { tortureLangGraph } from './langgraph.ts'
 import { openAtOnce } from './open-at-once.ts'
 import { sufferOutages } from './outages.ts'
 import { playModel } from './play-model.ts'
 
-const parts = ['crash', 'zombies', 'recoverers', 'faults', 'outages', 'forgets', 'opens', 'stores', 'mutants', 'model'] as const
+const parts = [
+  'crash',
+  'zombies',
+  'recoverers',
+  'faults',
+  'outages',
+  'forgets',
+  'opens',
+  'stores',
+  'mutants',
+  'model',
+  'langgraph',
+] as const
 
 const { values } = parseArgs({
   options: {
@@ -40,6 +53,7 @@ const { values } = parseArgs({
     seed: { type: 'string', default: String(Date.now() % 1_000_000) },
     lanes: { type: 'string', default: '2' },
     programs: { type: 'string', default: '90000' },
+    graphs: { type: 'string', default: '500' },
     rounds: { type: 'string', default: '20' },
     on: { type: 'string' },
     only: { type: 'string', default: parts.join(',') },
@@ -70,6 +84,7 @@ if (chosen.includes('forgets')) await tortureByForgetting(Number(values.rounds))
 if (chosen.includes('stores')) await tortureByComparing(Number(values.operations))
 if (chosen.includes('mutants')) await tortureByMutants()
 if (chosen.includes('model')) await tortureByPrograms(Number(values.programs), Math.min(600, Number(values.kills)))
+if (chosen.includes('langgraph')) await tortureByGraphs(Number(values.graphs))
 
 console.log('')
 for (const line of summary) console.log(line)
@@ -125,6 +140,12 @@ async function tortureByKills(bed: CrashTestBed, target: number): Promise<void> 
     0,
   )
   summary.push(`${bed.kind}, kills in all: ${bed.killCount} real SIGKILLs over ${length} boundaries; ${bound(bed.killCount)}`)
+}
+
+async function tortureByGraphs(graphs: number): Promise<void> {
+  const result = await tortureLangGraph({ stores: modelStores, seed, graphs })
+  violations.push(...result.violations)
+  summary.push(`LangGraph.js: ${result.tests} tests, with ${graphs} random graphs on each store and a SIGKILL at every moment`)
 }
 
 async function killInWindows(bed: CrashTestBed): Promise<CrashResult> {

@@ -114,6 +114,12 @@ export class Effects {
 
   /** A person decides about an effect whose outcome is unknown. */
   async resolve(key: string, { happened, result, by }: Resolution): Promise<void> {
+    if (typeof key !== 'string' || typeof happened !== 'boolean') {
+      throw new HoldfastError(
+        'invalid_input',
+        'resolve takes the key of an effect and { happened: true or false }; nothing was decided.',
+      )
+    }
     const found = await this.#read(key)
     if (found === undefined) {
       throw new HoldfastError('invalid_input', `There is no effect with key ${JSON.stringify(key)}; nothing was decided.`, {

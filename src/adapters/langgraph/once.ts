@@ -26,6 +26,11 @@ interface Call {
 }
 
 export async function carryOut<T>(config: NodeConfig, name: string, { key, ...options }: OnceOptions<T>, call: Call): Promise<T> {
+  if (typeof name !== 'string' || name === '')
+    throw new HoldfastError('invalid_input', 'An effect needs a name: a text, and not an empty one.')
+  if (key !== undefined && (typeof key !== 'string' || key === '')) {
+    throw new HoldfastError('invalid_input', `The key of effect ${JSON.stringify(name)} must be a text, and not an empty one.`)
+  }
   const task = taskOf(config, name)
   if (typeof options.run !== 'function')
     throw new HoldfastError('invalid_input', `once(config, ${JSON.stringify(name)}, …) needs a function run.`)

@@ -142,9 +142,35 @@ export function readBundle(given: LangGraphBundle | string): LangGraphBundle {
     throw new HoldfastError('invalid_input', 'That is no bundle of a LangGraph thread. Nothing was imported.')
   if (content.version !== 1)
     throw new HoldfastError('schema_too_new', 'The bundle was written by a later version. Nothing was imported.')
+  if (!isWhole(content))
+    throw new HoldfastError(
+      'invalid_input',
+      'The bundle lacks something, or has something of another shape. Nothing was imported.',
+    )
   if (digestOf(content) !== sha256)
     throw new HoldfastError('corrupt_record', 'The bundle was changed after it was exported. Nothing was imported.')
   return bundle as LangGraphBundle
+}
+
+function isWhole({ threadId, namespaces, effects }: Omit<LangGraphBundle, 'sha256'>): boolean {
+  const areRecords = (records: unknown, start: string) =>
+    Array.isArray(records) &&
+    records.every(
+      (record) => Array.isArray(record) && typeof record[0] === 'string' && record[0].startsWith(start) && isPayload(record[1]),
+    )
+  return (
+    typeof threadId === 'string' &&
+    Array.isArray(namespaces) &&
+    namespaces.every(
+      (one) =>
+        typeof one?.ns === 'string' && typeof one.latest === 'string' && collections.every((name) => areRecords(one[name], '/')),
+    ) &&
+    areRecords(effects, 'e')
+  )
+}
+
+function isPayload(payload: unknown): boolean {
+  return typeof payload === 'string' || typeof (payload as { readonly base64?: unknown } | null)?.base64 === 'string'
 }
 
 function bundled({ key, payload, fields }: KeyedRecord, cut: number): BundledRecord {

@@ -67,23 +67,28 @@ export class ThreadCare {
 
   /** Deletes all but the latest checkpoint of each namespace, and what that one needs: of a delta channel, the way to its last snapshot. */
   async keepLatest(threadId: string): Promise<void> {
-    const heads = await this.#heads.all(threadId)
-    const kept = new Set<string>()
-    for (const head of heads) {
+    for (const { ns, prefix } of await this.#heads.all(threadId)) {
+      // First what is there, then what the latest checkpoint needs: what a run writes from here on is not looked at.
+      const there = await Promise.all(
+        collections.map(async (collection) => [collection, await this.#keysOf(collection, prefix)] as const),
+      )
+      const head = await this.#heads.read({ threadId, ns })
+      if (head.prefix !== prefix) continue
       const needed = await this.#neededBy(head)
-      for (const key of needed) kept.add(key)
-      for await (const links of this.#pages('channels', head.prefix)) {
-        const those = links.filter(({ key }) => kept.has(key))
-        for (const key of this.#writesIn(head.prefix, those)) needed.add(key)
+      const deleted = new Set<string>()
+      for (const [collection, keys] of there) {
+        const unneeded = keys.filter((key) => !needed.has(key) && !needed.has(checkpointOf(key)))
+        await this.#delete(collection, unneeded)
+        for (const key of unneeded) deleted.add(key)
       }
-      for (const collection of collections) {
-        for await (const page of this.#pages(collection, head.prefix)) {
-          const keys = page.map(({ key }) => key).filter((key) => !needed.has(key) && !needed.has(checkpointOf(key)))
-          await this.#delete(collection, keys)
-        }
-      }
+      await this.#effects.forget(threadId, (id) => deleted.has(checkpointKey(prefix, id)))
     }
-    await this.#effects.forget(threadId, (id) => !heads.some(({ prefix }) => kept.has(checkpointKey(prefix, id))))
+  }
+
+  async #keysOf(collection: string, prefix: string): Promise<string[]> {
+    const keys: string[] = []
+    for await (const page of this.#pages(collection, prefix)) for (const { key } of page) keys.push(key)
+    return keys
   }
 
   /** Deletes the checkpoints of runs, by the `run_id` in their metadata, with their writes. The latest of what is left is the latest then. */
@@ -131,7 +136,7 @@ export class ThreadCare {
     if (id !== head.id) await this.#records.write([this.#heads.move(head, id)])
   }
 
-  /** What the latest checkpoint needs: checkpoints, with their writes, and links of chains. */
+  /** What the latest checkpoint needs: checkpoints, with their writes, links of chains, and writes whose items those name. */
   async #neededBy(head: Head): Promise<Set<string>> {
     const needed = new Set<string>()
     let open: Set<string> | undefined
@@ -146,6 +151,10 @@ export class ThreadCare {
       for (const channel of Object.keys(r)) open.delete(channel)
       const isOld = id === head.id && (unpack(c) as { readonly v: number }).v < 4
       id = open.size > 0 || isOld ? p : undefined
+    }
+    for await (const links of this.#pages('channels', head.prefix)) {
+      const those = links.filter(({ key }) => needed.has(key))
+      for (const key of this.#writesIn(head.prefix, those)) needed.add(key)
     }
     return needed
   }
