@@ -96,6 +96,7 @@ export type {
 } from './model/fact-options.ts'
 export type { Logger } from './model/logger.ts'
 export type { Notification, NotificationKind } from './model/notification.ts'
+export { type Patch, patchBetween } from './model/patch.ts'
 export type { Payload } from './model/payload.ts'
 export type { Queue, QueueCounts, QueueSettings, RateLimit } from './model/queue.ts'
 export type { KeyedRecord, RecordChange, RecordField } from './model/record.ts'
