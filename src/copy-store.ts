@@ -1,8 +1,15 @@
 import { createHash } from 'node:crypto'
+import { isAboutContent } from './artifacts/artifact-records.ts'
+import { type ArtifactTarget, artifactTarget } from './artifacts/artifact-target.ts'
+import { type ArtifactParts, artifactParts } from './artifacts/artifacts-parts.ts'
+import { copyContents } from './artifacts/copy-contents.ts'
 import { atRest, digestOf } from './client/thread-bundle.ts'
+import { createCodec } from './model/codec.ts'
 import { HoldfastError } from './model/errors.ts'
 import { refuseUnknownOptions } from './model/known-options.ts'
+import { readLogger } from './model/logger.ts'
 import { type OpenTarget, openTarget } from './open.ts'
+import type { Change, Committed } from './store/change.ts'
 import { compareRecords, copyRecords } from './store/copy-records.ts'
 import { readWholeThread } from './store/read-whole-thread.ts'
 import type { Store, Thread } from './store/store.ts'
@@ -11,6 +18,8 @@ import type { WholeThread } from './store/thread-image.ts'
 export interface CopyOptions {
   /** Called after every thread, while copying and again while verifying. */
   readonly onProgress?: (progress: CopyProgress) => void
+  /** Where the content of artifacts is, on both sides: what `open` takes as `artifacts`. Default: as there. */
+  readonly artifacts?: { readonly from?: string; readonly to?: string }
 }
 
 export interface CopyProgress {
@@ -24,8 +33,10 @@ export interface CopyReport {
   readonly runs: number
   readonly events: number
   readonly operations: number
-  /** Values that are kept beside the threads: of sessions, profiles, facts. */
+  /** Values that are kept beside the threads: of sessions, profiles, facts, artifacts. */
   readonly memories: number
+  /** Contents of artifacts. */
+  readonly contents: number
   /** Over every thread with everything in it, and every such value, read back from both stores. */
   readonly sha256: string
 }
@@ -34,7 +45,7 @@ export interface CopyReport {
 const readAhead = 8
 
 /**
- * Copies everything in one store to another: threads with their history and state, runs, operations, memory and unread messages of all owners, and
+ * Copies everything in one store to another: threads with their history and state, runs, operations, memory, artifacts and unread messages of all owners, and
  * the settings of queues. Then reads both again and compares checksums. Both arguments are what `open` takes. The source is not changed.
  *
  * Unfinished runs continue in the target, so no process may use the source any more: if a worker holds a run, this waits until its lease
@@ -42,22 +53,31 @@ const readAhead = 8
  * were copied already are compared and left as they are.
  */
 export async function copyStore(from: OpenTarget, to: OpenTarget, options: CopyOptions = {}): Promise<CopyReport> {
-  refuseUnknownOptions('copyStore', options, { onProgress: true })
+  refuseUnknownOptions('copyStore', options, { onProgress: true, artifacts: true })
+  refuseUnknownOptions('artifacts of copyStore', options.artifacts, { from: true, to: true })
+  const places = [artifactTarget(options.artifacts?.from, from), artifactTarget(options.artifacts?.to, to)] as const
   const source = await openTarget(from, { durability: 'relaxed', clockOffsetMs: () => 0 })
   try {
     const target = await openTarget(to, { durability: 'full', clockOffsetMs: () => 0 })
     try {
       await copyQueues(source.store, target.store)
+      const contents = await copyContents(partsOf(source.store, places[0]), partsOf(target.store, places[1]))
       await copyThreads(source.store, target.store, options)
-      await copyRecords(source.store, target.store)
+      await copyRecords(source.store, target.store, isAboutContent)
       const compared = await compareThreads(source.store, target.store, options)
-      return { ...compared, ...(await compareRecords(source.store, target.store, compared.sha256)) }
+      return { ...compared, contents, ...(await compareRecords(source.store, target.store, compared.sha256, isAboutContent)) }
     } finally {
       await target.close()
     }
   } finally {
     await source.close()
   }
+}
+
+function partsOf(store: Store, target: ArtifactTarget): ArtifactParts {
+  const log = readLogger(false)
+  const commit = async (change: Change) => (await store.commit([change]))[0] as Committed
+  return artifactParts({ store, codec: createCodec(), log, commit }, target)
 }
 
 /** Before the runs, so that nothing executes in the target that was held back in the source. */
@@ -114,7 +134,11 @@ async function requireSame(whole: WholeThread, target: Store): Promise<void> {
   )
 }
 
-async function compareThreads(source: Store, target: Store, { onProgress }: CopyOptions): Promise<Omit<CopyReport, 'memories'>> {
+async function compareThreads(
+  source: Store,
+  target: Store,
+  { onProgress }: CopyOptions,
+): Promise<Omit<CopyReport, 'memories' | 'contents'>> {
   const report = { threads: 0, runs: 0, events: 0, operations: 0 }
   const hash = createHash('sha256')
   for await (const batch of batches(source)) {

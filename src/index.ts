@@ -1,4 +1,6 @@
+export type { ArtifactRead } from './artifacts/artifact-reader.ts'
 export type { AnswerOptions } from './client/answer-question.ts'
+export type { ClientArtifacts } from './client/artifacts.ts'
 export type { MigrationCheck } from './client/check-migration.ts'
 export type { Debug, DiffPlace } from './client/debug.ts'
 export type { Holdfast, RunFilter } from './client/holdfast.ts'
@@ -23,13 +25,24 @@ export type { RunEvent } from './control/read-events.ts'
 export { type CopyOptions, type CopyProgress, type CopyReport, copyStore } from './copy-store.ts'
 export type { AuditOptions, Decision } from './debug/audit.ts'
 export type { Blame, Writer } from './debug/blame.ts'
-export type { CheckpointDiff, MemoryWrite } from './debug/diff-checkpoints.ts'
+export type { ArtifactWrite, CheckpointDiff, MemoryWrite } from './debug/diff-checkpoints.ts'
 export type { RunCall, RunDiff, RunDiffRow, RunSide } from './debug/diff-runs.ts'
 export type { EffectFilter, EffectPage, LedgerEntry, LedgerEvent } from './debug/effects.ts'
 export type { AwaitedThing, Explanation, PossibleAction, Rerun } from './debug/explanation.ts'
 export type { ChangeQuery, EventQuery, History, HistoryCheckpoint, HistoryEvent, HistoryOrigin } from './debug/history.ts'
 export type { Replay, ReplayedKind, ReplayedStep } from './debug/replay.ts'
 export type { TimelineOptions, TimelineRow } from './debug/timeline.ts'
+export type {
+  ArtifactChunks,
+  ArtifactContent,
+  ArtifactFilter,
+  ArtifactPage,
+  ArtifactReadOptions,
+  ArtifactStream,
+  Artifacts,
+  ArtifactToSave,
+  NamedArtifact,
+} from './define/artifacts.ts'
 export type {
   AskOptions,
   CallOptions,
@@ -72,6 +85,7 @@ export {
 } from './define/plan.ts'
 export { type AnyWorkflow, type Undos, type Workflow, type WorkflowOptions, workflow } from './define/workflow.ts'
 export type { Embed } from './memory/embedder.ts'
+export type { Artifact, ArtifactOrigin, ArtifactRetention, ArtifactType, Principal } from './model/artifact.ts'
 export { type ErrorCode, HoldfastError, NotHappened } from './model/errors.ts'
 export type { EventType } from './model/event.ts'
 export type {

@@ -1,5 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
+import { type ArtifactTarget, artifactTarget } from './artifacts/artifact-target.ts'
+import { artifactParts } from './artifacts/artifacts-parts.ts'
 import { Holdfast } from './client/holdfast.ts'
 import { resumeRun, retryRun } from './control/control-run.ts'
 import type { Core } from './control/core.ts'
@@ -24,6 +26,7 @@ import { notifyWorkflow } from './notify/notify-workflow.ts'
 import { type CheckedTarget, type NotifyOption, readTargets } from './notify/targets.ts'
 import { checkRetention, type RetentionOptions } from './retention/policies.ts'
 import { createStderrLogger } from './stderr-logger.ts'
+import type { Change } from './store/change.ts'
 import type { Store } from './store/store.ts'
 import { withWholePayloads } from './store/whole-payloads.ts'
 import { scheduleWorkflow } from './worker/schedule-workflow.ts'
@@ -65,6 +68,11 @@ export interface OpenOptions {
    * Default none: nothing is deleted except what has expired.
    */
   readonly retention?: RetentionOptions
+  /**
+   * Where the content of artifacts is kept that are files or exports: `file:DIR`, or `store:` for inside the store, up to 64 MiB each. Default: a folder
+   * beside the SQLite file (`holdfast.db.artifacts`), else the store. Pass the same in every process.
+   */
+  readonly artifacts?: string
   /** Postgres by URL: the minimum and maximum number of connections. Default 5 and 20. */
   readonly pool?: { readonly min?: number; readonly max?: number }
   /** Postgres with your own pool: the schema of the tables. In a URL it is `?schema=NAME`. Default `holdfast`. */
@@ -121,6 +129,7 @@ export async function open(...given: readonly unknown[]): Promise<Holdfast> {
   const targets = readTargets(options.notify)
   checkEmbed(options.embed)
   checkRetention(options.retention)
+  const artifacts = artifactTarget(options.artifacts, target)
   const { store, close } = await openTarget(target, {
     durability,
     clockOffsetMs: typeof clock === 'function' ? clock : () => clock,
@@ -129,7 +138,7 @@ export async function open(...given: readonly unknown[]): Promise<Holdfast> {
     ...(namespace !== undefined && { namespace }),
   })
   try {
-    return assemble(withWholePayloads(store), options, targets, close)
+    return assemble(withWholePayloads(store), options, { targets, artifacts }, close)
   } catch (error) {
     await close()
     throw error
@@ -184,6 +193,7 @@ const openOptionNames: OptionNames<OpenOptions> = {
   namespace: true,
   embed: true,
   retention: true,
+  artifacts: true,
   clock: true,
 }
 
@@ -286,7 +296,7 @@ async function openOver(given: object, options: StoreOptions): Promise<Store> {
 function assemble(
   store: Store,
   options: OpenOptions,
-  targets: readonly CheckedTarget[],
+  { targets, artifacts: target }: { readonly targets: readonly CheckedTarget[]; readonly artifacts: ArtifactTarget },
   closeStore: () => Promise<void>,
 ): Holdfast {
   const stderr = options.logger === undefined ? createStderrLogger() : undefined
@@ -297,14 +307,16 @@ function assemble(
   const committer = new Committer(store, { log })
   const codec = createCodec()
   const waiters = new RunWaiters(store)
-  const embedder = createEmbedder(options.embed, { store, codec, log, commit: (change) => committer.commit(change) })
+  const writing = { store, codec, log, commit: (change: Change) => committer.commit(change) }
+  const embedder = createEmbedder(options.embed, writing)
+  const artifacts = artifactParts(writing, target)
   const workerOptions = options.worker === undefined ? {} : options.worker
   const leaseMs = workerOptions === false ? 0 : (workerOptions.leaseMs ?? 10_000)
   const questions = new OpenQuestions()
   let worker: Worker | undefined
   const wakeWorker = () => worker?.wake()
   const core: Core = {
-    ...{ store, committer, codec, registry, waiters, log, questions, wakeWorker, embedder },
+    ...{ store, committer, codec, registry, waiters, log, questions, wakeWorker, embedder, artifacts },
     hasWorker: workerOptions !== false,
     now: () => store.now(),
   }
@@ -317,7 +329,7 @@ function assemble(
     }
     worker = new Worker({
       engine: {
-        ...{ store, committer, codec, log, leaseMs, registry, questions, control, wakeWorker, embedder },
+        ...{ store, committer, codec, log, leaseMs, registry, questions, control, wakeWorker, embedder, artifacts },
         ...{ longWaitMs: workerOptions.longWaitMs, mismatchMs: workerOptions.mismatchMs },
         cache: new HeadStateCache(),
         quietTimes: quietTimesOf(workerOptions),

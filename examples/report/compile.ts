@@ -1,7 +1,5 @@
 // The report on paper: a PDF with a bar chart of each trend; the same as HTML, should the PDF fail.
 
-import { mkdir, writeFile } from 'node:fs/promises'
-import { dirname } from 'node:path'
 import { PDFDocument, type PDFFont, type PDFPage, rgb, StandardFonts } from 'pdf-lib'
 import type { Trend } from './analyze.ts'
 
@@ -21,8 +19,7 @@ export interface Pages {
   readonly charts: readonly Chart[]
 }
 
-/** Writing the same file again does no harm, so this is a step and not an effect. */
-export async function writePdf(file: string, { title, remark, charts }: Pages): Promise<void> {
+export async function makePdf({ title, remark, charts }: Pages): Promise<Uint8Array> {
   const pdf = await PDFDocument.create()
   const font = await pdf.embedFont(StandardFonts.Helvetica)
   const bold = await pdf.embedFont(StandardFonts.HelveticaBold)
@@ -30,7 +27,7 @@ export async function writePdf(file: string, { title, remark, charts }: Pages): 
   page.drawText(title, { x: 50, y: 770, size: 22, font: bold })
   page.drawText(remark, { x: 50, y: 745, size: 10, font, color: rgb(0.4, 0.4, 0.4) })
   for (const [index, chart] of charts.entries()) drawBars(page, chart, { top: 700 - index * 160, font, bold })
-  await save(file, await pdf.save())
+  return pdf.save()
 }
 
 function drawBars(page: PDFPage, { title, bars }: Chart, at: { top: number; font: PDFFont; bold: PDFFont }): void {
@@ -45,13 +42,8 @@ function drawBars(page: PDFPage, { title, bars }: Chart, at: { top: number; font
   }
 }
 
-export async function writeHtml(file: string, { title, remark, charts }: Pages): Promise<void> {
+export function makeHtml({ title, remark, charts }: Pages): string {
   const chart = ({ title, bars }: Chart) =>
     `<h2>${title}</h2><ul>${bars.map(({ label, value }) => `<li>${label}: ${value}</li>`).join('')}</ul>`
-  await save(file, `<!doctype html><title>${title}</title><h1>${title}</h1><p>${remark}</p>${charts.map(chart).join('')}`)
-}
-
-async function save(file: string, content: Uint8Array | string): Promise<void> {
-  await mkdir(dirname(file), { recursive: true })
-  await writeFile(file, content)
+  return `<!doctype html><title>${title}</title><h1>${title}</h1><p>${remark}</p>${charts.map(chart).join('')}`
 }

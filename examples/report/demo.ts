@@ -2,10 +2,11 @@
 // person approves; it is sent once. Every claim at the end is checked; if one does not hold, the exit code is 1.
 
 import { type ChildProcess, spawn } from 'node:child_process'
-import { existsSync, readFileSync, rmSync } from 'node:fs'
+import { createWriteStream, existsSync, readFileSync, rmSync } from 'node:fs'
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, relative, resolve } from 'node:path'
+import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { open, type RunEvent, type RunHandle, recoveryPlan } from 'holdfast'
 import { EventScreen, nameOf } from './event-screen.ts'
@@ -157,7 +158,10 @@ async function claimsOf(run: RunHandle, output: Report, workers: readonly Worker
   const first = workers[0]?.child.pid
   const kept = before.filter((step) => bodies.every(({ pid, what }) => what !== step.replace('/', ' ') || pid === first))
   const deaths = await Promise.all(workers.map(({ exited }) => exited))
-  const pdf = existsSync(output.file) ? await readFile(output.file) : Buffer.alloc(0)
+  const download = await hf.artifacts.download(output.file)
+  const file = join(target, download.artifact.name)
+  await pipeline(download, createWriteStream(file))
+  const pdf = await readFile(file)
   const sent = await new Mailer(join(target, 'outbox')).sent()
   return [
     {
@@ -176,7 +180,10 @@ async function claimsOf(run: RunHandle, output: Report, workers: readonly Worker
       holds: of('step_skipped', 'charts/market').length === 1 && output.charts.length === sources.length - 1,
       text: 'One chart failed and was skipped. Four were drawn.',
     },
-    { holds: pdf.subarray(0, 5).toString() === '%PDF-' && pdf.length > 1_000, text: `The PDF is on disk: ${shown(output.file)}` },
+    {
+      holds: pdf.subarray(0, 5).toString() === '%PDF-' && pdf.length > 1_000,
+      text: `The PDF is an artifact of the run, and was downloaded: ${shown(file)}`,
+    },
     {
       holds: of('question_answered', 'approve/send_it').some(({ data }) => data?.['by'] === 'you'),
       text: 'A person was asked, and the answer is in the log.',

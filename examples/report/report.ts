@@ -6,13 +6,13 @@ import { join } from 'node:path'
 import { type Context, plan, state } from 'holdfast'
 import { z } from 'zod'
 import { findTrends, sampleOf, type Trend } from './analyze.ts'
-import { type Chart, drawChart, type Pages, writeHtml, writePdf } from './compile.ts'
+import { type Chart, drawChart, makeHtml, makePdf, type Pages } from './compile.ts'
 import { fetchSource, type Row, sources } from './gather.ts'
 import { type Mail, Mailer } from './mailer.ts'
 
 export interface Report {
   title: string
-  /** Where the report and its mail go. */
+  /** Where its mail goes. */
   folder: string
   /** A file that bodies write to, so that the demo can count their executions. */
   journal: string
@@ -20,6 +20,7 @@ export interface Report {
   trends: Trend[]
   remark: string
   charts: Chart[]
+  /** The artifact: the report as a file. */
   file: string
   isApproved: boolean
   mail: Mail | null
@@ -88,16 +89,18 @@ async function charts({ trends }: Report, ctx: Context<Report>) {
   return { charts: drawn.filter((chart) => chart !== undefined) }
 }
 
-async function compilePdf({ folder, ...pages }: Report) {
-  const file = join(folder, 'report.pdf')
-  await writePdf(file, pagesOf(pages))
-  return { file }
+async function compilePdf(pages: Report, ctx: Context<Report>) {
+  const { id } = await ctx.step('pdf', async ({ artifacts }) => {
+    const content = await makePdf(pagesOf(pages))
+    return artifacts.save({ name: 'report.pdf', type: 'generated_file', content, contentType: 'application/pdf' })
+  })
+  return { file: id }
 }
 
-async function compileHtml({ folder, ...pages }: Report) {
-  const file = join(folder, 'report.html')
-  await writeHtml(file, pagesOf(pages))
-  return { file }
+async function compileHtml(pages: Report, ctx: Context<Report>) {
+  const content = makeHtml(pagesOf(pages))
+  const { id } = await ctx.artifacts.save({ name: 'report.html', type: 'generated_file', content, contentType: 'text/html' })
+  return { file: id }
 }
 
 async function approve({ title, file }: Report, ctx: Context<Report>) {

@@ -18,6 +18,7 @@ import { isTerminal } from '../model/run.ts'
 import type { StatePath } from '../model/state-path.ts'
 import { readWholeThread } from '../store/read-whole-thread.ts'
 import type { WholeThread } from '../store/thread-image.ts'
+import { exportContents, importContents, withoutArtifacts } from './bundle-artifacts.ts'
 import { fromBundle, type ThreadBundle, toBundle } from './thread-bundle.ts'
 import { ThreadHandle } from './thread-handle.ts'
 
@@ -118,9 +119,10 @@ export class Debug {
 
   /**
    * One thread as plain JSON, by its id or the id of one of its runs: history, state, runs, operations and unread messages at this
-   * moment. Executes and changes nothing.
+   * moment, and the content of its artifacts, 256 MiB at most: `{ artifacts: false }` leaves them out. Executes and changes nothing.
    */
-  async export(id: string): Promise<ThreadBundle> {
+  async export(id: string, options: { readonly artifacts?: boolean } = {}): Promise<ThreadBundle> {
+    refuseUnknownOptions('hf.debug.export', options, { artifacts: true })
     const { store } = this.#core
     const owner = this.#owner
     const whole =
@@ -133,7 +135,8 @@ export class Debug {
         { details: { id } },
       )
     }
-    return toBundle(whole)
+    if (options.artifacts === false) return toBundle(withoutArtifacts(whole))
+    return toBundle(whole, await exportContents(this.#core, owner, whole))
   }
 
   /**
@@ -142,7 +145,9 @@ export class Debug {
    */
   async import(bundle: ThreadBundle | string | Uint8Array, options: { readonly paused?: boolean } = {}): Promise<ThreadHandle> {
     refuseUnknownOptions('hf.debug.import', options, { paused: true })
-    const whole = fromBundle(parse(bundle), this.#owner)
+    const given = parse(bundle)
+    const whole = fromBundle(given, this.#owner)
+    await importContents(this.#core, whole, (given as ThreadBundle).content.artifacts)
     const { threadId } = whole.thread
     const answer = await this.#core.store.restoreThread(options.paused === true ? pausedThread(whole) : whole)
     if (!answer.ok) {

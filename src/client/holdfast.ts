@@ -13,6 +13,7 @@ import { type ForgetOptions, type ForgetReport, forgetOwner } from '../retention
 import type { RetentionOptions } from '../retention/policies.ts'
 import { type VerifyOptions, type VerifyReport, verifyStore } from '../verify/verify-store.ts'
 import { type AnswerOptions, answerQuestion } from './answer-question.ts'
+import { type ClientArtifacts, clientArtifacts } from './artifacts.ts'
 import { checkMigration, type MigrationCheck } from './check-migration.ts'
 import { Debug } from './debug.ts'
 import { type InboxItem, readInbox } from './inbox.ts'
@@ -171,6 +172,11 @@ export class Holdfast {
    */
   get memory(): ClientMemory {
     return clientMemory(this.#core, this.#owner)
+  }
+
+  /** Artifacts, from outside of runs: of every thread of this owner, and those that belong to none. */
+  get artifacts(): ClientArtifacts {
+    return clientArtifacts(this.#core, this.#owner)
   }
 
   /** Records for an adapter, in collections whose names begin with `kind`. What they contain is up to the adapter. */

@@ -19,6 +19,8 @@ export interface ThreadBundle {
 export type BundleContent = { readonly [Field in Exclude<keyof WholeThread, 'records'>]: unknown } & {
   /** Absent if it has none, and in bundles of version 0.1. */
   readonly records?: unknown
+  /** The bytes of its artifacts. Absent if it has none. */
+  readonly artifacts?: unknown
 }
 
 /** A thread outside of any store: no worker holds its runs, and one that was running can be claimed again immediately. */
@@ -32,8 +34,9 @@ function runAtRest(run: Run): Run {
   return { ...run, status: 'pending', reason: null, dueAt, leaseId: null, leaseUntil: null, leaseHolder: null }
 }
 
-export function toBundle(whole: WholeThread): ThreadBundle {
-  const content = toContent(whole)
+/** `contents`: the bytes of its artifacts. */
+export function toBundle(whole: WholeThread, contents: readonly object[] = []): ThreadBundle {
+  const content = { ...toContent(whole), ...(contents.length > 0 && { artifacts: contents }) }
   return { format: 'holdfast-thread', version: 1, sha256: sha256Of(content), content }
 }
 

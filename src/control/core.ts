@@ -1,3 +1,4 @@
+import type { ArtifactParts } from '../artifacts/artifacts-parts.ts'
 import type { Registry } from '../define/workflow.ts'
 import type { OpenQuestions } from '../engine/waiting/open-questions.ts'
 import type { Committer } from '../engine/writing/committer.ts'
@@ -19,6 +20,7 @@ export interface Core {
   readonly hasWorker: boolean
   /** Absent: facts are recalled by their words alone. */
   readonly embedder?: Embedder | undefined
+  readonly artifacts: ArtifactParts
   /** The store's time. */
   now(): Promise<number>
   /** Ends the worker's sleep, because something may be due. */

@@ -1,3 +1,4 @@
+import { copyArtifacts } from '../artifacts/thread-artifacts.ts'
 import type { AnyPlan } from '../define/plan.ts'
 import type { AnyWorkflow } from '../define/workflow.ts'
 import { pathOf } from '../engine/replay/call-key.ts'
@@ -77,6 +78,7 @@ export async function forkThread(core: Core, key: ThreadKey, checkpoint: string,
     if (source !== null) await fork.copy(source)
     if (options.edit !== undefined) await fork.edit(await definitionOf(core, key.owner, started), options.edit)
     await fork.remember(key, { base, seq })
+    await fork.keepArtifacts(key, seq)
     return fork.whole()
   })
   const { ok } = await store.restoreThread(whole)
@@ -358,6 +360,17 @@ class ForkWriter {
       const event = await newEvent(this.#core, 'memory_written', {})
       this.#add({ ...event, payload: codec.encode(data) }, { isCheckpoint: true })
     }
+    for (const change of records) {
+      const record = recordAfter(undefined, change, { owner, now: this.#now })
+      if (record != null) this.#records.push(record)
+    }
+  }
+
+  /** References of its own: what the other thread deletes later stays here. Their contents are used from now on. */
+  async keepArtifacts(origin: ThreadKey, seq: number): Promise<void> {
+    const { threadId, owner } = this.#key
+    const { artifacts, records } = await copyArtifacts(this.#core, origin, { seq: this.#cutAt ?? seq, threadId })
+    await this.#core.artifacts.contents.renew(owner, artifacts)
     for (const change of records) {
       const record = recordAfter(undefined, change, { owner, now: this.#now })
       if (record != null) this.#records.push(record)

@@ -1,3 +1,4 @@
+import { takeBackArtifacts } from '../artifacts/thread-artifacts.ts'
 import { loadState } from '../engine/state/thread-state.ts'
 import { takeBackMemory } from '../memory/take-back-memory.ts'
 import { HoldfastError } from '../model/errors.ts'
@@ -28,7 +29,8 @@ export async function rewindThread(core: Core, key: ThreadKey, checkpoint: strin
     const isWhole = value === undefined || now?.value === undefined
     const patch = isWhole ? replaceState(value) : (diffUpdate(now.value, () => value) ?? [])
     const event = await newEvent(core, 'thread_rewound', { to, ...(by !== undefined && { by }) })
-    const { records, logged } = await takeBackMemory({ store, codec, now: event.at }, key, { to, headSeq, by })
+    const { records: ofMemory, logged } = await takeBackMemory({ store, codec, now: event.at }, key, { to, headSeq, by })
+    const records = [...ofMemory, ...(await takeBackArtifacts(core, key, to))]
     const memory = logged.map((data) => ({ ...event, type: 'memory_written' as const, payload: codec.encode(data) }))
     const answer = await committer.commit({
       ...{ ...key, runId: null, guard: { kind: 'thread', headSeq }, isCheckpoint: true, stateVersion: version },

@@ -13,6 +13,8 @@ export interface CheckpointDiff {
   readonly changes: readonly StateChange[]
   /** What was written to memory by the second and not by the first. */
   readonly memory: readonly MemoryWrite[]
+  /** Artifacts that were saved or deleted by the second and not by the first. */
+  readonly artifacts: readonly ArtifactWrite[]
 }
 
 /** A write of memory, as the log has it: a session value, a patch of a profile, or an act on facts. */
@@ -24,6 +26,11 @@ export interface MemoryWrite {
   readonly data: Readonly<Record<string, unknown>>
 }
 
+/** An artifact that was saved or deleted, as the log has it. */
+export interface ArtifactWrite extends MemoryWrite {
+  readonly type: 'artifact_saved' | 'artifact_deleted'
+}
+
 interface Place {
   readonly history: History
   readonly id: string
@@ -33,8 +40,8 @@ export async function diffCheckpoints(a: Place, b: Place): Promise<CheckpointDif
   // A state that was never written is the empty one.
   const [before = {}, after = {}] = await Promise.all([a.history.stateAt(a.id), b.history.stateAt(b.id)])
   const changes = diffStates(before, after)
-  const [stepsAdded, memory] = await Promise.all([countSteps(a, b), memoryAdded(a, b)])
-  return { messagesAdded: countMessages(changes), stepsAdded, changes, memory }
+  const [stepsAdded, memory, artifacts] = await Promise.all([countSteps(a, b), memoryAdded(a, b), artifactsAdded(a, b)])
+  return { messagesAdded: countMessages(changes), stepsAdded, changes, memory, artifacts }
 }
 
 function countMessages(changes: readonly StateChange[]): number {
@@ -70,19 +77,43 @@ async function countSteps(a: Place, b: Place): Promise<number> {
   return found.steps.filter((step) => !names.has(nameOf(step))).length
 }
 
-async function memoryAdded(a: Place, b: Place): Promise<MemoryWrite[]> {
-  if (isAfter(b, a)) return readWrites(b, a.id)
-  const [known, found] = await Promise.all([readWrites(a), readWrites(b)])
-  const nameOf = ({ step, data }: MemoryWrite) => JSON.stringify([step, data])
+function memoryAdded(a: Place, b: Place): Promise<MemoryWrite[]> {
+  return added(a, b, readMemory, ({ step, data }) => JSON.stringify([step, data]))
+}
+
+/** In a fork it has the id that it has in the thread that this was forked from. */
+function artifactsAdded(a: Place, b: Place): Promise<ArtifactWrite[]> {
+  return added(a, b, readArtifacts, ({ type, data }) => `${type} ${String(data['id'])}`)
+}
+
+async function added<Write>(
+  a: Place,
+  b: Place,
+  read: (place: Place, after?: string) => Promise<Write[]>,
+  nameOf: (write: Write) => string,
+): Promise<Write[]> {
+  if (isAfter(b, a)) return read(b, a.id)
+  const [known, found] = await Promise.all([read(a), read(b)])
   const names = new Set(known.map(nameOf))
   return found.filter((write) => !names.has(nameOf(write)))
 }
 
-async function readWrites({ history, id }: Place, after?: string): Promise<MemoryWrite[]> {
+async function readMemory({ history, id }: Place, after?: string): Promise<MemoryWrite[]> {
   const writes: MemoryWrite[] = []
   const query = { to: id, types: ['memory_written'] as const, ...(after !== undefined && { after }) }
   for await (const { id: checkpoint, at, runId, step, data } of allEvents(history, query))
     writes.push({ checkpoint, at, runId, step, data })
+  return writes
+}
+
+async function readArtifacts({ history, id }: Place, after?: string): Promise<ArtifactWrite[]> {
+  const writes: ArtifactWrite[] = []
+  const types = ['artifact_saved', 'artifact_deleted'] as const
+  for await (const { id: checkpoint, type, at, runId, step, data } of allEvents(history, {
+    ...{ to: id, types },
+    ...(after !== undefined && { after }),
+  }))
+    writes.push({ checkpoint, type: type as ArtifactWrite['type'], at, runId, step, data })
   return writes
 }
 

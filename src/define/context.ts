@@ -3,6 +3,7 @@ import type { RetryOptions } from '../model/retry.ts'
 import type { StateDefinition } from '../model/state.ts'
 import type { Budget, Usage } from '../model/usage.ts'
 import type { SqlTransaction } from '../store/store.ts'
+import type { Artifacts } from './artifacts.ts'
 import type { Memory } from './memory.ts'
 
 /**
@@ -110,6 +111,11 @@ export interface Context<State = unknown, Given = never> {
   ): Promise<{ readonly id: string; readonly threadId: string }>
   /** What outlives the run: each call is recorded like a step, and a replay sees what it saw. In the body of a step use `step.memory`. */
   readonly memory: Memory
+  /**
+   * Named content: files, exports, results, parts of a conversation. Each call is recorded like a step; of what is opened, which artifact it was. In
+   * the body of a step use `step.artifacts`.
+   */
+  readonly artifacts: Artifacts
   /** Adds what a model or a paid service consumed to the run's usage. A run that exceeds its budget pauses at the next safe point. */
   usage(usage: Usage): void
   /** Call it before something expensive: if the budget has no room for the amount, the run pauses here. A number is a cost. */
@@ -152,6 +158,8 @@ export interface StepHandle<State = unknown> {
   update(recipe: (draft: State) => unknown): void
   /** What outlives the run. What this attempt writes there is seen by its own reads, and committed with its result; if it fails it is dropped. */
   readonly memory: Memory
+  /** Named content. What this attempt saves is complete when `save` resolves, and there with the step's result; if the attempt fails it is dropped. */
+  readonly artifacts: Artifacts
   /** Reports progress, from 0 to 1: of the run, or inside a plan of its current step. */
   progress(fraction: number, note?: string): void
   /** Adds what this attempt consumed to the run's usage. It counts even if the attempt fails. */

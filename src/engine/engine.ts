@@ -1,3 +1,4 @@
+import type { ArtifactParts } from '../artifacts/artifacts-parts.ts'
 import type { Registry } from '../define/workflow.ts'
 import type { Embedder } from '../memory/embedder.ts'
 import type { Codec } from '../model/codec.ts'
@@ -33,6 +34,7 @@ export interface Engine {
   readonly quietTimes: QuietTimes
   /** Absent: facts are recalled by their words alone. */
   readonly embedder?: Embedder | undefined
+  readonly artifacts: ArtifactParts
   /** What the process sends, for other executions as well. */
   readonly sendings: Sendings
 }

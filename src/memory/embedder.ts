@@ -219,7 +219,7 @@ export class Embedder {
     const late = new Promise<never>((_, reject) => {
       const fail = () =>
         reject(new HoldfastError('timeout', `embed has not answered within ${timeoutMs} ms.`, { retryable: true }))
-      timer = setTimeout(fail, timeoutMs).unref()
+      timer = setTimeout(fail, Math.min(timeoutMs, longestTimerMs)).unref()
     })
     return Promise.race([answer, late]).finally(() => clearTimeout(timer))
   }
@@ -247,6 +247,7 @@ const batchSize = 64
 const firstDelayMs = 20
 const againMs = 250
 const defaultTimeoutMs = 30_000
+const longestTimerMs = 2_147_483_647
 const closeMs = 1_000
 const mostBytes = 256 * 1024 * 1024
 

@@ -123,7 +123,7 @@ async function remember(book: FactBook, act: RememberAct): Promise<FactOutcome> 
     const kept = { ...said, ...learned, ...replaced, history: historyOf(book, 'remembered', act, found) }
     book.keep(id, kept, expires ?? 'never')
   } else confirm(book, act, id, found)
-  if (supersedes !== undefined && supersedes !== id) await supersede(book, act, supersedes, { by: id, from: act.validFrom })
+  if (supersedes !== undefined && supersedes !== id) await supersede(book, act, supersedes, { by: id, fork, from: act.validFrom })
   return { id, isNew }
 }
 
@@ -160,12 +160,12 @@ async function supersede(
   book: FactBook,
   act: FactAct,
   id: string,
-  { by, from = book.now }: { readonly by: string; readonly from?: number | undefined },
+  { by, fork, from = book.now }: { readonly by: string; readonly fork?: string | undefined; readonly from?: number | undefined },
 ): Promise<void> {
   const found = await book.find(id)
   if (found === null) throw noSuchFact(book.subject, id)
   // What others recall stays until the fork's fact is promoted.
-  if (act.act === 'remember' && act.fork !== found.fork) return
+  if (fork !== found.fork) return
   const last = found.periods.at(-1) as KeptFact['periods'][number]
   const until = Math.max(last.from, from)
   const periods = [...found.periods.slice(0, -1), { from: last.from, until: Math.min(until, last.until ?? until) }]
@@ -238,12 +238,12 @@ async function undo(book: FactBook, act: NamingAct, found: KeptFact): Promise<Fa
     await reopen(book, act, found.supersedes)
   } else {
     book.keep(act.id, { ...last.was, history })
-    const { supersedes } = last.was
+    const { supersedes, fork } = last.was
     // It was said again in place of another fact, or that one was corrected to it.
     const isUnsaid = last.act === 'remembered' || last.act === 'edited' || last.was.supersededBy !== undefined
     if (isUnsaid && isCurrent(found) && !isCurrent(last.was)) await reopen(book, act, found.supersedes)
     if (isCurrent(last.was) && !isCurrent(found) && supersedes !== undefined && (await book.find(supersedes)) !== null)
-      await supersede(book, act, supersedes, { by: act.id })
+      await supersede(book, act, supersedes, { by: act.id, fork })
   }
   return { id: act.id, isNew: false }
 }
@@ -259,7 +259,7 @@ async function promote(book: FactBook, act: NamingAct, found: KeptFact): Promise
   const retracted = retractionOf(book, act)
   book.keep(act.id, { ...found, retracted, supersededBy: id, history: historyOf(book, 'promoted', act, found) })
   const replaced = rest.supersedes === undefined ? null : await book.find(rest.supersedes)
-  if (rest.supersedes !== undefined && replaced !== null && replaced.fork === undefined && isCurrent(replaced))
+  if (rest.supersedes !== undefined && replaced !== null && isCurrent(replaced))
     await supersede(book, act, rest.supersedes, { by: id, from: rest.periods.at(-1)?.from })
   return { id, isNew }
 }

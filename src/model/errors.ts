@@ -33,6 +33,8 @@ export const errorCodes = [
   'budget_exceeded',
   'queue_full',
   'access_denied',
+  'artifact_not_found',
+  'stream_failed',
 ] as const
 
 export type ErrorCode = (typeof errorCodes)[number]

@@ -39,6 +39,7 @@ export const eventTypes = [
   'stream_opened',
   'artifact_saved',
   'artifact_read',
+  'artifact_deleted',
   'memory_written',
   'memory_recalled',
   'usage_recorded',

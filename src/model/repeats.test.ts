@@ -127,21 +127,21 @@ describe('what a result and a patch of its commit both say', () => {
   })
 
   it('is damage where the patch is gone or says something else, and where nobody puts it back', () => {
-    const [kept] = leaveOutRepeats([event('step_completed', { result: said }, patchOf(said))])
+    const [updated, kept] = leaveOutRepeats([
+      event('state_updated', null, patchOf(said)),
+      event('run_completed', { output: said }),
+    ])
     const payload = kept?.payload as string
-    const patch = kept?.patch as string
+    const patch = updated?.patch as string
     expect(() => codec.decode(payload)).toThrow(corrupt)
     for (const found of [null, '', patch.replace('quotes', 'quotas'), ` ${patch}`, patch.slice(0, -20)])
       expect(() => putBackRepeats(readShortened(payload), () => found)).toThrow(corrupt)
-    for (let at = 0; at < payload.length; at++) {
-      const other = `${payload.slice(0, at)}${payload[at] === '7' ? '8' : '7'}${payload.slice(at + 1)}`
-      expect(() =>
-        isShortened(other)
-          ? putBackRepeats(readShortened(other), (offset) => (offset === 0 ? patch : null))
-          : codec.decode(other),
-      ).toThrow(corrupt)
-    }
-    for (const other of ['~', '~[]', '~[1]', '~[1,2,3,4', '~[1,0,0,0,5e3]', '~[-1,0,0,0,5]'])
+    const read = (text: string) =>
+      isShortened(text) ? putBackRepeats(readShortened(text), (offset) => (offset === -1 ? patch : null)) : codec.decode(text)
+    expect(read(payload)).toBe(codec.encode({ output: said }))
+    for (let at = 0; at < payload.length; at++)
+      expect(() => read(`${payload.slice(0, at)}${payload[at] === '7' ? '8' : '7'}${payload.slice(at + 1)}`)).toThrow(corrupt)
+    for (const other of ['~', '~[]', '~[1]', '~[1,2,3,4', '~[1,0,0,0]', '~[1,0,0,0,x]', '~[1,0,0,0,0.5]'])
       expect(() => readShortened(other)).toThrow(corrupt)
   })
 })

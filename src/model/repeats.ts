@@ -9,8 +9,8 @@
  *
  * 1. Patches are never shortened: reading a state reads what it always did.
  * 2. What is left out is in the same commit. So whatever keeps a commit whole keeps the result whole.
- * 3. The checksum is that of the whole text: a part that is not what was left out is `corrupt_record`, and so is a shortened payload that is
- *    decoded without its parts.
+ * 3. A part that is not what was left out is `corrupt_record`: where it is in another record, the payload has a checksum of the whole text. So is
+ *    a shortened payload that is decoded without its parts.
  */
 import { crc32 } from 'node:zlib'
 import { corrupt } from './codec-tags.ts'
@@ -46,15 +46,23 @@ export interface Shortened {
 
 export function readShortened(payload: string): Shortened {
   const end = payload.indexOf(']')
-  const header = payload.slice(mark.length, end + 1)
-  if (!/^\[\d+(?:,\d+,-?\d+,\d+,\d+)+\]$/.test(header)) throw corrupt('it does not say where its parts are')
-  const [checksum, ...places] = header.slice(1, -1).split(',').map(Number) as [number, ...number[]]
+  const numbers = payload
+    .slice(mark.length + 1, end)
+    .split(',')
+    .map(Number)
+  if (payload[mark.length] !== '[' || numbers.length < 5 || numbers.length % 4 !== 1 || !numbers.every(Number.isSafeInteger))
+    throw corrupt('it does not say where its parts are')
   const parts: Part[] = []
-  for (let i = 0; i < places.length; i += 4) {
-    const [at, offset, start, length] = places.slice(i, i + 4) as [number, number, number, number]
+  for (let i = 1; i < numbers.length; i += 4) {
+    const [at, offset, start, length] = [numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]] as [
+      number,
+      number,
+      number,
+      number,
+    ]
     parts.push({ at, offset, start, length })
   }
-  return { checksum, parts, rest: payload.slice(end + 1) }
+  return { checksum: numbers[0] as number, parts, rest: payload.slice(end + 1) }
 }
 
 /** The payload as it was. `patchAt` gives the patch of the record at an offset from the payload's. */
@@ -71,7 +79,7 @@ export function putBackRepeats(
     from = at
   }
   whole += rest.slice(from)
-  if (crc32(whole) !== checksum) throw corrupt('a part of it is not what was left out')
+  if (checksumOf(whole, parts) !== checksum) throw corrupt('a part of it is not what was left out')
   return whole
 }
 
@@ -127,7 +135,12 @@ function shorten(text: string, sources: readonly Source[]): string | null {
   }
   if (parts.length === 0) return null
   const places = parts.flatMap(({ at, offset, start, length }) => [at, offset, start, length])
-  return `${mark}[${[crc32(text), ...places].join(',')}]${rest}${text.slice(from)}`
+  return `${mark}[${[checksumOf(text, parts), ...places].join(',')}]${rest}${text.slice(from)}`
+}
+
+/** 0 where the record's own patch has every part: the checksum of a record covers its payload and its patch together. */
+function checksumOf(whole: string, parts: readonly Part[]): number {
+  return parts.some(({ offset }) => offset !== 0) ? crc32(whole) : 0
 }
 
 function find(part: string, sources: readonly Source[]): Omit<Part, 'at'> | null {

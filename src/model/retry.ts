@@ -36,6 +36,7 @@ const neverRetried: ReadonlySet<string> = new Set([
   'invalid_id',
   'nondeterminism',
   'nested_call',
+  'access_denied',
   'input_mismatch',
   'run_cancelled',
   'worker_died',

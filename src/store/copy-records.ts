@@ -7,9 +7,11 @@ import type { Store } from './store.ts'
 
 const pageSize = 200
 
-/** Writes the records of all owners to another store as they are. Those that are there already stay as they are. */
-export async function copyRecords(source: Store, target: Store): Promise<void> {
-  for await (const records of pages(source)) {
+/** Writes the records of all owners to another store as they are, collections that are left out aside. Those that are there already stay as they are. */
+export async function copyRecords(source: Store, target: Store, isLeftOut: (collection: string) => boolean): Promise<void> {
+  for await (const all of pages(source)) {
+    const records = all.filter(({ collection }) => !isLeftOut(collection))
+    if (records.length === 0) continue
     const answers = await target.commit(records.map(restoring))
     const refused = answers.find(({ ok }) => !ok)
     if (refused !== undefined) throw new HoldfastError('conflict', 'A record could not be copied. Copy into an empty store.')
@@ -34,8 +36,9 @@ export async function compareRecords(
   source: Store,
   target: Store,
   sha256OfThreads: string,
+  isLeftOut: (collection: string) => boolean,
 ): Promise<{ readonly memories: number; readonly sha256: string }> {
-  const [here, there] = await Promise.all([readAll(source), readAll(target)])
+  const [here, there] = await Promise.all([readAll(source, isLeftOut), readAll(target, isLeftOut)])
   const now = Math.max(await source.now(), await target.now())
   const kept = [...here.values()].filter(({ record }) => !hasExpired(record, now)).sort((a, b) => compareKeys(a.record, b.record))
   const hash = createHash('sha256').update(sha256OfThreads)
@@ -59,11 +62,12 @@ interface Seen {
   readonly checksum: number
 }
 
-async function readAll(store: Store): Promise<ReadonlyMap<string, Seen>> {
+async function readAll(store: Store, isLeftOut: (collection: string) => boolean): Promise<ReadonlyMap<string, Seen>> {
   const seen = new Map<string, Seen>()
   for await (const records of pages(store)) {
     for (const record of records) {
       const { owner, collection, key, expiresAt } = record
+      if (isLeftOut(collection)) continue
       seen.set(nameOf(record), { record: { owner, collection, key, expiresAt }, checksum: keyedRecordChecksum(record) })
     }
   }

@@ -19,12 +19,14 @@ export function withWholePayloads(store: Store): Store {
   })
 }
 
-/** The record as the store keeps it, which its checksum is made of. */
-export function asKept(record: LogRecord): LogRecord {
-  return kept.get(record) ?? record
+/** A record that was read as the store keeps it, which its checksum is made of. */
+export function asKept(record: LogRecord & { readonly [kept]?: Payload }): LogRecord {
+  const payload = record[kept]
+  return payload === undefined ? record : { ...record, payload }
 }
 
-const kept = new WeakMap<LogRecord, LogRecord>()
+/** Where a record has its payload as the store keeps it. A weak map would take as long as all the rest of making it whole. */
+const kept = Symbol('kept')
 
 function wholeReads(store: Store): Pick<Store, 'readLog' | 'readLogs'> {
   // Whether the last end of a run that was read by itself was shortened. What is left out of it is mostly in the record before, and runs that are
@@ -112,9 +114,7 @@ function wholeStretch(stretch: LogStretch, index: number, patches: Patches, onLa
         for (const { offset } of lacks) onLack(seq + offset)
         return record
       }
-      const whole = { ...record, payload: putBackRepeats(shortened, patchAt) }
-      kept.set(whole, record)
-      return whole
+      return { ...record, payload: putBackRepeats(shortened, patchAt), [kept]: payload }
     }),
   )
 }

@@ -8,7 +8,18 @@ export interface Damage {
   readonly runId?: string
   /** The position that it is about, or the first of several. */
   readonly checkpoint?: string
-  readonly what: 'record' | 'snapshot' | 'checkpoint' | 'thread' | 'run' | 'lease' | 'operation' | 'message' | 'stream' | 'memory'
+  readonly what:
+    | 'record'
+    | 'snapshot'
+    | 'checkpoint'
+    | 'thread'
+    | 'run'
+    | 'lease'
+    | 'operation'
+    | 'message'
+    | 'stream'
+    | 'memory'
+    | 'artifact'
   readonly message: string
   /** What is still safe to use, and what to do. */
   readonly help: string
@@ -30,6 +41,8 @@ const helps: Readonly<Record<Damage['what'], string>> = {
   message:
     'The log and the state can be read. The run cannot read its inbox and does not continue: restore the store from a backup, or fork the thread (thread.fork) and send the signal to the fork.',
   stream: 'Everything but this stream can be read. The run does not need it: its result and its state are not affected.',
+  artifact:
+    'Everything else can be read, and the artifact is refused with corrupt_record. Restore the folder or the store from a backup, or save the same content again: that repairs it.',
   memory: 'Everything else can be read. Write the value again or delete it, or restore the store from a backup.',
 }
 

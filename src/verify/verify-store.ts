@@ -1,3 +1,4 @@
+import type { Contents } from '../artifacts/contents.ts'
 import type { Codec } from '../model/codec.ts'
 import type { Store, Thread } from '../store/store.ts'
 import { type Damage, damageTo } from './damage.ts'
@@ -30,7 +31,8 @@ export interface VerifyReport {
   readonly operations: number
   /** Values that are kept beside the threads: of sessions, profiles, facts. */
   readonly memories: number
-  /** Of data, patches, snapshots and memories. */
+  readonly artifacts: number
+  /** Of data, patches, snapshots, memories and artifacts. */
   readonly bytes: number
   readonly durationMs: number
   readonly damaged: readonly Damage[]
@@ -44,12 +46,16 @@ const progressMs = 200
 
 /** Reads a whole store, of all owners, thread by thread. Changes and executes nothing; workers may be busy meanwhile. */
 export async function verifyStore(
-  { store, codec }: { readonly store: Store; readonly codec: Codec },
+  {
+    store,
+    codec,
+    artifacts,
+  }: { readonly store: Store; readonly codec: Codec; readonly artifacts: { readonly contents: Contents } },
   { onProgress, signal }: VerifyOptions,
 ): Promise<VerifyReport> {
   const startedAt = performance.now()
   const source: Source = { store, codec, signal }
-  const total = { threads: 0, runs: 0, records: 0, snapshots: 0, operations: 0, memories: 0, bytes: 0 }
+  const total = { threads: 0, runs: 0, records: 0, snapshots: 0, operations: 0, memories: 0, artifacts: 0, bytes: 0 }
   const damaged: Damage[] = []
   const owners = new Set<string>()
   let toldAt = 0
@@ -68,8 +74,9 @@ export async function verifyStore(
   }
   await inParallel(allThreads(source, damaged), verifyNext, signal)
   for (const owner of owners) for (const one of await verifyOwner(source, owner, damaged)) damaged.push(one)
-  const memory = await verifyRecords(source)
+  const memory = await verifyRecords(source, artifacts.contents)
   total.memories = memory.records
+  total.artifacts = memory.artifacts
   total.bytes += memory.bytes
   for (const one of memory.damaged) damaged.push(one)
   tell()

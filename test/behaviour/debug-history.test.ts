@@ -65,7 +65,7 @@ it('a history that is not in the store is read like one that is', async () => {
   expect((await hf.debug.timeline(history, { after: 'entry-1', buckets: 1 })).map(({ checkpoints }) => checkpoints)).toEqual([2])
   expect((await hf.debug.replay(history)).map(({ name, state }) => ({ step: name, state }))).toEqual(entries)
   const { changes, ...counts } = await hf.debug.diff('entry-1', 'entry-3', { in: history })
-  expect(counts).toEqual({ messagesAdded: 1, stepsAdded: 2, memory: [] })
+  expect(counts).toEqual({ messagesAdded: 1, stepsAdded: 2, memory: [], artifacts: [] })
   expect(applyChanges(entries[0]?.state, changes)).toEqual(entries[2]?.state)
   expect(await hf.debug.blame('entry-3', 'mood', { in: history })).toMatchObject({
     last: { step: 'think' },

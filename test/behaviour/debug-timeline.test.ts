@@ -147,7 +147,7 @@ onEveryStore('the difference of two checkpoints', ({ open }) => {
     const back = await hf.debug.diff(third, first)
     expect(back).toMatchObject({ messagesAdded: 0, stepsAdded: 0 })
     expect(applyChanges(await thread.stateAt(third), back.changes)).toEqual(await thread.stateAt(first))
-    expect(await hf.debug.diff(first, first)).toEqual({ messagesAdded: 0, stepsAdded: 0, changes: [], memory: [] })
+    expect(await hf.debug.diff(first, first)).toEqual({ messagesAdded: 0, stepsAdded: 0, changes: [], memory: [], artifacts: [] })
   })
 
   it('may be of two threads, and takes labels of one', async () => {

@@ -569,6 +569,7 @@ onEveryStore('facts', ({ open, openMortal, openWrapped, advance }) => {
     const fork = await hf.thread('t').fork(await checkpointOf(hf, 't'))
     expect(await fork.run(learn, { text: 'alice lives in berlin' })).toEqual({ id, isNew: false })
     const paris = await fork.run(learn, { text: 'Alice lives in Paris', supersedes: id })
+    for (let n = 0; n < 2; n++) await undo(paris.id)
     expect(await lives()).toEqual(['Alice lives in Berlin'])
     const rome = await fork.run(learn, { text: 'Alice lives in Rome', supersedes: paris.id })
     expect(texts(await recall('live', { fork: fork.id })).sort()).toEqual(['Alice lives in Berlin', 'Alice lives in Rome'])
@@ -790,6 +791,10 @@ describe('embed', () => {
     expect(await codeOfRejection(open('memory:', { embed: { model: '', embed: embedTopics, timeoutMs: 0 } }))).toBe(
       'invalid_input',
     )
+    const patient = await open('memory:', { embed: { model: '', embed: embedTopics, timeoutMs: Number.POSITIVE_INFINITY } })
+    await patient.memory.of('alice').remember('Alice has a hamster')
+    await vi.waitUntil(async () => (await patient.memory.of('alice').recall('pet', { minScore: 0.5 })).length === 1)
+    await patient.close()
   })
 
   it('that refuses a text is asked for the others', async () => {

@@ -19,6 +19,8 @@ const scenarios = {
   agent: [{ workflow: 'agent', id: 'agent', threadId: 'agent' }],
   /** A run that remembers. */
   remembers: [{ workflow: 'remembers', id: 'rememberer', threadId: 'diary' }],
+  /** A run that saves artifacts. */
+  savesArtifacts: [{ workflow: 'savesArtifacts', id: 'saver', threadId: 'diary' }],
 } as const satisfies Record<string, Scenario['runs']>
 
 export type ScenarioName = keyof typeof scenarios

@@ -42,6 +42,12 @@ onEveryDurableStore((on) => {
     await expectSurvival(await CrashHarness.prepare(on.bed, { scenario: 'remembers' }))
   })
 
+  test('the artifacts of a run survive a kill before and after every write: none without its step, none without its bytes', {
+    timeout: limitMs,
+  }, async () => {
+    await expectSurvival(await CrashHarness.prepare(on.bed, { scenario: 'savesArtifacts' }))
+  })
+
   test('an agent of the AI SDK survives a kill before and after every write, in every call of its model and of its tools: no word is said twice', {
     timeout: limitMs,
   }, async () => {

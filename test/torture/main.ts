@@ -99,6 +99,7 @@ async function tortureByKills(bed: CrashTestBed, target: number): Promise<void> 
   const waitsForOthers = await CrashHarness.prepare(bed, { laneCount, scenario: 'waitsForOthers' })
   const notifiesOthers = await CrashHarness.prepare(bed, { laneCount, scenario: 'notifiesOthers' })
   const remembers = await CrashHarness.prepare(bed, { laneCount, scenario: 'remembers' })
+  const savesArtifacts = await CrashHarness.prepare(bed, { laneCount, scenario: 'savesArtifacts' })
   const agent = await CrashHarness.prepare(bed, { laneCount, scenario: 'agent' })
   const isEnough = () => bed.killCount >= target || violations.length > 20
   for (let round = 0; !isEnough(); round++) {
@@ -107,18 +108,19 @@ async function tortureByKills(bed: CrashTestBed, target: number): Promise<void> 
     if (!isEnough()) take('of a run that waits for others', await waitsForOthers.killOnce())
     if (!isEnough()) take('of a run that notifies others', await notifiesOthers.killOnce())
     if (!isEnough()) take('of a run that remembers', await remembers.killOnce())
+    if (!isEnough()) take('of a run that saves artifacts', await savesArtifacts.killOnce())
     if (!isEnough()) take('of an agent', await agent.killOnce())
     if (!isEnough()) take('at ticks of a schedule', await killAtTicks(bed))
     if (!isEnough()) take('repeatedly', await harness.killRepeatedly(40, ofRound))
     if (!isEnough()) take('of a run that waits for others, repeatedly', await waitsForOthers.killRepeatedly(10, ofRound))
     if (!isEnough()) take('crash windows of effects', await killInWindows(bed))
-    for (const one of [harness, waitsForOthers, notifiesOthers, remembers, agent])
+    for (const one of [harness, waitsForOthers, notifiesOthers, remembers, savesArtifacts, agent])
       if (!isEnough()) take('twice', await one.killTwice(40, ofRound))
     if (!isEnough()) take('at system calls', await killAtSystemCalls(bed, { count: 30, seed: ofRound, laneCount }))
   }
   for (const [name, { kills, scenarios }] of counts)
     summary.push(`${bed.kind}, kills ${name}: ${kills} in ${scenarios} scenarios`)
-  const length = [harness, waitsForOthers, notifiesOthers, remembers, agent].reduce(
+  const length = [harness, waitsForOthers, notifiesOthers, remembers, savesArtifacts, agent].reduce(
     (sum, { boundaries }) => sum + boundaries.length,
     0,
   )
@@ -161,7 +163,7 @@ async function tortureByOrphans(bed: CrashTestBed): Promise<void> {
 }
 
 async function tortureByFaults(bed: CrashTestBed): Promise<void> {
-  for (const scenario of ['allFeatures', 'waitsForOthers', 'notifiesOthers', 'remembers', 'agent'] as const)
+  for (const scenario of ['allFeatures', 'waitsForOthers', 'notifiesOthers', 'remembers', 'savesArtifacts', 'agent'] as const)
     await tortureByFaultsOf(bed, scenario)
 }
 

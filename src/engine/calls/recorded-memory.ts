@@ -1,7 +1,8 @@
 import type { StepHandle, StepOptions } from '../../define/context.ts'
 import type { FactMemory, Memory, ProfileMergeOptions, SessionMemory } from '../../define/memory.ts'
 
-type RecordStep = <T>(name: string, body: (step: StepHandle<never>) => Promise<T>, options?: StepOptions<T>) => Promise<T>
+/** A call that is recorded as a step. */
+export type RecordStep = <T>(name: string, body: (step: StepHandle<never>) => Promise<T>, options?: StepOptions<T>) => Promise<T>
 
 /** What was read needs no commit of its own. */
 const reading = { checkpoint: false } as const

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import type { Artifacts } from '../../define/artifacts.ts'
 import type {
   AskOptions,
   ChildOptions,
@@ -44,7 +45,8 @@ import { runEffect } from './effect.ts'
 import { mapInParallel } from './map-in-parallel.ts'
 import { beginStep } from './open-step.ts'
 import { askPerson } from './question.ts'
-import { recordedMemory } from './recorded-memory.ts'
+import { recordedArtifacts } from './recorded-artifacts.ts'
+import { type RecordStep, recordedMemory } from './recorded-memory.ts'
 import { recordedValue } from './recorded-value.ts'
 import { runScope } from './section.ts'
 import { waitForSignal } from './signal.ts'
@@ -61,6 +63,8 @@ type Value = any
 /** The `ctx` of one execution: each call is entered on the tape, then carried out by its runner. */
 export class RunContext implements Context<never, never> {
   readonly #host: CallHost
+  readonly #record: RecordStep = (name, body, options) =>
+    this.#enter('step', name, true, (call) => runStep(this.#host, call, body, options), undefined, name)
   /** Calls whose promises nothing waits for. */
   readonly #unawaited: UnawaitedCalls
 
@@ -262,9 +266,11 @@ export class RunContext implements Context<never, never> {
 
   /** Each call is a step, so it is recorded, retried and replayed like one. */
   get memory(): Memory {
-    return recordedMemory((name, body, options) =>
-      this.#enter('step', name, true, (call) => runStep(this.#host, call, body, options), undefined, name),
-    )
+    return recordedMemory(this.#record)
+  }
+
+  get artifacts(): Artifacts {
+    return recordedArtifacts(this.#host.run, this.#record)
   }
 
   usage(usage: Usage): void {

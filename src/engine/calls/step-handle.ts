@@ -2,6 +2,9 @@ import type { StepHandle } from '../../define/context.ts'
 import { checkUsage, refuseUnknownUsage } from '../../model/usage.ts'
 import type { CallHost } from '../execution/call-host.ts'
 import { reportLateWrite } from '../execution/end-errors.ts'
+import { joinWrites } from '../writing/join-writes.ts'
+import type { RecordWrites } from '../writing/record-writes.ts'
+import { AttemptArtifacts } from './attempt-artifacts.ts'
 import { AttemptMemory } from './attempt-memory.ts'
 import type { Call } from './calls.ts'
 
@@ -14,6 +17,15 @@ export class AttemptWrites {
   readonly recipes: Recipe[] = []
   /** Made when it is first asked for. */
   memory: AttemptMemory | undefined
+  artifacts: AttemptArtifacts | undefined
+  #records: RecordWrites | undefined
+
+  /** What is written to records with the result. Made when the body is over. */
+  get records(): RecordWrites | undefined {
+    if (this.memory === undefined || this.artifacts === undefined) return this.memory ?? this.artifacts
+    this.#records ??= joinWrites(this.memory, this.artifacts)
+    return this.#records
+  }
 }
 
 /** What the body of a step is given. */
@@ -55,6 +67,12 @@ export class Handle implements StepHandle<never> {
   get memory(): StepHandle<never>['memory'] {
     this.#writes.memory ??= new AttemptMemory(this.#host, this.#call, this.attempt, this.#writes)
     return this.#writes.memory
+  }
+
+  get artifacts(): StepHandle<never>['artifacts'] {
+    const { signal } = this
+    this.#writes.artifacts ??= new AttemptArtifacts(this.#host, this.#call, this.attempt, { writes: this.#writes, signal })
+    return this.#writes.artifacts
   }
 
   get key(): string {

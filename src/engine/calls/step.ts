@@ -114,7 +114,7 @@ async function runAttempt<T>(
     let value = await made
     if (options.schema !== undefined) value = await checked(call, options, value)
     writes.isOver = true
-    if (writes.memory !== undefined) await writes.memory.prepare()
+    if (writes.records !== undefined) await writes.records.prepare()
     const durationMs = Math.round(performance.now() - started)
     const result = {
       attempt,
@@ -185,7 +185,7 @@ function recordToEnd<T>(
   })
   return toEnd(host, options, closed, async (value) => {
     const result = await checked(call, options, value)
-    if (writes.memory !== undefined) await writes.memory.prepare()
+    if (writes.records !== undefined) await writes.records.prepare()
     const durationMs = Math.round(performance.now() - started)
     return recordResult(host, call, result, { attempt, durationMs, writes, options })
   })

@@ -1,3 +1,4 @@
+import { takeBackArtifacts } from '../../artifacts/thread-artifacts.ts'
 import { type TakenBack, takeBackMemory } from '../../memory/take-back-memory.ts'
 import { toStorableError } from '../../model/stored-error.ts'
 import type { Playback } from '../replay/playback.ts'
@@ -63,13 +64,15 @@ async function rolledBack(ordered: OrderedRun, { to, by }: Extract<Order, { kind
   }
 }
 
-/** The thread's own session goes back with it, and so does what it did to facts. */
+/** The thread's own session goes back with it, and so does what it did to facts and artifacts. */
 async function memoryAt(
   { run, clock, journal }: OrderedRun,
   place: { readonly to: number; readonly by?: string | undefined },
 ): Promise<TakenBack> {
   const { owner, threadId, store, codec } = run
-  return takeBackMemory({ store, codec, now: clock.now() }, { owner, threadId }, { ...place, headSeq: journal.lastSeq })
+  const thread = { owner, threadId }
+  const memory = await takeBackMemory({ store, codec, now: clock.now() }, thread, { ...place, headSeq: journal.lastSeq })
+  return { ...memory, records: [...memory.records, ...(await takeBackArtifacts({ store, codec }, thread, place.to))] }
 }
 
 /** What the state is taken back to, at the version that the workflow knows. */

@@ -112,7 +112,7 @@ export class RunJournal {
     if (run.phase.isDetached) return run.admission.cameTooLate()
     // Encoded first: a result that can't be stored must leave nothing on the state timeline.
     const completed = this.#writer.event('step_completed', call, made)
-    if (writes.memory?.isContested === true) await this.#recordInTurn(call, completed, made)
+    if (writes.records?.isContested === true) await this.#recordInTurn(call, completed, made)
     else await this.#record(call, completed, made, {})
     // A copy that shares nothing with the body.
     return typeof value === 'object' && value !== null && completed.payload !== null
@@ -122,22 +122,22 @@ export class RunJournal {
 
   #record(call: Call, completed: NewEvent, { writes, undo, isDeferred }: MadeResult, options: ChangeOptions): Promise<unknown> {
     const { state, activity, output } = this.#run
-    const { recipes, memory } = writes
+    const { recipes, records } = writes
     const event = recipes.length === 0 ? completed : { ...completed, patch: state.timeline.stage(recipes) }
     activity.leave(call)
     output.settle(call)
-    const hasMemory = memory !== undefined && !memory.isEmpty
+    const hasRecords = records !== undefined && !records.isEmpty
     // A deferred result would be handed out before one that is on its way and stands before it in the log (E3).
-    if (isDeferred && !this.hasResultsOnTheirWay && (!hasMemory || memory.canWait)) {
-      if (hasMemory) {
-        this.#writer.deferRecords(memory.records)
-        for (const read of memory.events) this.#writer.defer(read)
+    if (isDeferred && !this.hasResultsOnTheirWay && (!hasRecords || records.canWait)) {
+      if (hasRecords) {
+        this.#writer.deferRecords(records.records)
+        for (const read of records.events) this.#writer.defer(read)
       }
       return this.#deferResult(event)
     }
     const undoable = undo === undefined ? plainResult : { undoable: { key: call.key, undo } }
-    if (!hasMemory) return this.commitResult([event], undoable, call)
-    return this.commitResult([...memory.events, event], { ...options, ...undoable, writes: memory }, call)
+    if (!hasRecords) return this.commitResult([event], undoable, call)
+    return this.commitResult([...records.events, event], { ...options, ...undoable, writes: records }, call)
   }
 
   /**
@@ -148,13 +148,13 @@ export class RunJournal {
     const turn = this.#writes.order.take()
     if (turn !== null) await turn
     const release = this.#writes.order.hold()
-    const writes = made.writes.memory as RecordWrites
+    const writes = made.writes.records as RecordWrites
     try {
       if (made.undo === undefined) this.#run.admission.throwIfEnded()
       await this.#record(call, completed, made, { contest: { writes, release } })
     } finally {
       release()
-      writes.answered()
+      writes.answered?.()
     }
   }
 
@@ -321,7 +321,7 @@ interface MadeResult {
   readonly data: EventFields['data']
   readonly writes: {
     readonly recipes: readonly ((draft: never) => unknown)[]
-    readonly memory: RecordWrites | undefined
+    readonly records: RecordWrites | undefined
   }
   readonly undo: RecordedUndo | undefined
   /** It needs no commit of its own. */

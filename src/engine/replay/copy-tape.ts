@@ -108,7 +108,7 @@ function cutTape(all: readonly LogRecord[], { codec, runId, replacements }: Tape
   }
   const upToFirst = all.filter((record) => record.seq < cutBefore(first))
   const isOfFirst = (record: LogRecord) =>
-    (record.type === 'memory_written' || record.type === 'memory_recalled') && keyOfRecord('step', record) === first.outcome.key
+    writtenWithResults.includes(record.type) && keyOfRecord('step', record) === first.outcome.key
   const before = upToFirst.slice(0, upToFirst.findLastIndex((record) => !isOfFirst(record)) + 1)
   const cut = readTape(before, codec, runId)
   // A failure that was tried again since, after the cut, is open here.
@@ -151,6 +151,9 @@ function countUpTo(positions: readonly number[], seq: number): number {
   }
   return low
 }
+
+/** What a step has done besides its result, which is in the log before it. */
+const writtenWithResults: readonly EventType[] = ['memory_written', 'memory_recalled', 'artifact_saved', 'artifact_deleted']
 
 const leftBehind: ReadonlySet<EventType> = new Set(['run_recovered', 'undo_ordered', 'stream_opened'])
 /** What says that a call has begun, or has failed and will be tried again. */
@@ -234,6 +237,8 @@ class CopyWriter {
         return this.#with(own, (data) => ({ ...data, of: positionOf(data['of'] as number) }))
       case 'run_paused':
         return this.#with(own, (data) => ({ ...data, fork: positioned(data['fork'] as ForkMark, positionOf) }))
+      case 'artifact_saved':
+        return this.#with(own, (data) => (data['threadId'] === threadId ? { ...data, threadId: copyThreadId } : data))
       case 'memory_written':
         return this.#with(own, (data) => (data['session'] === threadId ? { ...data, session: copyThreadId } : data))
       case 'state_updated':

@@ -14,7 +14,7 @@ export interface NamedWrite {
 /** Events that are written along with others, whenever those are: they name a write only where it has nothing else. */
 const alongside: ReadonlySet<EventType> = new Set<EventType>([
   ...(['run_started', 'run_recovered', 'step_started', 'value_recorded', 'usage_recorded'] as const),
-  ...(['progress_reported', 'stream_opened', 'memory_written', 'memory_recalled'] as const),
+  ...(['progress_reported', 'stream_opened', 'memory_written', 'memory_recalled', 'artifact_saved', 'artifact_deleted'] as const),
   ...(['state_updated', 'state_migrated'] as const),
 ])
 

@@ -1,5 +1,6 @@
 import { isTerminal } from '../../../src/model/run.ts'
 import type { DumpedRecord, StoreDump } from '../bed/store-dump.ts'
+import { violationsOfArtifacts } from './artifacts.ts'
 import { violationsOfMemory } from './memory.ts'
 import { countBy } from './recorded.ts'
 
@@ -36,7 +37,7 @@ export function violationsInDump(dump: StoreDump): string[] {
   const committed = records.filter(({ type, step }) => type === 'step_completed' && step === 'order')
   if (committed.length !== dump.orders.length)
     violations.push(`${dump.orders.length} orders, ${committed.length} of them in the log`)
-  return [...violations, ...violationsOfMemory(dump)]
+  return [...violations, ...violationsOfMemory(dump), ...violationsOfArtifacts(dump)]
 }
 
 /** The status of an operation according to the records of its run. */

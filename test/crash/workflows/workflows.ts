@@ -9,6 +9,7 @@ import { mixedWork } from './mixed-work.ts'
 import { notifiesOthers } from './notifies-others.ts'
 import { recordedCallsOf } from './recorded-calls.ts'
 import { remembers } from './remembers.ts'
+import { savesArtifacts } from './saves-artifacts.ts'
 import { oneStep, shortSteps, untilFileExists } from './simple-workflows.ts'
 import { waitsForOthers } from './waits-for-others.ts'
 
@@ -28,6 +29,7 @@ export function workflowsOf(services: TestServices): Record<string, AnyWorkflow>
     ...waitsForOthers(services, calls),
     notifiesOthers(calls),
     remembers(calls),
+    savesArtifacts(calls),
     agent(services, calls),
   ]
   return Object.fromEntries(list.map((one) => [one.name, one]))
