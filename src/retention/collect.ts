@@ -157,7 +157,13 @@ class Collection {
       const isLeft = thread.deletedAt !== null && thread.deletedAt <= this.#now - this.#tombstoneAge
       return isLeft ? [{ thread, kind: 'tombstones' as const }] : []
     })
-    const queue = live.map((thread, index) => ({ thread, lastAt: lastOf(ends[index]) }))
+    const queue = live.flatMap((thread, index) => {
+      const end = ends[index]
+      if (end !== undefined && 'damage' in end) this.#counts.kept.damaged++
+      const lastAt = end !== undefined && 'records' in end ? end.records.at(-1)?.at : undefined
+      // Without a record it was deleted in this moment.
+      return lastAt === undefined ? [] : [{ thread, lastAt }]
+    })
     const lane = async () => {
       for (let next = queue.shift(); next !== undefined && !this.#isStopping; next = queue.shift()) {
         const found = await this.#review(next.thread, next.lastAt)
@@ -175,11 +181,7 @@ class Collection {
     return Math.min(...[runs, threads].map((policy) => policy?.maxAgeMs ?? Number.POSITIVE_INFINITY))
   }
 
-  async #review(thread: Thread, lastAt: number | undefined): Promise<Due | undefined> {
-    if (lastAt === undefined) {
-      this.#counts.kept.damaged++
-      return undefined
-    }
+  async #review(thread: Thread, lastAt: number): Promise<Due | undefined> {
     try {
       const review = await this.#reviews.review(thread, { ageMs: this.#now - lastAt, policies: this.#policies })
       if (review === undefined || 'why' in review) {
@@ -236,10 +238,6 @@ interface Source {
 interface Due {
   readonly thread: Thread
   readonly kind: ThreadKind | 'tombstones'
-}
-
-function lastOf(stretch: Awaited<ReturnType<Store['readLogs']>>[number] | undefined): number | undefined {
-  return stretch !== undefined && 'records' in stretch ? stretch.records.at(-1)?.at : undefined
 }
 
 function damaged(error: HoldfastError): { readonly next: string | undefined } {

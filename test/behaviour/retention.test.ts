@@ -178,7 +178,7 @@ onEveryStore('retention', (scene) => {
     await vi.waitUntil(() => hasChunks(second), { timeout: 15_000 })
     expect(await hf.gc()).toMatchObject({ streams: 0 })
     scene.advance(60_000)
-    const young = await hf.start(greet, 'c')
+    const young = await hf.thread(later.id).start(greet, 'c')
     await young.result()
     expect(await hf.gc({ dryRun: true })).toMatchObject({ streams: 2 })
     expect(await hf.gc()).toMatchObject({ streams: 2, runs: 0, threads: 0 })
