@@ -17,15 +17,18 @@ import { Outbox } from './engine/writing/outbox.ts'
 import { Sendings } from './engine/writing/sendings.ts'
 import { type Embed, Embedder, type EmbedderOptions } from './memory/embedder.ts'
 import { createCodec } from './model/codec.ts'
+import { checkMs } from './model/duration.ts'
 import { HoldfastError } from './model/errors.ts'
 import { type OptionNames, refuseUnknownOptions } from './model/known-options.ts'
 import { type Logger, readLogger } from './model/logger.ts'
 import { requireNode } from './node-version.ts'
 import { notifyWorkflow } from './notify/notify-workflow.ts'
 import { type CheckedTarget, type NotifyOption, readTargets } from './notify/targets.ts'
+import { checkRetention, type RetentionOptions } from './retention/policies.ts'
 import { createStderrLogger } from './stderr-logger.ts'
 import type { Change } from './store/change.ts'
 import type { Store } from './store/store.ts'
+import { withWholePayloads } from './store/whole-payloads.ts'
 import { scheduleWorkflow } from './worker/schedule-workflow.ts'
 import { Worker, type WorkerOptions } from './worker/worker.ts'
 
@@ -56,10 +59,15 @@ export interface OpenOptions {
   readonly notify?: NotifyOption
   /**
    * Makes vectors of texts: facts are then recalled by their meaning, too. Any function `(texts) => vectors` serves. It is called in the background after a
-   * fact was remembered, and once for each recall; pass it in every process that remembers. Name the model: vectors of another one are not compared. Default
-   * none: facts are recalled by their words.
+   * fact was remembered, and once for each recall; pass it in every process that remembers. Name the model: vectors of another one are not compared. A
+   * call that takes longer than `timeoutMs`, default 30,000, has failed. Default none: facts are recalled by their words.
    */
-  readonly embed?: Embed | { readonly embed: Embed; readonly model: string }
+  readonly embed?: Embed | { readonly embed: Embed; readonly model: string; readonly timeoutMs?: number }
+  /**
+   * What workers delete by themselves, and `hf.gc()` deletes: old runs, threads, notifications and chunks of streams. Pass it in every process with a worker.
+   * Default none: nothing is deleted except what has expired.
+   */
+  readonly retention?: RetentionOptions
   /**
    * Where the content of artifacts is kept that are files or exports: `file:DIR`, or `store:` for inside the store, up to 64 MiB each. Default: a folder
    * beside the SQLite file (`holdfast.db.artifacts`), else the store. Pass the same in every process.
@@ -120,6 +128,7 @@ export async function open(...given: readonly unknown[]): Promise<Holdfast> {
   refuseUnknownOptions('pool of open', pool, { min: true, max: true })
   const targets = readTargets(options.notify)
   checkEmbed(options.embed)
+  checkRetention(options.retention)
   const artifacts = artifactTarget(options.artifacts, target)
   const { store, close } = await openTarget(target, {
     durability,
@@ -129,7 +138,7 @@ export async function open(...given: readonly unknown[]): Promise<Holdfast> {
     ...(namespace !== undefined && { namespace }),
   })
   try {
-    return assemble(store, options, { targets, artifacts }, close)
+    return assemble(withWholePayloads(store), options, { targets, artifacts }, close)
   } catch (error) {
     await close()
     throw error
@@ -183,6 +192,7 @@ const openOptionNames: OptionNames<OpenOptions> = {
   schema: true,
   namespace: true,
   embed: true,
+  retention: true,
   artifacts: true,
   clock: true,
 }
@@ -329,6 +339,7 @@ function assemble(
       registry,
       workerId: `${hostname()}:${process.pid}:${randomBytes(4).toString('hex')}`,
       worker: workerOptions,
+      retention: options.retention,
       onRunEnded: (owner, runId) => waiters.runChanged(owner, runId),
     })
   }
@@ -344,7 +355,7 @@ function assemble(
     return closing
   }
   worker?.start()
-  return new Holdfast(core, '', close)
+  return new Holdfast(core, '', close, options.retention)
 }
 
 /** How many runs may be in their quiet time for each that may execute in parallel; at least 500 in total. */
@@ -362,8 +373,11 @@ function quietTimesOf({ quietMs = defaultQuietMs, concurrency = 100 }: WorkerOpt
 
 function checkEmbed(given: OpenOptions['embed']): void {
   if (given === undefined || typeof given === 'function') return
-  refuseUnknownOptions('embed of open', given, { embed: true, model: true })
-  if (typeof given.embed === 'function' && typeof given.model === 'string') return
+  if (typeof given === 'object' && given !== null) {
+    refuseUnknownOptions('embed of open', given, { embed: true, model: true, timeoutMs: true })
+    checkMs('timeoutMs of embed', given.timeoutMs, 1)
+    if (typeof given.embed === 'function' && typeof given.model === 'string') return
+  }
   throw new HoldfastError(
     'invalid_input',
     'embed of open must be a function (texts) => vectors, or { embed, model } with such a function and a name.',

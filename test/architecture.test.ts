@@ -15,8 +15,9 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   control: ['model', 'store', 'define', 'memory', 'artifacts', 'engine'],
   debug: ['model', 'store', 'engine', 'control'], // reads only
   verify: ['model', 'store', 'artifacts'], // reads only
-  client: ['model', 'store', 'define', 'memory', 'artifacts', 'engine', 'control', 'debug', 'verify'],
-  worker: ['model', 'store', 'define', 'engine'],
+  retention: ['model', 'store', 'engine', 'artifacts'],
+  client: ['model', 'store', 'define', 'memory', 'artifacts', 'engine', 'control', 'debug', 'verify', 'retention'],
+  worker: ['model', 'store', 'define', 'engine', 'retention'],
   notify: ['model', 'define', 'engine'],
   testing: ['model', 'store', 'stores', 'index.ts'], // the reference among the stores; else what a user could use
   server: ['model', 'client', 'index.ts'],
@@ -36,6 +37,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
     'client',
     'worker',
     'notify',
+    'retention',
     'node-version.ts',
     'stderr-logger.ts',
   ],
@@ -50,6 +52,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control',
     'debug',
     'verify',
+    'retention',
     'client',
     'worker',
     'notify',
@@ -116,10 +119,10 @@ describe('the check itself', () => {
     [
       'client/a.ts',
       'stores/redis/b.ts',
-      'client may import model, store, define, memory, artifacts, engine, control, debug, verify',
+      'client may import model, store, define, memory, artifacts, engine, control, debug, verify, retention',
     ],
-    ['worker/a.ts', 'stores/redis/b.ts', 'worker may import model, store, define, engine'],
-    ['worker/a.ts', 'client/b.ts', 'worker may import model, store, define, engine'],
+    ['worker/a.ts', 'stores/redis/b.ts', 'worker may import model, store, define, engine, retention'],
+    ['worker/a.ts', 'client/b.ts', 'worker may import model, store, define, engine, retention'],
     ['adapters/ai/a.ts', 'engine/b.ts', 'adapters may import index.ts'],
     ['stores/redis/a.ts', 'stores/sqlite/b.ts', 'stores/redis may not import stores/sqlite'],
     ['adapters/ai/a.ts', 'adapters/mcp/b.ts', 'adapters/ai may not import adapters/mcp'],

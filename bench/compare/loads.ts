@@ -154,7 +154,135 @@ export const loads: readonly Load[] = [
       return measured
     },
   },
+  {
+    name: 'a chat, turns of 1 kB',
+    unit: 'turn',
+    size: 400,
+    measure: async (api, url, size) => {
+      const chat = chatting(api)
+      const hf = await api.open(url, { logger, workflows: [chat] })
+      const say = async (turns: number) => {
+        for (let turn = 0; turn < turns; turn++) await hf.thread('chat').run(chat, kilobyte(turn))
+      }
+      await say(Math.ceil(size / 4))
+      const measured = await measuring(url, size, () => say(size))
+      await hf.close()
+      return measured
+    },
+  },
+  {
+    name: 'reading the state of a chat',
+    unit: 'turn',
+    size: 400,
+    leave: leaveChat,
+    measure: async ({ open }, url, size) =>
+      measuring(url, 20 * size, async () => {
+        // Each client reads it anew.
+        for (let times = 0; times < 20; times++) {
+          const hf = await open(url, { logger, worker: false })
+          await hf.thread('chat').state()
+          await hf.close()
+        }
+      }),
+  },
+  {
+    name: 'reading the outputs of a chat',
+    unit: 'output',
+    size: 400,
+    leave: leaveChat,
+    measure: async ({ open }, url, size) => {
+      const hf = await open(url, { logger, worker: false })
+      const runs = await Promise.all(Array.from({ length: size }, (_, turn) => hf.runs.get(`turn-${turn}`)))
+      const measured = await measuring(url, 10 * size, async () => {
+        for (let times = 0; times < 10; times++) for (const run of runs) await run.result()
+      })
+      await hf.close()
+      return measured
+    },
+  },
+  {
+    name: 'reading the events of a chat',
+    unit: 'run',
+    size: 400,
+    leave: leaveChat,
+    measure: async ({ open }, url, size) => {
+      const hf = await open(url, { logger, worker: false })
+      const runs = await Promise.all(Array.from({ length: size }, (_, turn) => hf.runs.get(`turn-${turn}`)))
+      const measured = await measuring(url, 10 * size, async () => {
+        for (let times = 0; times < 10; times++) for (const run of runs) await run.events()
+      })
+      await hf.close()
+      return measured
+    },
+  },
+  {
+    name: 'recovery of a run with results of 1 kB',
+    unit: 'step',
+    size: 1_000,
+    leavesLeases: true,
+    leave: async (api, url, size) => {
+      const left = collecting(api, size, () => {
+        setTimeout(() => process.kill(process.pid, 'SIGKILL'), 500)
+        return new Promise<never>(() => {})
+      })
+      const hf = await api.open(url, { logger, workflows: [left], worker: { leaseMs } })
+      await hf.start(left)
+      await new Promise(() => {})
+    },
+    measure: async (api, url, size) => {
+      const ended = new Countdown(1)
+      const hf = await api.open(url, { logger })
+      const measured = await measuring(url, size, async () => {
+        hf.register(collecting(api, size, () => ended.count()))
+        await finished(hf, ended)
+      })
+      await hf.close()
+      return measured
+    },
+  },
 ]
+
+async function leaveChat(api: Api, url: string, size: number): Promise<void> {
+  const chat = chatting(api)
+  const hf = await api.open(url, { logger, workflows: [chat] })
+  for (let turn = 0; turn < size; turn++)
+    await (await hf.start(chat, kilobyte(turn), { id: `turn-${turn}`, threadId: 'chat' })).result()
+  await hf.close()
+}
+
+/** The chat of the README: what is said is the input, the result of a step, in the state and the output. */
+function chatting({ workflow }: Api) {
+  return workflow<string, string, { messages?: string[] }>('chat', async (ctx, text) => {
+    ctx.update((draft) => {
+      draft.messages = [...(draft.messages ?? []), text]
+    })
+    const reply = await ctx.step('reply', () => text.toUpperCase())
+    ctx.update((draft) => {
+      draft.messages?.push(reply)
+    })
+    return reply
+  })
+}
+
+/** Each step returns what it adds to the state. */
+function collecting({ workflow }: Api, size: number, last: () => unknown) {
+  return workflow<undefined, unknown, { texts?: string[] }>('collect', async (ctx) => {
+    for (let n = 0; n < size; n++)
+      await ctx.step('say', (step) => {
+        const text = kilobyte(n)
+        step.update((draft) => {
+          draft.texts ??= []
+          draft.texts.push(text)
+        })
+        return text
+      })
+    await ctx.step('last', last)
+  })
+}
+
+function kilobyte(n: number): string {
+  return `this is number ${n}, `.repeat(60).slice(0, 1_024)
+}
 
 /** How long after a kill runs can be taken over where only leases tell of it. */
 export const leasesAreOverMs = leaseMs + 200

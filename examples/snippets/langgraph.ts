@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict'
 import { AIMessage, HumanMessage } from '@langchain/core/messages'
+import { tool } from '@langchain/core/tools'
 import { Command, interrupt, MessagesAnnotation, START, StateGraph } from '@langchain/langgraph'
+import { ToolNode } from '@langchain/langgraph/prebuilt'
 import { open } from 'holdfast'
-import { graphWorkflow, HoldfastSaver, HoldfastStore } from 'holdfast/langgraph'
+import { durableTool, graphWorkflow, HoldfastSaver, HoldfastStore, once, operationKey } from 'holdfast/langgraph'
+import { z } from 'zod'
 
 const builder = new StateGraph(MessagesAnnotation)
   .addNode('reply', ({ messages }) => ({ messages: [new AIMessage(`You said: ${messages.at(-1)?.content}`)] }))
@@ -31,8 +34,20 @@ try {
 }
 // #endregion
 
-// #region care
 const saver = new HoldfastSaver(hf)
+// #region history
+const history = await saver.history('customer-7')
+const timeline = await hf.debug.timeline(history)
+for (const { checkpoint, step, messageCount } of timeline) console.log(checkpoint, step, messageCount)
+
+const [from, to] = [timeline[1]?.checkpoint ?? '', timeline.at(-1)?.checkpoint ?? '']
+const { messagesAdded } = await hf.debug.diff(from, to, { in: history })
+const { last } = await hf.debug.blame(to, 'messages[1].content', { in: history })
+console.log(messagesAdded, 'messages; written by', last?.step)
+// #endregion
+assert.equal(last?.step, 'reply')
+
+// #region care
 await saver.copyThread('customer-7', 'customer-7-what-if')
 await saver.prune(['customer-7']) // keeps the latest checkpoint
 await saver.deleteThread('customer-7-what-if')
@@ -65,3 +80,51 @@ for (let isAnswered = false; !isAnswered; ) {
 await run.result()
 assert.equal((await agent.getState({ configurable: { thread_id: 'customer-8' } })).values.messages.length, 3)
 await durable.close()
+
+await effectsInNodes()
+
+/** Charges, refunds, and is interrupted and resumed in between. */
+async function effectsInNodes(): Promise<void> {
+  const acts: string[] = []
+  const shop = {
+    charge: (order: string, key: string) => `charge ${acts.push(`${order} ${key}`)}`,
+    refund: (order: string, key: string) => `refund ${acts.push(`${order} ${key}`)}`,
+    find: (_key: string) => ({ happened: false }),
+  }
+  const builder = new StateGraph(MessagesAnnotation) as unknown as StateGraph<
+    typeof MessagesAnnotation.spec,
+    typeof MessagesAnnotation.State,
+    Partial<typeof MessagesAnnotation.State>,
+    string
+  >
+  // #region effects
+  builder.addNode('charge', async ({ messages }, config) => {
+    const order = String(messages.at(-1)?.content)
+    const receipt = await once(config, 'charge', { run: (key) => shop.charge(order, key), check: (key) => shop.find(key) })
+    return { messages: [new AIMessage(`Charged: ${receipt}`)] }
+  })
+
+  const refund = durableTool(
+    tool(({ order }, toolConfig) => shop.refund(order, operationKey(toolConfig)), {
+      ...{ name: 'refund', description: 'Pays back an order.', schema: z.object({ order: z.string() }) },
+    }),
+    { idempotent: true },
+  )
+  builder.addNode('tools', new ToolNode([refund]))
+  // #endregion
+  const calls = [{ name: 'refund', args: { order: '4711' }, id: 'call 1' }]
+  builder
+    .addNode('model', () => ({ messages: [new AIMessage({ content: '', tool_calls: calls })] }))
+    .addNode('ask', () => ({ messages: [new HumanMessage(String(interrupt('Good?')))] }))
+    .addEdge(START, 'charge')
+    .addEdge('charge', 'model')
+    .addEdge('model', 'tools')
+    .addEdge('tools', 'ask')
+  const hf = await open('memory:', { worker: false })
+  const graph = builder.compile({ checkpointer: new HoldfastSaver(hf) })
+  const config = { configurable: { thread_id: 'customer-9' } }
+  await graph.invoke({ messages: [new HumanMessage('4711')] }, config)
+  await graph.invoke(new Command({ resume: 'yes' }), config)
+  assert.equal(acts.length, 2)
+  await hf.close()
+}

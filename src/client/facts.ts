@@ -10,9 +10,8 @@ export function clientFacts(core: Core, owner: string, subject: string): FactMem
   const { store, codec, embedder } = core
   const reading = { store, codec, owner, subject }
   return factMemory({
-    ...{ reading, origin: {}, now: () => core.now(), fork: async () => undefined },
-    findNearest: embedder?.nearestOf(owner, subject),
-    do: (act, now) => write(core, reading, act, now),
+    ...{ reading, origin: {}, now: () => core.now(), findNearest: embedder?.nearestOf(owner, subject) },
+    do: async (act) => write(core, reading, act, await core.now()),
   })
 }
 

@@ -8,6 +8,9 @@ import { type OptionNames, refuseUnknownOptions } from '../model/known-options.t
 import { isMoment, momentAdvice } from '../model/moment.ts'
 import { type RunStatus, runStatuses } from '../model/run.ts'
 import type { StateDefinition } from '../model/state.ts'
+import { collect, type GcOptions, type GcReport } from '../retention/collect.ts'
+import { type ForgetOptions, type ForgetReport, forgetOwner } from '../retention/forget-owner.ts'
+import type { RetentionOptions } from '../retention/policies.ts'
 import { type VerifyOptions, type VerifyReport, verifyStore } from '../verify/verify-store.ts'
 import { type AnswerOptions, answerQuestion } from './answer-question.ts'
 import { type ClientArtifacts, clientArtifacts } from './artifacts.ts'
@@ -63,11 +66,13 @@ export class Holdfast {
   readonly #core: Core
   readonly #owner: string
   readonly #close: () => Promise<void>
+  readonly #retention: RetentionOptions | undefined
 
-  constructor(core: Core, owner: string, close: () => Promise<void>) {
+  constructor(core: Core, owner: string, close: () => Promise<void>, retention?: RetentionOptions) {
     this.#core = core
     this.#owner = owner
     this.#close = close
+    this.#retention = retention
   }
 
   /** Starts a run. With the id and input of an existing run, returns that run. */
@@ -227,9 +232,32 @@ export class Holdfast {
     return verifyStore(this.#core, options)
   }
 
+  /**
+   * Deletes what the `retention` of `open` allows, of all owners, as workers do by themselves from time to time. May run beside anything else, and end at any
+   * moment. With `dryRun` it only says what would be deleted.
+   */
+  async gc(options: GcOptions = {}): Promise<GcReport> {
+    refuseUnknownOptions('hf.gc', options, { dryRun: true, onProgress: true, signal: true })
+    return collect(this.#core, this.#retention ?? {}, options)
+  }
+
+  /**
+   * Erases all that belongs to an owner: threads with their runs, logs, states and operations, schedules, memory. Unfinished runs end without undos, and their
+   * workers are fenced. What is not complete, since it ended early or somebody kept on writing, another call continues.
+   */
+  async forgetOwner(owner: string, options: ForgetOptions = {}): Promise<ForgetReport> {
+    refuseUnknownOptions('hf.forgetOwner', options, { signal: true })
+    if (checkOwner(owner) === '')
+      throw new HoldfastError(
+        'invalid_input',
+        'forgetOwner needs the name of an owner. What has none belongs to everybody: delete its threads.',
+      )
+    return forgetOwner(this.#core.store, owner, options)
+  }
+
   /** A client for another owner, with separate runs, threads, operations and schedules. */
   as(owner: string): Holdfast {
-    return new Holdfast(this.#core, checkOwner(owner), this.#close)
+    return new Holdfast(this.#core, checkOwner(owner), this.#close, this.#retention)
   }
 
   /** Lets running steps finish, releases unfinished runs and closes what `open` opened. Nothing acknowledged is lost. */

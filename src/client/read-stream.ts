@@ -3,7 +3,7 @@ import { waitAtMost } from '../control/wait-at-most.ts'
 import { isOutage } from '../engine/writing/committer.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { isTerminal, type Run } from '../model/run.ts'
-import type { ChunkRecord } from '../model/stream.ts'
+import { type ChunkRecord, isDropped } from '../model/stream.ts'
 import type { RunKey } from '../store/store.ts'
 
 export interface StreamOptions {
@@ -87,7 +87,10 @@ class Reader<Chunk> {
   async nextPage(): Promise<StreamItem<Chunk>[]> {
     this.#voids ??= await this.#readVoids()
     const records = await this.#core.store.readChunks({ ...this.#key, from: this.next, limit: pageSize })
-    for (const record of records) noteVoid(this.#voids, record)
+    for (const record of records) {
+      if (isDropped(record)) throw prunedError(this.#key, record.size)
+      noteVoid(this.#voids, record)
+    }
     const items = records.flatMap((record) => this.#itemsOf(record)).filter(({ offset }) => offset >= this.next)
     this.hasMore = records.length === pageSize
     this.next = (items.at(-1)?.offset ?? this.next - 1) + 1
@@ -127,6 +130,14 @@ function noteVoid(voids: Map<string, number>, record: ChunkRecord): void {
 
 function partOf({ tape, step, count, attempt }: ChunkRecord): string {
   return `${tape}/${step ?? ''}#${count}.${attempt}`
+}
+
+function prunedError({ runId, stream }: RunKey & { readonly stream: string }, length: number): HoldfastError {
+  return new HoldfastError(
+    'pruned',
+    `The chunks of stream "${stream}" of run "${runId}" up to offset ${length} were dropped after the run had ended. Read its output, or the state of its thread.`,
+    { details: { runId, stream, from: length } },
+  )
 }
 
 function closedError({ runId, stream }: RunKey & { readonly stream: string }, next: number): HoldfastError {

@@ -43,8 +43,16 @@ export class Records {
     return records.map((record) => ({ ...record, collection: query.collection }))
   }
 
-  /** Writes all of them or none, in one commit. A change names a record once. */
-  async write(changes: readonly RecordChange[]): Promise<RecordsWritten> {
+  /** Whether what is written with `mustSync` outlives the machine. */
+  get keepsIntents(): boolean {
+    return this.#core.store.keepsIntents !== false
+  }
+
+  /** Writes all of them or none, in one commit. A change names a record once. With `mustSync` it is flushed fully in every durability mode. */
+  async write(
+    changes: readonly RecordChange[],
+    { mustSync = false }: { readonly mustSync?: boolean } = {},
+  ): Promise<RecordsWritten> {
     const records = changes.map((change) =>
       change.kind === 'restore'
         ? { ...change, record: { ...change.record, collection: this.#named(change.record.collection) } }
@@ -52,7 +60,7 @@ export class Records {
     )
     const answer = await this.#core.committer.commit({
       ...{ owner: this.#owner, threadId: '', runId: null, guard: { kind: 'none' }, events: [], isCheckpoint: false },
-      records,
+      ...{ records, mustSync },
     })
     if (answer.ok) return { ok: true }
     if (answer.refusal !== 'record_changed') {

@@ -1,14 +1,16 @@
 import { checkpointSeq } from '../control/checkpoint-seq.ts'
 import { pauseRun, readRun, resumeRun, retryRun } from '../control/control-run.ts'
 import type { Core } from '../control/core.ts'
+import { stateFor } from '../control/edit-state.ts'
 import { type RunEvent, readEnd, readEvents } from '../control/read-events.ts'
 import { cancelRun, rollbackRun } from '../control/undo-run.ts'
 import { waitAtMost } from '../control/wait-at-most.ts'
 import { whereRunStands } from '../control/where-run-stands.ts'
 import { refuseRetryInFunction } from '../engine/calls/calls.ts'
+import { loadState } from '../engine/state/thread-state.ts'
 import { isOutage } from '../engine/writing/committer.ts'
 import { checkMs } from '../model/duration.ts'
-import { HoldfastError } from '../model/errors.ts'
+import { HoldfastError, invariant } from '../model/errors.ts'
 import { checkId } from '../model/ids.ts'
 import { refuseUnknownOptions } from '../model/known-options.ts'
 import { isTerminal, type Run } from '../model/run.ts'
@@ -128,6 +130,15 @@ export class RunHandle<Output = unknown> {
   stream<Chunk = unknown>(name: string, options: StreamOptions = {}): AsyncGenerator<StreamItem<Chunk>, void, void> {
     refuseUnknownOptions('run.stream', options, { from: true, signal: true })
     return readStream<Chunk>(this.#core, { ...this.#key, stream: checkId('stream name', name) }, () => this.#read(), options)
+  }
+
+  /** The state of its thread, as the run left it; while the run has not ended, as it is now. */
+  async state<State = unknown>(): Promise<State> {
+    const { store, codec } = this.#core
+    const { endSeq, owner, threadId } = await this.#read()
+    const thread = await store.readThread({ owner, threadId })
+    invariant(thread !== null, `run ${this.id} has no thread`)
+    return stateFor(await loadState(store, codec, thread, endSeq ?? thread.headSeq), undefined)
   }
 
   /** Stops the run at its next safe point. Survives restarts; `resume` continues it. */

@@ -41,8 +41,9 @@ export async function readEvents(core: Core, run: Run, options: { after?: number
  */
 export async function readEnd(core: Core, run: Run): Promise<RunEvent | null> {
   const { owner, threadId, endSeq } = run
-  const [record] = endSeq === null ? [] : await core.store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
+  let record: LogRecord | undefined
   try {
+    if (endSeq !== null) [record] = await core.store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
     refuseWrongEnd(run, record)
   } catch (error) {
     if (endsAsBefore(run, await core.store.readRun({ owner, runId: run.id }))) throw error

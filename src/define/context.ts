@@ -353,6 +353,11 @@ export interface WorkflowOptions<Input, Output, State, Given = Input, Returned =
   readonly budget?: Budget
   /** A run that fails first undoes what it did, in reverse order. Default false. */
   readonly undoOnFailure?: boolean
+  /**
+   * How long the chunks of its runs' streams are kept: as long as their thread (`kept`, the default), or while the run is one of the thread's two latest
+   * of this workflow (`recent`), where the state tells the same. Those of cancelled runs stay.
+   */
+  readonly streams?: 'kept' | 'recent'
   /** Undos that a step, effect, section or child refers to as `undo: 'name'`. They run from the log, without executing the function. */
   readonly undos?: Undos
 }

@@ -38,6 +38,7 @@ const workflowOptionNames: OptionNames<WorkflowOptions<unknown, unknown, unknown
   budget: true,
   undoOnFailure: true,
   undos: true,
+  streams: true,
 }
 
 /** Defines a workflow: an async function under a name, so that any process that has it can continue its runs. */
@@ -82,6 +83,12 @@ export function makeWorkflow<Input, Output, State, Given = Input>(
   }
   checkMs(`timeoutMs of workflow "${name}"`, options.timeoutMs)
   if (options.budget !== undefined) checkBudget(options.budget, `workflow "${name}"`)
+  if (![undefined, 'kept', 'recent'].includes(options.streams)) {
+    throw new HoldfastError(
+      'invalid_input',
+      `streams of workflow "${name}" is ${JSON.stringify(options.streams)}; it must be "kept" or "recent".`,
+    )
+  }
   for (const [undo, run] of Object.entries(options.undos ?? {})) {
     if (typeof run === 'function') continue
     throw new HoldfastError('invalid_input', `Undo "${undo}" of workflow "${name}" must be a function, not ${typeof run}.`)

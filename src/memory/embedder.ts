@@ -1,6 +1,5 @@
 import type { Codec } from '../model/codec.ts'
 import { HoldfastError } from '../model/errors.ts'
-import { isCurrent } from '../model/fact.ts'
 import { pairKey } from '../model/ids.ts'
 import type { Logger } from '../model/logger.ts'
 import type { Change, Committed } from '../store/change.ts'
@@ -20,6 +19,8 @@ export interface EmbedderOptions {
   readonly commit: (change: Change) => Promise<Committed>
   readonly embed: Embed
   readonly model: string
+  /** How long a call of `embed` may take. */
+  readonly timeoutMs?: number | undefined
 }
 
 /**
@@ -39,10 +40,10 @@ export class Embedder {
     this.#options = options
   }
 
-  /** These facts may have no vector yet. They may not be written yet, either. */
+  /** These facts were written, and may have no vector yet. */
   want(owner: string, subject: string, ids: readonly string[]): void {
     const wanted = this.#wantedOf(owner, subject)
-    for (const id of ids) wanted.ids.set(id, 0)
+    for (const id of ids) wanted.ids.add(id)
     this.#workIn(firstDelayMs)
   }
 
@@ -51,6 +52,8 @@ export class Embedder {
     return (query) => {
       const asked = this.#embedQuery(query)
       const vectors = this.#vectorsOf(owner, subject)
+      if (!vectors.isWhole) this.#wantAll(owner, subject)
+      vectors.isWhole = true
       const read = vectors.refresh()
       return async (limit) => {
         const [vector] = await Promise.all([asked, read])
@@ -80,12 +83,7 @@ export class Embedder {
   #vectorsOf(owner: string, subject: string): SubjectVectors {
     const name = pairKey(owner, subject)
     const { store, model } = this.#options
-    let vectors = this.#vectors.get(name)
-    if (vectors === undefined) {
-      vectors = new SubjectVectors({ store, owner, subject, model })
-      // What has none from before.
-      this.#wantAll(owner, subject)
-    }
+    const vectors = this.#vectors.get(name) ?? new SubjectVectors({ store, owner, subject, model })
     this.#vectors.delete(name)
     this.#vectors.set(name, vectors)
     this.#makeRoom()
@@ -108,7 +106,7 @@ export class Embedder {
 
   #wantedOf(owner: string, subject: string): Wanted {
     const name = pairKey(owner, subject)
-    const wanted = this.#wanted.get(name) ?? { owner, subject, ids: new Map(), isWhole: false, failures: 0, dueAt: 0 }
+    const wanted = this.#wanted.get(name) ?? { owner, subject, ids: new Set(), isWhole: false, failures: 0, dueAt: 0 }
     this.#wanted.set(name, wanted)
     return wanted
   }
@@ -133,7 +131,7 @@ export class Embedder {
         if (wanted.isWhole) await this.#findMissing(wanted)
         await this.#embedSome(wanted)
         wanted.failures = 0
-        if (wanted.ids.size === 0) this.#wanted.delete(name)
+        if (wanted.ids.size === 0 && !wanted.isWhole) this.#wanted.delete(name)
       } catch (error) {
         if (this.#isClosed) return
         wanted.dueAt = Date.now() + Math.min(60_000, 500 * 2 ** wanted.failures++)
@@ -159,7 +157,7 @@ export class Embedder {
       })
       for (const record of page) {
         const read = readKept(codec, subject, record)
-        if (read !== undefined && isCurrent(read.kept) && !vectors.has(read.id)) wanted.ids.set(read.id, 0)
+        if (read !== undefined && read.kept.retracted === undefined && !vectors.has(read.id)) wanted.ids.add(read.id)
       }
       after = page.at(-1)?.key
       if (page.length < 200 || this.#isClosed) break
@@ -172,27 +170,23 @@ export class Embedder {
     const { owner, subject, ids } = wanted
     const vectors = this.#vectorsOf(owner, subject)
     await vectors.refresh()
-    for (const id of ids.keys()) if (vectors.has(id)) ids.delete(id)
+    for (const id of ids) if (vectors.has(id)) ids.delete(id)
     while (ids.size > 0 && !this.#isClosed) {
-      const asked = [...ids.keys()].slice(0, batchSize)
+      // Fewer at once after a failure: it may be about one of the texts.
+      const asked = [...ids].slice(0, Math.max(1, batchSize / 8 ** wanted.failures))
       const records = await store.readRecords(factQuery(owner, subject, asked))
       const facts = records.flatMap((record) => readKept(codec, subject, record) ?? [])
-      if (facts.length > 0) {
+      for (const id of asked) ids.delete(id)
+      if (facts.length === 0) continue
+      try {
         const made = await this.#embed(facts.map(({ kept }) => kept.text))
         await this.#write(owner, subject, { model, ids: facts.map(({ id }) => id), values: joined(made) })
-        for (const { id } of facts) ids.delete(id)
+        wanted.failures = Math.max(0, wanted.failures - 1)
+      } catch (error) {
+        // To the end, so that they keep no others waiting.
+        for (const id of asked) ids.add(id)
+        throw error
       }
-      // What is not there may be on its way into the store, or may never come.
-      let isWaiting = false
-      for (const id of asked) {
-        const looks = ids.get(id)
-        if (looks === undefined) continue
-        // To the end: it keeps no others waiting.
-        ids.delete(id)
-        if (looks < mostLooks) ids.set(id, looks + 1)
-        isWaiting = true
-      }
-      if (isWaiting) return
     }
   }
 
@@ -211,25 +205,38 @@ export class Embedder {
 
   /** Of length 1, so that the cosine is a product. */
   async #embed(texts: string[]): Promise<Float32Array[]> {
-    const vectors = await this.#options.embed(texts)
-    const length = Array.isArray(vectors as unknown) ? vectors[0]?.length : undefined
-    const isWhole =
-      vectors.length === texts.length &&
-      vectors.every((one) => one.length > 0 && one.length === length && one.every(Number.isFinite))
-    if (!isWhole)
-      throw new HoldfastError('invalid_input', `embed must return a vector of the same length for each of ${texts.length} texts.`)
-    return vectors.map((one) => {
-      const size = Math.sqrt(one.reduce((sum, value) => sum + value * value, 0)) || 1
-      return Float32Array.from(one, (value) => value / size)
-    })
+    const answer: unknown = await this.#inTime(this.#options.embed(texts))
+    const vectors = Array.isArray(answer) ? Array.from(answer, unitVector) : []
+    const length = vectors[0]?.length ?? 0
+    if (length > 0 && vectors.length === texts.length && vectors.every((one) => one.length === length)) return vectors
+    throw new HoldfastError('invalid_input', `embed must return a vector of the same length for each of ${texts.length} texts.`)
   }
+
+  /** A model that does not answer keeps nobody waiting for good. */
+  async #inTime(answer: Promise<unknown>): Promise<unknown> {
+    const { timeoutMs = defaultTimeoutMs } = this.#options
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<never>((_, reject) => {
+      const fail = () =>
+        reject(new HoldfastError('timeout', `embed has not answered within ${timeoutMs} ms.`, { retryable: true }))
+      timer = setTimeout(fail, Math.min(timeoutMs, longestTimerMs)).unref()
+    })
+    return Promise.race([answer, late]).finally(() => clearTimeout(timer))
+  }
+}
+
+/** Empty where it is no vector. */
+function unitVector(given: unknown): Float32Array {
+  const values: readonly number[] = Array.isArray(given) || ArrayBuffer.isView(given) ? Array.from(given as Float32Array) : []
+  if (!values.every(Number.isFinite)) return new Float32Array(0)
+  const size = Math.sqrt(values.reduce((sum, value) => sum + value * value, 0)) || 1
+  return Float32Array.from(values, (value) => value / size)
 }
 
 interface Wanted {
   readonly owner: string
   readonly subject: string
-  /** How often each was looked for in vain. */
-  readonly ids: Map<string, number>
+  readonly ids: Set<string>
   /** All facts of the subject are to be looked through. */
   isWhole: boolean
   failures: number
@@ -239,8 +246,8 @@ interface Wanted {
 const batchSize = 64
 const firstDelayMs = 20
 const againMs = 250
-/** A step that remembers something may take its time. */
-const mostLooks = 240
+const defaultTimeoutMs = 30_000
+const longestTimerMs = 2_147_483_647
 const closeMs = 1_000
 const mostBytes = 256 * 1024 * 1024
 

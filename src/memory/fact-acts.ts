@@ -1,7 +1,6 @@
 import { HoldfastError } from '../model/errors.ts'
 import {
   type FactActName,
-  type FactChange,
   type FactSource,
   type FactTrust,
   factId,
@@ -26,7 +25,7 @@ interface TakeBackAct extends FactOrigin {
   readonly act: 'take_back'
   readonly id: string
   /** Whether the thread did it since then. */
-  readonly isTakenBack: (change: FactChange) => boolean
+  readonly isTakenBack: (change: KeptChange) => boolean
 }
 
 export interface FactOrigin {
@@ -35,6 +34,7 @@ export interface FactOrigin {
   readonly runId?: string
   readonly threadId?: string
   readonly step?: string
+  readonly count?: number
 }
 
 export interface RememberAct extends FactOrigin {
@@ -68,6 +68,8 @@ export interface FactBook {
   readonly subject: string
   readonly now: number
   find(id: string): Promise<KeptFact | null>
+  /** When it expires as it is. */
+  expiryOf(id: string): Due
   /** Without `expires` it expires when it did. */
   keep(id: string, kept: KeptFact, expires?: Due): void
 }
@@ -101,10 +103,18 @@ async function remember(book: FactBook, act: RememberAct): Promise<FactOutcome> 
   for (const id of ids) if ((await book.find(id)) !== null) return { id, isNew: false }
   const { factKind, tags, trust, source, fork, expires, supersedes } = act
   const text = plain
-  const said = { text, ...(factKind !== undefined && { kind: factKind }), ...(fork !== undefined && { fork }) }
+  if (text === '')
+    throw new HoldfastError('invalid_input', 'The text of memory.remember is only the mark of a fact that does not exist.')
+  const sentence = { text, ...(factKind !== undefined && { kind: factKind }) }
+  const said = { ...sentence, ...(fork !== undefined && { fork }) }
   const id = factId(said)
+  if (fork !== undefined && supersedes === undefined) {
+    const known = await book.find(factId(sentence))
+    if (known !== null && isKnown(known, book) && tags.every((tag) => known.tags.includes(tag)))
+      return { id: factId(sentence), isNew: false }
+  }
   const found = await book.find(id)
-  const isNew = found === null || !isCurrent(found)
+  const isNew = found === null || !isKnown(found, book)
   if (isNew) {
     const { from, until } = { from: act.validFrom ?? book.now, until: act.validUntil }
     const periods = [...(found?.periods ?? []), { from, ...(until !== undefined && { until }) }]
@@ -113,8 +123,13 @@ async function remember(book: FactBook, act: RememberAct): Promise<FactOutcome> 
     const kept = { ...said, ...learned, ...replaced, history: historyOf(book, 'remembered', act, found) }
     book.keep(id, kept, expires ?? 'never')
   } else confirm(book, act, id, found)
-  if (supersedes !== undefined && supersedes !== id) await supersede(book, act, supersedes, id)
+  if (supersedes !== undefined && supersedes !== id) await supersede(book, act, supersedes, { by: id, fork, from: act.validFrom })
   return { id, isNew }
+}
+
+/** Saying it again adds nothing: it was neither replaced nor retracted, and its time is not over. */
+function isKnown(found: KeptFact, { now }: FactBook): boolean {
+  return isCurrent(found) && (found.periods.at(-1)?.until ?? Number.POSITIVE_INFINITY) > now
 }
 
 /** It is said again: what is new about it is added, and that another thread says it, too: it stays when the first one is taken back. */
@@ -141,11 +156,18 @@ function periodChanges(
 }
 
 /** `by` takes the place of a fact: it was true until then. */
-async function supersede(book: FactBook, act: FactAct, id: string, by: string): Promise<void> {
+async function supersede(
+  book: FactBook,
+  act: FactAct,
+  id: string,
+  { by, fork, from = book.now }: { readonly by: string; readonly fork?: string | undefined; readonly from?: number | undefined },
+): Promise<void> {
   const found = await book.find(id)
-  if (found === null) throw noSuchFact(book.subject, id, 'It can not be superseded.')
+  if (found === null) throw noSuchFact(book.subject, id)
+  // What others recall stays until the fork's fact is promoted.
+  if (fork !== found.fork) return
   const last = found.periods.at(-1) as KeptFact['periods'][number]
-  const until = Math.max(last.from, act.act === 'remember' ? (act.validFrom ?? book.now) : book.now)
+  const until = Math.max(last.from, from)
   const periods = [...found.periods.slice(0, -1), { from: last.from, until: Math.min(until, last.until ?? until) }]
   book.keep(id, { ...found, periods, supersededBy: by, history: historyOf(book, 'superseded', act, found) })
 }
@@ -168,7 +190,7 @@ async function edit(book: FactBook, act: EditAct, found: KeptFact): Promise<Fact
   }
   const there = await book.find(newId)
   const { supersededBy: _, retracted: __, ...corrected } = edited
-  book.keep(newId, { ...corrected, supersedes: id, history: historyOf(book, 'edited', act, there) }, expires ?? 'never')
+  book.keep(newId, { ...corrected, supersedes: id, history: historyOf(book, 'edited', act, there) }, expires ?? book.expiryOf(id))
   const retracted = retractionOf(book, act)
   book.keep(id, { ...found, retracted, supersededBy: newId, history: historyOf(book, 'edited', act, found) })
   return { id: newId, isNew: there === null || !isCurrent(there) }
@@ -188,9 +210,14 @@ function takeBack(book: FactBook, act: TakeBackAct, found: KeptFact): FactOutcom
   }
   if (first === undefined) return null
   const history = historyOf(book, 'taken_back', act, found)
-  const before = first.was ?? { ...found, retracted: retractionOf(book, act) }
+  const before = (isLearnedSince(act, found) ? null : first.was) ?? { ...found, retracted: retractionOf(book, act) }
   book.keep(act.id, { ...before, history })
   return { id: act.id, isNew: false }
+}
+
+/** With more changes than a history keeps, it does not say any more that there was nothing before. */
+function isLearnedSince({ isTakenBack }: TakeBackAct, { history, learnedAt, source }: KeptFact): boolean {
+  return history.length === mostChanges && isTakenBack({ at: learnedAt, act: 'remembered', was: null, ...source })
 }
 
 /** What was replaced by a fact that is undone is true again. */
@@ -211,9 +238,12 @@ async function undo(book: FactBook, act: NamingAct, found: KeptFact): Promise<Fa
     await reopen(book, act, found.supersedes)
   } else {
     book.keep(act.id, { ...last.was, history })
-    const { supersedes } = last.was
+    const { supersedes, fork } = last.was
+    // It was said again in place of another fact, or that one was corrected to it.
+    const isUnsaid = last.act === 'remembered' || last.act === 'edited' || last.was.supersededBy !== undefined
+    if (isUnsaid && isCurrent(found) && !isCurrent(last.was)) await reopen(book, act, found.supersedes)
     if (isCurrent(last.was) && !isCurrent(found) && supersedes !== undefined && (await book.find(supersedes)) !== null)
-      await supersede(book, act, supersedes, act.id)
+      await supersede(book, act, supersedes, { by: act.id, fork })
   }
   return { id: act.id, isNew: false }
 }
@@ -225,9 +255,12 @@ async function promote(book: FactBook, act: NamingAct, found: KeptFact): Promise
   const id = factId(rest)
   const there = await book.find(id)
   const isNew = there === null || !isCurrent(there)
-  if (isNew) book.keep(id, { ...rest, history: historyOf(book, 'promoted', act, there) }, 'never')
+  if (isNew) book.keep(id, { ...rest, history: historyOf(book, 'promoted', act, there) }, book.expiryOf(act.id))
   const retracted = retractionOf(book, act)
   book.keep(act.id, { ...found, retracted, supersededBy: id, history: historyOf(book, 'promoted', act, found) })
+  const replaced = rest.supersedes === undefined ? null : await book.find(rest.supersedes)
+  if (rest.supersedes !== undefined && replaced !== null && isCurrent(replaced))
+    await supersede(book, act, rest.supersedes, { by: id, from: rest.periods.at(-1)?.from })
   return { id, isNew }
 }
 
@@ -239,20 +272,20 @@ function retractionOf({ now }: FactBook, { why, by }: FactOrigin) {
 const mostChanges = 20
 
 function historyOf({ now }: FactBook, name: FactActName, origin: FactOrigin, found: KeptFact | null): KeptChange[] {
-  const { why, by, runId, threadId, step } = origin
+  const { why, by, runId, threadId, step, count } = origin
   const { history = [], ...was } = found ?? {}
   const change: KeptChange = {
     ...{ at: now, act: name, ...(why !== undefined && { why }), ...(by !== undefined && { by }) },
     ...(runId !== undefined && { runId }),
     ...(threadId !== undefined && { threadId }),
     ...(step !== undefined && { step }),
+    ...(count !== undefined && { count }),
     was: found === null ? null : (was as Omit<KeptFact, 'history'>),
   }
   return [...history, change].slice(-mostChanges)
 }
 
-export function noSuchFact(subject: string, id: string, rest: string): HoldfastError {
-  return new HoldfastError('invalid_input', `There is no fact ${JSON.stringify(id)} of "${subject}". ${rest}`, {
-    details: { subject, id },
-  })
+export function noSuchFact(subject: string, id: string): HoldfastError {
+  const message = `There is no fact ${JSON.stringify(id)} of "${subject}". Facts have the ids that remember, recall and list return.`
+  return new HoldfastError('invalid_input', message, { details: { subject, id } })
 }

@@ -1,4 +1,4 @@
-import type { FactSource } from '../model/fact.ts'
+import { type FactSource, readMarks } from '../model/fact.ts'
 import {
   checkChange,
   checkEdit,
@@ -19,11 +19,7 @@ import type { RecallAsk } from './recall.ts'
 
 /** What a caller wants, checked, as an act on facts or a question about them. */
 
-export function rememberAct(
-  text: string,
-  options: RememberOptions,
-  { origin, fork }: { readonly origin: FactOrigin; readonly fork?: string | undefined },
-): RememberAct {
+export function rememberAct(text: string, options: RememberOptions, origin: FactOrigin): RememberAct {
   checkRemember(text, options)
   const { kind, tags = [], source, trust = 'stated', ttlMs, validFrom, validUntil, supersedes, why, by } = options
   const { threadId, runId, step } = origin
@@ -40,7 +36,6 @@ export function rememberAct(
     ...(validFrom !== undefined && { validFrom }),
     ...(validUntil !== undefined && { validUntil }),
     ...(supersedes !== undefined && { supersedes }),
-    ...(fork !== undefined && { fork }),
   }
 }
 
@@ -49,7 +44,7 @@ export function editAct(id: string, changes: FactEdit, options: FactChangeOption
   const { text, kind, tags, trust, ttlMs, validFrom, validUntil } = changes
   return {
     ...{ act: 'edit', id: checkFactId(id), ...origin, ...reason(options) },
-    ...(text !== undefined && { text: text.trim() }),
+    ...(text !== undefined && { text: readMarks(text.trim()).plain }),
     ...(kind !== undefined && { factKind: kind }),
     ...(tags !== undefined && { tags: [...tags] }),
     ...(trust !== undefined && { trust }),

@@ -12,9 +12,7 @@ export interface FactCaller {
   readonly reading: FactReading
   readonly origin: FactOrigin
   now(): Promise<number> | number
-  /** The thread that asks, if it is a fork. Needed for what it learns. */
-  fork(): Promise<string | undefined>
-  do(act: FactAct, now: number): Promise<FactOutcome | null>
+  do(act: FactAct): Promise<FactOutcome | null>
   /** What it has done and not written yet. */
   own?(): Promise<SubjectFacts>
   readonly findNearest?: FindNearest | undefined
@@ -29,10 +27,7 @@ export function factMemory(caller: FactCaller) {
   const asked = async () => ({ now: await caller.now(), ...(threadId !== undefined && { threadId }) })
   return {
     async remember(text: string, options: RememberOptions = {}): Promise<RememberedFact> {
-      // Refused before anything is read.
-      rememberAct(text, options, { origin })
-      const act = rememberAct(text, options, { origin, fork: await caller.fork() })
-      return (await caller.do(act, await caller.now())) as RememberedFact
+      return (await caller.do(rememberAct(text, options, origin))) as RememberedFact
     },
     async recall(query: string, options: RecallOptions = {}): Promise<RecalledFact[]> {
       const ask = recallAsk(query, options, await asked())
@@ -47,18 +42,18 @@ export function factMemory(caller: FactCaller) {
       return listFacts(reading, listAsk(options, await asked()), await caller.own?.())
     },
     async edit(id: string, changes: FactEdit, options: FactChangeOptions = {}): Promise<RememberedFact> {
-      const outcome = await caller.do(editAct(id, changes, options, origin), await caller.now())
-      if (outcome === null) throw noSuchFact(reading.subject, id, 'memory.list() has those that there are.')
+      const outcome = await caller.do(editAct(id, changes, options, origin))
+      if (outcome === null) throw noSuchFact(reading.subject, id)
       return outcome
     },
     async forget(id: string, options: FactChangeOptions = {}): Promise<boolean> {
-      return (await caller.do(namingAct('forget', id, options, origin), await caller.now())) !== null
+      return (await caller.do(namingAct('forget', id, options, origin))) !== null
     },
     async undo(id: string, options: FactChangeOptions = {}): Promise<boolean> {
-      return (await caller.do(namingAct('undo', id, options, origin), await caller.now())) !== null
+      return (await caller.do(namingAct('undo', id, options, origin))) !== null
     },
     async promote(id: string, options: FactChangeOptions = {}): Promise<RememberedFact | undefined> {
-      return (await caller.do(namingAct('promote', id, options, origin), await caller.now())) ?? undefined
+      return (await caller.do(namingAct('promote', id, options, origin))) ?? undefined
     },
   }
 }
@@ -70,5 +65,5 @@ async function readFact(caller: FactCaller, id: string): Promise<FactWithHistory
   const read = record === undefined ? undefined : readKept(codec, subject, record)
   const fact = own?.fact ?? (read && toFact(id, read.kept, read.record.expiresAt))
   const history = (own ?? read)?.kept.history ?? []
-  return fact && { ...fact, history: history.map(({ was: _, ...change }) => change) }
+  return fact && { ...fact, history: history.map(({ was: _, count: __, ...change }) => change) }
 }

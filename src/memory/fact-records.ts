@@ -37,13 +37,12 @@ export function readKept(codec: Codec, subject: string, record: KeyedRecord): Ke
   return { id: idOfKey(subject, record.key), kept: codec.decode(record.payload) as KeptFact, record }
 }
 
-export function putFact(
-  codec: Codec,
-  { subject, id, kept, expires, ifVersion }: PutFact,
-): Extract<RecordChange, { kind: 'put' }> {
+export function putFact(codec: Codec, { subject, id, kept, expires, over }: PutFact): Extract<RecordChange, { kind: 'put' }> {
   return {
     ...{ kind: 'put', collection: factCollection, key: factKey(subject, id), parent: subject, threadId: null },
-    ...{ fields: fieldsOf(subject, kept), payload: codec.encode(kept), expires, ifVersion },
+    ...{ fields: fieldsOf(subject, kept), payload: codec.encode(kept), expires, ifVersion: over?.version ?? 0 },
+    // One that expired and was remembered again meanwhile has the same version.
+    ...(over !== null && { ifUpdatedAt: over.updatedAt }),
   }
 }
 
@@ -52,7 +51,8 @@ interface PutFact {
   readonly id: string
   readonly kept: KeptFact
   readonly expires: Due
-  readonly ifVersion: number
+  /** What is there, as it was read. */
+  readonly over: Pick<KeyedRecord, 'version' | 'updatedAt'> | null
 }
 
 /** A plain recall may return it, as far as its words say. */

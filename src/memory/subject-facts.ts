@@ -68,8 +68,9 @@ export class SubjectFacts {
   }
 
   /** One after the other. What is refused is not kept. */
-  do(act: FactAct, now: number): Promise<FactOutcome | null> {
+  do(asked: FactAct | (() => Promise<FactAct>), now: number): Promise<FactOutcome | null> {
     const done = this.#last.then(async () => {
+      const act = typeof asked === 'function' ? await asked() : asked
       const before = new Map(this.#pending)
       const changed = new Set<string>()
       try {
@@ -100,8 +101,7 @@ export class SubjectFacts {
   async records(): Promise<RecordChange[]> {
     const { codec, subject } = this.#reading
     const writes = [...this.#pending].map(async ([id, { kept, expires }]) => {
-      const found = await this.#load(id)
-      return putFact(codec, { subject, id, kept, expires, ifVersion: found?.version ?? 0 })
+      return putFact(codec, { subject, id, kept, expires, over: await this.#load(id) })
     })
     return Promise.all(writes)
   }
@@ -132,6 +132,7 @@ export class SubjectFacts {
         const record = await this.#load(id)
         return record === null ? null : (readKept(codec, subject, record)?.kept ?? null)
       },
+      expiryOf: (id) => this.#expiryOf(id),
       keep: (id, kept, expires) => {
         changed.add(id)
         this.#pending.set(id, { kept, expires: expires ?? this.#expiryOf(id) })

@@ -13,6 +13,8 @@ export class SubjectVectors {
   #last: { readonly number: number; readonly createdAt: number } | undefined
   #checkedAt = 0
   #reading: Promise<void> = Promise.resolve()
+  /** Facts that have none from before were looked for. */
+  isWhole = false
 
   constructor(place: { readonly store: Store; readonly owner: string; readonly subject: string; readonly model: string }) {
     this.#place = place

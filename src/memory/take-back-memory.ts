@@ -1,4 +1,5 @@
 import type { Codec } from '../model/codec.ts'
+import type { KeptChange } from '../model/fact.ts'
 import type { RecordChange } from '../model/record.ts'
 import type { Store, ThreadKey } from '../store/store.ts'
 import { type LoggedValue, rebuildSession } from './rebuild-session.ts'
@@ -37,20 +38,27 @@ async function takeBackFacts(
   { to, headSeq, by }: { readonly to: number; readonly headSeq: number; readonly by?: string | undefined },
 ): Promise<TakenBack> {
   const log = await store.readLog({ owner, threadId, afterSeq: to, toSeq: headSeq, types: ['memory_written'] })
-  const acts = log.flatMap(({ payload }) => {
+  const acts = log.flatMap(({ runId, step, count, payload }) => {
     const data = payload === null ? null : (codec.decode(payload) as Partial<LoggedAct>)
-    return data?.facts === undefined ? [] : [data as LoggedAct]
+    return data?.facts === undefined ? [] : [{ ...(data as LoggedAct), runId, step, count }]
   })
   const made: TakenBack[] = []
   for (const subject of new Set(acts.map((act) => act.subject))) {
     const ofSubject = acts.filter((act) => act.subject === subject)
-    const times = new Set(ofSubject.map(({ at }) => at))
-    const isTakenBack = (change: { readonly at: number; readonly threadId?: string }) =>
-      change.threadId === threadId && times.has(change.at)
+    const byTime = Map.groupBy(ofSubject, ({ at }) => at)
+    // A step before the position may have changed the fact in the same millisecond.
+    const isTakenBack = (change: KeptChange) =>
+      change.threadId === threadId &&
+      byTime.get(change.at)?.some(({ runId, step, count }) => {
+        const { runId: ofRun = runId, step: ofStep = step, count: ofCall = count } = change
+        return ofRun === runId && ofStep === step && ofCall === count
+      }) === true
+    // Later than what it takes back, so that going forward again is told from it.
+    const at = ofSubject.reduce((latest, act) => Math.max(latest, act.at + 1), now)
     const facts = new SubjectFacts({ store, codec, owner, subject })
     const origin = { threadId, why: 'the thread was taken back', ...(by !== undefined && { by }) }
     for (const id of new Set(ofSubject.flatMap(({ facts: ids }) => ids)))
-      await facts.do({ act: 'take_back', id, isTakenBack, ...origin }, now)
+      await facts.do({ act: 'take_back', id, isTakenBack, ...origin }, at)
     made.push({ records: await facts.records(), logged: facts.logged })
   }
   return { records: made.flatMap(({ records }) => records), logged: made.flatMap(({ logged }) => logged) }

@@ -23,6 +23,7 @@ export const errorCodes = [
   'run_not_found',
   'schedule_not_found',
   'thread_deleted',
+  'pruned',
   'run_failed',
   'run_cancelled',
   'timeout',

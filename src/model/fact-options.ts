@@ -1,6 +1,6 @@
 import { checkMs } from './duration.ts'
 import { HoldfastError } from './errors.ts'
-import { type FactTrust, factTrusts } from './fact.ts'
+import { type FactTrust, factTrusts, readMarks } from './fact.ts'
 import { checkId } from './ids.ts'
 import { type OptionNames, refuseUnknownOptions } from './known-options.ts'
 import { isMoment, momentAdvice } from './moment.ts'
@@ -95,7 +95,8 @@ export function checkRemember(text: unknown, options: RememberOptions): void {
 export function checkEdit(changes: FactEdit, options: FactChangeOptions): void {
   refuseUnknownOptions('the changes of memory.edit', changes, editNames)
   refuseUnknownOptions('memory.edit', options, changeNames)
-  if (changes.text !== undefined) checkFactText('edit', changes.text)
+  const { text } = changes
+  if (text !== undefined) checkFactText('edit', typeof text === 'string' ? readMarks(text).plain : text)
   checkContent('edit', { ...changes, validUntil: changes.validUntil ?? undefined })
   checkChange('edit', options)
 }

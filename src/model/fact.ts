@@ -119,6 +119,8 @@ export interface FactPeriod {
 }
 
 export interface KeptChange extends FactChange {
+  /** Which call of the step. */
+  readonly count?: number
   /** Null: nothing. */
   readonly was: Omit<KeptFact, 'history'> | null
 }

@@ -34,10 +34,14 @@ const patchDepth = 4
  * does what it says. Refused with `invalid_input` (a promise, a changed draft and a new state) or `value_not_storable`.
  */
 export function diffUpdate(state: unknown, recipe: Recipe, options: DiffOptions = {}): Patch | null {
-  const next = runRecipe(state, recipe)
+  return patchBetween(state, runRecipe(state, recipe), options)
+}
+
+/** What changed from one state to another; null where nothing did. For a `History` of your own. Both are plain data that the codec takes. */
+export function patchBetween(before: unknown, after: unknown, options: DiffOptions = {}): Patch | null {
   const differ = new Differ((options.maxDepth ?? defaultMaxDepth) - patchDepth)
   try {
-    differ.compare(state, next, [])
+    differ.compare(before, after, [])
   } catch (error) {
     if (error instanceof HoldfastError) throw error
     throw new HoldfastError(

@@ -34,6 +34,19 @@ export interface ChunkRecord extends NewChunks {
   readonly offset: number
 }
 
+/**
+ * What stands in the place of the chunks of a stream that were dropped: as long as they were, so that offsets continue after it. Its writer is
+ * none: tapes are counted from 1.
+ */
+export function droppedChunks(stream: string, length: number): ChunkRecord {
+  return { stream, offset: 0, size: length, tape: 0, step: null, count: 0, attempt: 0, payload: null }
+}
+
+/** Whether it stands for chunks that were dropped. */
+export function isDropped({ tape }: ChunkWriter): boolean {
+  return tape === 0
+}
+
 /** Where a record belongs: part of its checksum. */
 export interface StreamPlace {
   readonly owner: string

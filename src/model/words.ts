@@ -15,10 +15,11 @@ export function wordsOf(text: string, most = maxWords): string[] {
     .toLowerCase()
   for (const [word] of plain.matchAll(/[\p{L}\p{N}]+/gu)) {
     for (const part of unspaced.test(word) ? pairsOf(word) : [word]) {
-      const found = stem(part.slice(0, maxWordChars))
+      const found = stem(part.slice(0, maxWordChars).replace(halfCharacter, ''))
       if (silent.has(part) || silent.has(found)) continue
       words.add(found)
-      if (beginning.test(found)) words.add(`${found.slice(0, 5)}*`)
+      const [begins] = found.match(beginning) ?? []
+      if (begins !== undefined) words.add(`${begins}*`)
       if (words.size >= most) return [...words].slice(0, most)
     }
   }
@@ -28,7 +29,7 @@ export function wordsOf(text: string, most = maxWords): string[] {
 /** The text as it is compared with others, to recognize that it says the same. */
 export function comparableText(text: string): string {
   return text
-    .normalize('NFKC')
+    .normalize('NFC')
     .toLowerCase()
     .replaceAll(/\s+/gu, ' ')
     .replaceAll(/^[\s"'“”‘’]+|[\s"'“”‘’.!;,]+$/gu, '')
@@ -47,7 +48,9 @@ function pairsOf(word: string): string[] {
   return characters.length < 3 ? [word] : characters.slice(1).map((character, index) => `${characters[index]}${character}`)
 }
 
-const beginning = /^\p{L}{6}/u
+const beginning = /^\p{L}{5}(?=\p{L})/u
+/** What a cut leaves of a character that takes two units. */
+const halfCharacter = /[\ud800-\udbff]$/
 
 const silent = new Set(
   (

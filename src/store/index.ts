@@ -30,7 +30,7 @@ export {
   recordAfter,
 } from '../model/record.ts'
 export { isTerminal, type PauseReason, type Run, type RunStatus, suspicionLimit, type WaitReason } from '../model/run.ts'
-export type { ChunkRecord, ChunkWriter, NewChunks } from '../model/stream.ts'
+export { type ChunkRecord, type ChunkWriter, droppedChunks, isDropped, type NewChunks } from '../model/stream.ts'
 export type {
   Change,
   Committed,
@@ -48,8 +48,11 @@ export type {
   ChunkQuery,
   Claim,
   ClaimRequest,
+  CollectRequest,
+  CollectVerdict,
   Delivery,
   Hint,
+  KeptStream,
   LogQuery,
   LogStretch,
   Message,
@@ -68,6 +71,8 @@ export type {
   Snapshot,
   SqlTransaction,
   Store,
+  StreamLength,
+  StreamQuery,
   Thread,
   ThreadKey,
   ThreadQuery,

@@ -134,6 +134,19 @@ export interface Store {
    */
   readChunks(query: ChunkQuery): Promise<readonly ChunkRecord[]>
 
+  /**
+   * Streams of a thread's runs that have ended whose chunks are still there, in the order in which the runs were created, then bytewise by name.
+   * One read; it looks at the runs that are named, else at all of the thread.
+   */
+  listStreams(query: StreamQuery): Promise<readonly KeptStream[]>
+
+  /**
+   * Drops the chunks of streams, each where its run has ended and it still has the length that was listed. What is left is one record of that
+   * length (`droppedChunks` in model/stream.ts): readers find it where the chunks were, and offsets continue after it. Atomic for each stream: a
+   * reader finds all of its chunks or that record. Returns how many were dropped.
+   */
+  dropChunks(request: ThreadKey & { readonly streams: readonly StreamLength[] }): Promise<number>
+
   readOperation(key: { readonly owner: string; readonly key: string }): Promise<Operation | null>
 
   /** Operations that are unsure, questions that are open among them, in the order in which they were opened; `cursor` continues where the last page ended. */
@@ -166,6 +179,13 @@ export interface Store {
    * and epochs continue. False if it was not there.
    */
   deleteThread(key: ThreadKey & { readonly at: number }): Promise<boolean>
+
+  /**
+   * Removes threads that nothing needs any more, as `deleteThread` does, with their operations, and leaves no tombstone: a later start begins at
+   * position 1. A deleted one goes the same way. Each is judged and removed atomically and for itself; answers in the order of the threads. With
+   * `isDryRun` they are only judged.
+   */
+  collectThreads(request: CollectRequest): Promise<readonly CollectVerdict[]>
 
   /**
    * Threads of all owners, deleted ones too, in order of creation; `cursor` continues where the last page ended. A thread whose row is
@@ -301,6 +321,45 @@ export interface ChunkQuery extends RunKey {
   readonly limit: number
   /** Only marks that say that something is void. */
   readonly abortsOnly?: boolean
+}
+
+export interface StreamQuery extends ThreadKey {
+  /** Only of these runs. */
+  readonly runIds?: readonly string[]
+  /** Only of runs that ended earlier than this. */
+  readonly endedBefore?: number
+  readonly limit: number
+}
+
+export interface CollectRequest {
+  /** As they were read. */
+  readonly threads: readonly (ThreadKey & { readonly headSeq: number })[]
+  /** A thread with an operation that is open, or was closed at this time or later, stays. */
+  readonly closedBefore: number
+  /** A thread with a labelled checkpoint stays. */
+  readonly keepsLabelled: boolean
+  readonly isDryRun: boolean
+  /** Whatever state they are in, and wherever they end: holders of their runs are fenced. */
+  readonly isForced?: boolean
+}
+
+/**
+ * What became of a thread: it was removed, or stays because it was written to since it was read, has an unfinished run, an operation that keeps it,
+ * or a label. `gone`: it is not there.
+ */
+export type CollectVerdict = 'removed' | 'gone' | 'changed' | 'unfinished' | 'operations' | 'labelled'
+
+export interface StreamLength {
+  readonly runId: string
+  readonly stream: string
+  readonly length: number
+}
+
+export interface KeptStream extends StreamLength {
+  readonly workflow: string
+  /** Of the run. */
+  readonly status: RunStatus
+  readonly finishedAt: number
 }
 
 export interface RunQuery {

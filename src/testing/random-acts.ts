@@ -63,6 +63,8 @@ export class RandomActs {
       [4, () => this.reads.readRecordsAct()],
       [2, () => this.reads.searchRecordsAct()],
       [0.5, () => this.sweepAct()],
+      [3, () => this.dropAct()],
+      [1, () => this.collectAct()],
     ])
     return make()
   }
@@ -182,6 +184,41 @@ export class RandomActs {
   private sweepAct(): Act {
     const request = { limit: this.random.pick([0, 1, 3, 100]) }
     return { kind: 'sweep-records', what: request, perform: (store) => store.sweepRecords(request) }
+  }
+
+  private dropAct(): Act {
+    const { random } = this
+    const thread = { owner: this.values.owner(), threadId: this.values.threadId() }
+    const runIds = [...this.values.names.runIds].slice(-40)
+    const query = {
+      ...{ ...thread, limit: random.pick([0, 1, 3, 100]) },
+      ...maybe(random.chance(0.4), { runIds: runIds.filter(() => random.chance(0.5)) }),
+    }
+    const isAsListed = random.chance(0.9)
+    const perform = async (store: Store) => {
+      const kept = (await store.listStreams(query)).map(({ finishedAt: _, ...rest }) => rest)
+      const streams = isAsListed ? kept : kept.map((one) => ({ ...one, length: one.length + 1 }))
+      return { kept, dropped: await store.dropChunks({ ...thread, streams }) }
+    }
+    return { kind: 'drop-chunks', what: query, perform }
+  }
+
+  private collectAct(): Act {
+    const { random } = this
+    const keys = Array.from({ length: random.integer(0, 3) }, () => ({
+      owner: this.values.owner(),
+      threadId: this.values.threadId(),
+    }))
+    const ahead = random.chance(0.1) ? 1 : 0
+    const how = { closedBefore: random.pick([0, 1e15]), keepsLabelled: random.chance(0.5), isDryRun: random.chance(0.3) }
+    const perform = async (store: Store) => {
+      const read = await Promise.all(keys.map((key) => store.readThread(key)))
+      // Tombstones are a store's own business.
+      const live = read.flatMap((thread) => (thread === null || thread.deletedAt !== null ? [] : [thread]))
+      const threads = live.map(({ owner, threadId, headSeq }) => ({ owner, threadId, headSeq: headSeq + ahead }))
+      return store.collectThreads({ threads, ...how })
+    }
+    return { kind: 'collect-threads', what: { keys, ahead, ...how }, perform }
   }
 
   private queueAct(): Act {

@@ -5,6 +5,7 @@ import type { LogRecord } from '../model/event.ts'
 import { applyPatch, type Patch } from '../model/patch.ts'
 import { isSameValue } from '../model/state-diff.ts'
 import type { Snapshot, Thread } from '../store/store.ts'
+import { asKept } from '../store/whole-payloads.ts'
 import type { Findings } from './findings.ts'
 
 /** Which record it was. */
@@ -92,7 +93,7 @@ export class LogCheck {
   #apply(record: LogRecord, patch: NonNullable<LogRecord['patch']>): void {
     const { owner, threadId } = this.#thread
     const { seq, type, runId } = record
-    this.#lastPatch = { seq, checksum: sealChecksum(recordChecksum({ owner, threadId }, record), seq) }
+    this.#lastPatch = { seq, checksum: sealChecksum(recordChecksum({ owner, threadId }, asKept(record)), seq) }
     if (!this.#isStateKnown) return
     try {
       this.#state = applyPatch(this.#state, this.#codec.decode(patch) as Patch)

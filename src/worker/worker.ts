@@ -7,6 +7,7 @@ import { checkMs } from '../model/duration.ts'
 import { HoldfastError } from '../model/errors.ts'
 import { pairKey } from '../model/ids.ts'
 import { suspicionLimit } from '../model/run.ts'
+import type { RetentionOptions } from '../retention/policies.ts'
 import type { Claim, ClaimRequest } from '../store/store.ts'
 import { Chores } from './chores.ts'
 import { LastOwners } from './last-owners.ts'
@@ -97,6 +98,7 @@ export class Worker {
     registry: Registry
     workerId: string
     worker: WorkerOptions
+    retention?: RetentionOptions | undefined
     onRunEnded: (owner: string, runId: string) => void
   }) {
     this.#engine = options.engine
@@ -110,7 +112,8 @@ export class Worker {
     this.#places = new QueuePlaces(options.worker.queues, deliveries)
     this.#onRunEnded = options.onRunEnded
     this.#keeper = new LeaseKeeper(options.engine, this.#executions, this.#loading)
-    this.#chores = new Chores(options.engine.store, options.engine.log)
+    const { store, codec, log } = options.engine
+    this.#chores = new Chores({ store, codec, log, retention: options.retention })
   }
 
   start(): void {
@@ -237,6 +240,7 @@ export class Worker {
     try {
       const workflow = this.#registry.get(claim.run.workflow, claim.run.version)
       if (workflow === undefined) return
+      if (workflow.options.streams === 'recent') this.#chores.dropEarlier(claim)
       const former = await this.#loseFormer(key)
       const begin = (execution: Execution) => {
         this.#loading.delete(claim)

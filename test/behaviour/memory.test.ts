@@ -315,6 +315,21 @@ onEveryStore('session memory', ({ open, openMortal, openWrapped, advance }) => {
     expect(methods).toEqual([...ofMemory, 'step.update'])
   })
 
+  it('that a body begins to write and does not await is committed with the result', async () => {
+    const hf = await open()
+    const work = workflow('work', async (ctx) => {
+      await ctx.step('write', ({ memory }) => {
+        const { profile, remember } = memory.of('alice')
+        void memory.session.set('k', 1)
+        void profile.merge({ a: 1 })
+        void remember('tea')
+      })
+      const { profile, list } = ctx.memory.of('alice')
+      return [await ctx.memory.session.get('k'), await profile.get(), (await list()).items.map(({ text }) => text)]
+    })
+    expect(await hf.run(work)).toEqual([1, { a: 1 }, ['tea']])
+  })
+
   it('that a step with an undo writes after its run was cancelled is recorded with its result, all of it', async () => {
     const hf = await open({})
     const isAtWork = gate()
@@ -708,6 +723,57 @@ onEveryStore('a profile', ({ open, openWrapped }) => {
     const run = await hf.start(careless, undefined)
     await becomes(run, 'failed')
     expect(await hf.memory.of('cara').profile.get()).toEqual({})
+  })
+
+  it('does without a merge that is rejected for another reason, too', async () => {
+    const validate = (value: unknown) => ({ value: { ...(value as object), unstorable: () => {} } })
+    const schema = { '~standard': { version: 1, vendor: 'test', validate } } as const
+    const work = workflow('work', (ctx) =>
+      ctx.step('try', async ({ memory }) => {
+        const { profile } = memory.of('carl')
+        const outcome = await codeOfRejection(profile.merge({ bad: 1 }, { schema }))
+        await profile.merge({ a: 1 })
+        return outcome
+      }),
+    )
+    const hf = await open()
+    expect(await hf.run(work)).toBe('value_not_storable')
+    expect(await hf.memory.of('carl').profile.get()).toEqual({ a: 1 })
+  })
+
+  it('that a schema refuses by the time a merge is written is seen by the body, which begins again', async () => {
+    const schema = {
+      '~standard': {
+        version: 1,
+        vendor: 'test',
+        validate: (value: unknown) => ('bad' in (value as object) ? { issues: [{ message: 'bad' }] } : { value }),
+      },
+    } as const
+    const [isAtWork, mayEnd] = [gate(), gate()]
+    const seen: unknown[] = []
+    const work = workflow('work', (ctx) =>
+      ctx.step('try', async ({ memory }) => {
+        const { profile, remember } = memory.of('alice')
+        seen.push(await profile.get())
+        await memory.session.set('seen', seen.length)
+        await remember(`Alice was seen ${seen.length} times`)
+        const outcome = await codeOfRejection(profile.merge({ a: 1 }, { schema }))
+        isAtWork.open()
+        await mayEnd.promise
+        return outcome
+      }),
+    )
+    const hf = await open({ logger: false })
+    const run = await hf.start(work, undefined, { id: 't' })
+    await isAtWork.promise
+    await hf.memory.of('alice').profile.merge({ bad: 1 })
+    mayEnd.open()
+    expect(await run.result()).toBe('invalid_input')
+    expect(seen).toEqual([{}, { bad: 1 }])
+    expect((await run.info()).stepAttempts).toEqual({ try: 1 })
+    expect(await hf.memory.session.of('t').get('seen')).toBe(2)
+    expect((await hf.memory.of('alice').list()).items.map(({ text }) => text)).toEqual(['Alice was seen 2 times'])
+    expect(await hf.memory.of('alice').profile.get()).toEqual({ bad: 1 })
   })
 
   it('refuses a limit of its history that is none', async () => {

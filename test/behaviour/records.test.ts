@@ -1,10 +1,11 @@
 import { copyStore, open, type ThreadBundle, workflow } from 'holdfast'
 import { createMemoryStore, wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
+import { createCodec } from '../../src/model/codec.ts'
 import type { RecordChange } from '../../src/model/record.ts'
+import { sweepExpired } from '../../src/retention/sweep-expired.ts'
 import type { Store } from '../../src/store/store.ts'
 import { Chores } from '../../src/worker/chores.ts'
-import { sweepExpired } from '../../src/worker/sweep-expired.ts'
 import { codeOfRejection } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
@@ -152,7 +153,7 @@ it('a worker deletes what has expired once a minute, and a failure is reported a
     const errors: unknown[] = []
     const log = { debug() {}, info() {}, warn() {}, error: (_: string, data: unknown) => void errors.push(data) }
     const store = { ...createMemoryStore(), sweepRecords: () => (answers.shift() ?? (async () => 0))() }
-    const chores = new Chores(store, log as never)
+    const chores = new Chores({ store, codec: createCodec(), log })
     chores.start()
     answers = [() => Promise.reject(new Error('no connection')), async () => 200, async () => 3]
     await vi.advanceTimersByTimeAsync(59_000)

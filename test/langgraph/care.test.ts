@@ -1,5 +1,5 @@
 import { AIMessage, HumanMessage } from '@langchain/core/messages'
-import { MessagesAnnotation, START, StateGraph } from '@langchain/langgraph'
+import { Annotation, MessagesAnnotation, START, StateGraph } from '@langchain/langgraph'
 import { HoldfastSaver } from 'holdfast/langgraph'
 import { expect, it } from 'vitest'
 import { codeOfRejection } from '../behaviour/runs.ts'
@@ -61,6 +61,46 @@ onEveryStore('threads of LangGraph', ({ open }) => {
     expect((await saver.getTuple(thread('t')))?.metadata?.step).toBe(1)
     await saver.deleteForRuns(['a'])
     expect(await saver.getTuple(thread('t'))).toBeUndefined()
+  })
+
+  it('keep long items once, and keep them when the writes that have them are pruned or deleted, and in a copy', async () => {
+    const hf = await open({ worker: false })
+    let run_id = ''
+    class NamingRuns extends HoldfastSaver {
+      override put(...[config, checkpoint, metadata, versions]: Parameters<HoldfastSaver['put']>) {
+        return super.put(config, checkpoint, { ...metadata, run_id } as typeof metadata, versions)
+      }
+    }
+    const saver = new NamingRuns(hf)
+    const long = (name: string) => `${name} ${'long '.repeat(100)}`
+    const reducer = (a: unknown[], b: unknown) => (Array.isArray(b) ? [...a, ...b] : [...a, b])
+    const State = Annotation.Root({ list: Annotation<unknown[], unknown>({ reducer, default: () => [] }) })
+    const graph = new StateGraph(State)
+      .addNode('one', ({ list }) => ({ list: { one: long(`${list.length}`) } }))
+      .addNode('same', () => ({ list: [long('same'), long('same')] }))
+      .addNode('nested', () => ({ list: [[long('nested')], []] }))
+      .addEdge(START, 'one')
+      .addEdge(START, 'same')
+      .addEdge('one', 'nested')
+      .compile({ checkpointer: saver })
+    for (run_id of ['a', 'b', 'a']) await graph.invoke({ list: [long(run_id)] }, thread('t'))
+    const records = async (collection: string) =>
+      (await hf.records('langgraph').read({ collection, limit: 1_000 })).map(({ payload }) => String(payload))
+    const kept = [...(await records('channels')), ...(await records('writes'))].join('').split('long '.repeat(100)).length - 1
+    expect(kept).toBeLessThan(2 * 3 * 5)
+    const listOf = async (id: string) => (await new HoldfastSaver(hf).getTuple(thread(id)))?.checkpoint.channel_values['list']
+    const list = (await listOf('t')) as unknown[]
+    expect(list).toHaveLength(3 * 6)
+    await saver.deleteForRuns(['a'])
+    expect(await listOf('t')).toEqual(list.slice(0, 12))
+    await saver.copyThread('t', 'copy')
+    await saver.prune(['copy'])
+    await saver.deleteThread('t')
+    expect(await listOf('copy')).toEqual(list.slice(0, 12))
+    await saver.prune(['copy'])
+    expect(await listOf('copy')).toEqual(list.slice(0, 12))
+    await saver.deleteThread('copy')
+    for (const collection of ['channels', 'writes', 'checkpoints']) expect(await records(collection)).toEqual([])
   })
 
   it('have an owner: another owner sees nothing of them', async () => {

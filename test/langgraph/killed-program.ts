@@ -1,13 +1,13 @@
 // node --conditions=holdfast-source test/langgraph/killed-program.ts URL JOURNAL KILL_AT
 //
 // Two turns of a graph, from wherever the thread is. Kills itself at the n-th moment at which it begins to write or has written; 0: never.
-// The journal says which nodes ran, and of which the writes were acknowledged.
+// The journal says which nodes ran, which effects happened, and of which nodes the writes were acknowledged.
 
-import { appendFileSync } from 'node:fs'
+import { appendFileSync, readFileSync } from 'node:fs'
 import { HumanMessage } from '@langchain/core/messages'
 import { Annotation, Command, interrupt, MessagesAnnotation, START, StateGraph } from '@langchain/langgraph'
 import { open } from 'holdfast'
-import { HoldfastSaver } from 'holdfast/langgraph'
+import { HoldfastSaver, type NodeConfig, once } from 'holdfast/langgraph'
 
 const [url, journal, killAt] = process.argv.slice(2) as [string, string, string]
 
@@ -43,7 +43,13 @@ const State = Annotation.Root({
 })
 
 function node(name: string, isAsking = false) {
-  return async ({ turn }: typeof State.State) => {
+  return async ({ turn }: typeof State.State, config: NodeConfig) => {
+    const line = `effect of ${name}${turn}\n`
+    await once(config, 'effect', {
+      run: () => appendFileSync(journal, line),
+      check: () => ({ happened: readFileSync(journal, 'utf8').includes(line) }),
+    })
+    moment()
     const answer = isAsking ? ` ${interrupt('go on?')}` : ''
     appendFileSync(journal, `ran ${name}${turn}${answer}\n`)
     await new Promise((resolve) => setTimeout(resolve, name === 'c' ? 5 : 0))
@@ -66,7 +72,7 @@ const graph = new StateGraph(State)
   .addEdge('a', 'c')
   .addEdge(['b', 'c'], 'ask')
   .addEdge('ask', 'd')
-  .compile({ checkpointer: new WatchedSaver(hf) })
+  .compile({ checkpointer: new WatchedSaver(hf, { effectLeaseMs: 100 }) })
 const config = { configurable: { thread_id: 't' } }
 
 for (;;) {

@@ -8,7 +8,7 @@ import { onEverySharedStore } from '../behaviour/stores.ts'
 const kills = Number(process.env['HOLDFAST_KILLS'] ?? 4)
 
 onEverySharedStore('a graph whose process is killed', (scene) => {
-  it('loses no message, and runs no node again whose writes were acknowledged, wherever it is killed', async () => {
+  it('loses no message, repeats no effect, and runs no node again whose writes were acknowledged, wherever it is killed', async () => {
     const { moments } = await run('untouched', 0)
     const first = Number(process.env['HOLDFAST_SEED'] ?? Date.now()) % Math.max(1, Math.floor(moments / kills))
     const step = Math.max(1, Math.floor(moments / kills))
@@ -23,6 +23,8 @@ onEverySharedStore('a graph whose process is killed', (scene) => {
     const nodes = ['a1', 'b1', 'c1', 'ask1 yes', 'd1', 'a2', 'b2', 'c2', 'ask2 yes', 'd2']
     expect([...list].sort(), `killed at ${at}`).toEqual([...nodes].sort())
     expect([...messages].sort(), `killed at ${at}`).toEqual(['h1', 'h2', ...nodes.map((name) => name.replace(' yes', ''))].sort())
+    const effects = lines.filter((line) => line.startsWith('effect'))
+    expect(effects.sort(), `killed at ${at}`).toEqual(nodes.map((name) => `effect of ${name.replace(' yes', '')}`).sort())
     for (const node of nodes) {
       const acknowledged = lines.indexOf(`acknowledged ${node}`)
       expect(acknowledged === -1 ? -1 : lines.indexOf(`ran ${node}`, acknowledged), `${node}, killed at ${at}: ${lines}`).toBe(-1)

@@ -24,6 +24,9 @@ interface Node {
 }
 
 /** Nodes in a row, with a way back while there are rounds left, and some in parallel. */
+/** Long enough that it is kept once, with the writes of its task. */
+const long = 'l'.repeat(300)
+
 function randomNodes(random: Random): Node[] {
   const count = random.integer(2, 5)
   return Array.from({ length: count }, (_, index) => ({
@@ -63,7 +66,7 @@ function act(kind: Node['kind'], name: string, state: typeof State.State & { ite
   const size = state.list.length
   switch (kind) {
     case 'append':
-      return { list: [{ by: name, size }], recent: [size] }
+      return { list: [{ by: name, size, long }], recent: [size] }
     case 'say':
       return { messages: [new AIMessage({ content: `${name} ${size}`, id: `${name}-${state.messages.length}` })] }
     case 'forget':
@@ -71,7 +74,7 @@ function act(kind: Node['kind'], name: string, state: typeof State.State & { ite
     case 'replace':
       return { last: new Map([[name, new Date(size)]]) }
     case 'ask':
-      return { list: [[name, interrupt(`${name}?`)]] }
+      return { list: [[name, interrupt(`${name}?`), long]] }
     case 'twice':
       return { list: [[name, interrupt(`${name}?`), interrupt(`${name}??`)]] }
     case 'fail': {
@@ -80,7 +83,7 @@ function act(kind: Node['kind'], name: string, state: typeof State.State & { ite
       throw new Error(`${name} fails`)
     }
     default:
-      return { list: [`${name} got ${state.item ?? 'all'}`] }
+      return { list: [`${name} got ${state.item ?? 'all'} ${long}`] }
   }
 }
 

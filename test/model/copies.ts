@@ -4,7 +4,7 @@ import type { Act } from './acts.ts'
 import type { Forked, Journal } from './journal.ts'
 import { idOfPath, type PlacedNode } from './program.ts'
 import { isResult, type RecordedCall, type RecordedCalls, recordedCalls, scopeOf } from './recorded-calls.ts'
-import { type CallValue, digest, flatten, type ModelState, type SectionValue, type Trace } from './values.ts'
+import { type CallValue, digest, flatten, type ModelState, type SectionValue, type Trace, wordOf } from './values.ts'
 
 type ForkAct = Extract<Act, { kind: 'fork' | 'replace' }>
 
@@ -168,7 +168,7 @@ function ofResult(
     ...(trace !== undefined && { trace: [] }),
   }
   const name = turn === undefined ? step : `${step}#${Number(turn) + 1}`
-  return { ...{ name, at: n, other, given: digestOf(other) }, changes: [`u${n}`, ...flatten(trace ?? [])] }
+  return { ...{ name, at: n, other, given: digestOf(other) }, changes: [wordOf(n), ...flatten(trace ?? [])] }
 }
 
 /** An answer, a signal, a child, a step of a plan, or one that failed. */

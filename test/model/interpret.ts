@@ -36,6 +36,7 @@ import {
   type ProgramOutput,
   type SectionValue,
   type Trace,
+  wordOf,
 } from './values.ts'
 
 /** A process as the programs see it: once it is dead nothing of it leaves a trace. */
@@ -276,8 +277,8 @@ class Execution {
       case 'begin':
         return this.#begin(node, n, branch)
       case 'update':
-        ctx.update((draft) => void draft.list.push(`u${n}`))
-        branch.trace.push(`u${n}`)
+        ctx.update((draft) => void draft.list.push(wordOf(n)))
+        branch.trace.push(wordOf(n))
         return { n }
       case 'read':
         return this.#read(node, n, branch)
@@ -356,7 +357,7 @@ class Execution {
       },
     )
     if (value === undefined) return { n, how: 'skipped' }
-    if (node.updates && value.how === undefined) branch.trace.push(`u${n}`)
+    if (node.updates && value.how === undefined) branch.trace.push(wordOf(n))
     return value
   }
 
@@ -369,10 +370,10 @@ class Execution {
     if (attempt <= node.fails && node.timeoutMs !== undefined) await delay(node.timeoutMs + 20)
     else await work(node.work)
     if (attempt <= node.fails) throw new Error(`x${node.id}`)
-    if (node.updates) step.update((draft) => void draft.list.push(`u${n}`))
-    if (node.remembers && this.#machine.features.facts) await step.memory.of(this.#ctx.threadId).remember(`u${n}`)
+    if (node.updates) step.update((draft) => void draft.list.push(wordOf(n)))
+    if (node.remembers && this.#machine.features.facts) await step.memory.of(this.#ctx.threadId).remember(wordOf(n))
     this.#machine.note({ of: 'result', run, at: n, attempt })
-    return { n, run, saw, ...(seen !== undefined && { state: seen }) }
+    return { n, run, saw, ...(node.updates && { said: wordOf(n) }), ...(seen !== undefined && { state: seen }) }
   }
 
   async #effect(node: Effect, n: string, branch: Branch): Promise<CallValue> {

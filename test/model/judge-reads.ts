@@ -2,7 +2,7 @@ import type { Looked, Note } from './journal.ts'
 import type { View, Violation } from './oracle.ts'
 import { awaitsUnrecorded, idOfPath, type Node, partsOf } from './program.ts'
 import type { ObservedRun } from './run-case.ts'
-import type { ModelState } from './values.ts'
+import { type ModelState, wordOf } from './values.ts'
 
 /**
  * Whoever looks at the state sees what it is entitled to.
@@ -150,6 +150,6 @@ function keptBefore(view: View, { info, events }: ObservedRun, section: string, 
   return [...given].flatMap((at) => {
     const found = view.nodeAt(at)
     const isInside = found?.above.some((node) => `${node.id}` === section)
-    return found?.node.kind === 'step' && found.node.updates && isInside ? [`u${at}`] : []
+    return found?.node.kind === 'step' && found.node.updates && isInside ? [wordOf(at)] : []
   })
 }

@@ -1,6 +1,6 @@
 import type { View, Violation } from './oracle.ts'
 import { type ObservedRun, rootId } from './run-case.ts'
-import { flatten, type ModelState, type ProgramOutput, type Trace } from './values.ts'
+import { flatten, type ModelState, nodeOfWord, type ProgramOutput, type Trace } from './values.ts'
 
 /** The state is what the updates of the path that was taken made of it, each of them once. */
 export function judgeState(view: View, run: ObservedRun): Violation[] {
@@ -58,7 +58,7 @@ function lostEdits(view: View, edits: readonly string[]): string[] {
  */
 function madeAgainIn(view: View, { events }: ObservedRun): (word: string) => boolean {
   const isRebuilt = events.some(({ type, data }) => type === 'state_updated' && data?.['rebuilt'] !== undefined)
-  return (word) => isRebuilt && view.nodeAt(word.slice(1))?.node.kind === 'update'
+  return (word) => isRebuilt && view.nodeAt(nodeOfWord(word))?.node.kind === 'update'
 }
 
 /** What one branch did one after the other stands in this order. */

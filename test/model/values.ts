@@ -23,6 +23,16 @@ function withoutChance(key: string, value: unknown): unknown {
  */
 export type Trace = (string | { readonly beside: readonly Trace[]; readonly isByChance?: true })[]
 
+/** What node `n` adds to the list. That of every third is long: a result that says it as well is kept without it. */
+export function wordOf(n: string): string {
+  return Number.parseInt(n, 10) % 3 === 1 ? `u${n} ${'word'.repeat(80)}` : `u${n}`
+}
+
+/** The node that added a word. */
+export function nodeOfWord(word: string): string {
+  return word.slice(1).split(' ', 1)[0] as string
+}
+
 /** What a call gives to the function. `n` names the node, and in a loop the turn. */
 export interface CallValue {
   readonly n: string
@@ -30,6 +40,8 @@ export interface CallValue {
   readonly run?: string
   /** What the function had seen when the body ran. */
   readonly saw?: string
+  /** What the body added to the state. */
+  readonly said?: string
   /** What the body saw of the state. */
   readonly state?: string
   readonly how?: 'skipped' | 'fallback' | 'timeout' | 'default' | 'replaced'

@@ -8,9 +8,12 @@ import type {
   ChunkRecord,
   Claim,
   ClaimRequest,
+  CollectRequest,
+  CollectVerdict,
   Committed,
   Delivery,
   Hint,
+  KeptStream,
   KeyedRecord,
   LogQuery,
   LogRecord,
@@ -31,6 +34,8 @@ import type {
   Snapshot,
   SqlTransaction,
   Store,
+  StreamLength,
+  StreamQuery,
   Thread,
   ThreadImage,
   ThreadKey,
@@ -69,6 +74,8 @@ class StoreOfOnesOwn implements Store {
   listCheckpoints = async (_: CheckpointQuery): Promise<readonly CheckpointRow[]> => notYet()
   tag = async (_: ThreadKey & { readonly seq: number; readonly label: string }): Promise<{ readonly ok: boolean }> => notYet()
   readChunks = async (_: ChunkQuery): Promise<readonly ChunkRecord[]> => notYet()
+  listStreams = async (_: StreamQuery): Promise<readonly KeptStream[]> => notYet()
+  dropChunks = async (_: ThreadKey & { readonly streams: readonly StreamLength[] }): Promise<number> => notYet()
   readOperation = async (_: { readonly owner: string; readonly key: string }): Promise<Operation | null> => notYet()
   listUnsure = async (_: UnsureQuery): Promise<Page<Operation>> => notYet()
   readRecords = async (_: RecordQuery): Promise<readonly KeyedRecord[]> => notYet()
@@ -76,6 +83,7 @@ class StoreOfOnesOwn implements Store {
   scanRecords = async (_: RecordScan): Promise<Page<KeyedRecord>> => notYet()
   sweepRecords = async (_: { readonly limit: number }): Promise<number> => notYet()
   deleteThread = async (_: ThreadKey & { readonly at: number }): Promise<boolean> => notYet()
+  collectThreads = async (_: CollectRequest): Promise<readonly CollectVerdict[]> => notYet()
   scanThreads = async (_: ScanQuery): Promise<Page<Thread>> => notYet()
   readThreadImage = async (_: ThreadKey): Promise<ThreadImage | null> => notYet()
   restoreThread = async (_: WholeThread): Promise<{ readonly ok: true }> => notYet()

@@ -195,7 +195,8 @@ export class ChatDesk {
 
   #respond(run: RunHandle, options: ReadOptions): Response {
     const { onError } = this.#options
-    return uiResponse(run, { name: chatStream, ...(onError !== undefined && { onError }), ...options })
+    const messages = () => this.#messages(run.threadId)
+    return uiResponse(run, { name: chatStream, messages, ...(onError !== undefined && { onError }), ...options })
   }
 
   /** Throws `run_not_found` for a chat that this owner does not have. */
@@ -299,12 +300,18 @@ async function offsetOfRequest(run: RunHandle, approvalId: string): Promise<numb
 async function chunksOfLastAttempt(run: RunHandle): Promise<UIMessageChunk[]> {
   let chunks: UIMessageChunk[] = []
   let attempt: string | undefined
-  for await (const { chunk, part, isAborted } of readChunks(run, chatStream)) {
-    if (chunk?.type === 'start-step') {
-      chunks = []
-      attempt = isAborted === true ? part : undefined
+  try {
+    for await (const { chunk, part, isAborted } of readChunks(run, chatStream)) {
+      if (chunk?.type === 'start-step') {
+        chunks = []
+        attempt = isAborted === true ? part : undefined
+      }
+      if (chunk !== undefined && part === attempt) chunks.push(chunk)
     }
-    if (chunk !== undefined && part === attempt) chunks.push(chunk)
+  } catch (error) {
+    // What was kept of it is in the state.
+    if (error instanceof HoldfastError && error.code === 'pruned') return []
+    throw error
   }
   return chunks
 }

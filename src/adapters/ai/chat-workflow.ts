@@ -48,6 +48,8 @@ export const chatStream = 'ui'
 export const steeringSignal = 'steer'
 
 const chatState = state<ChatState>({ version: 1, initial: () => ({ messages: [] }) })
+/** An answer is in the state once it is complete. */
+const kept = { state: chatState, streams: 'recent' } as const
 
 /** A workflow that answers in a conversation: one thread for each, its messages in the state, one run for each answer. */
 export function chatWorkflow<Tools extends ToolSet = ToolSet>(settings: ChatSettings<Tools>): ChatWorkflow {
@@ -59,7 +61,7 @@ export function chatWorkflow<Tools extends ToolSet = ToolSet>(settings: ChatSett
     )
   const given = { to, approvalTimeoutMs, price, toolOptions }
   const callOptions = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
-  const chat = workflow<ChatInput, ChatOutput, ChatState>({ ...options, state: chatState }, async (ctx, input) => {
+  const chat = workflow<ChatInput, ChatOutput, ChatState>({ ...options, ...kept }, async (ctx, input) => {
     takeMessage(ctx, input)
     const all = ctx.state.messages
     const kept = await compact?.(all, ctx)

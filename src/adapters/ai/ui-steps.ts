@@ -11,12 +11,18 @@ export class UiSteps {
   readonly #attempts = new Set<string>()
   /** Tool calls without a result. */
   readonly #calls = new Map<string, ToolCall>()
+  #begun = 0
   #isOpen = false
   #isGivenUp = false
 
   /** A step has begun that is not finished. */
   get isOpen(): boolean {
     return this.#isOpen
+  }
+
+  /** How many steps have begun; one that was given up and begun again is one. */
+  get begun(): number {
+    return this.#begun
   }
 
   /** The approvals for which everything waits that is under way; empty where something is at work. */
@@ -46,6 +52,7 @@ export class UiSteps {
     const wasOpen = this.#isOpen
     this.#isGivenUp = false
     this.#isOpen = true
+    if (!isAgain) this.#begun++
     if (isAgain) return [{ type: 'reset-step' }]
     return wasOpen ? [{ type: 'finish-step' }, chunk] : [chunk]
   }

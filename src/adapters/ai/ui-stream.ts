@@ -1,7 +1,9 @@
-import type { UIMessageChunk } from 'ai'
+import type { UIMessage, UIMessageChunk } from 'ai'
 import { HoldfastError, type RunEvent, type RunHandle } from '../../index.ts'
 import { approvalShown } from './approval.ts'
+import { chunksOfParts, outcomesOf } from './kept-message.ts'
 import { readChunks } from './packed-chunks.ts'
+import type { ChatState } from './transcript.ts'
 import { UiSteps } from './ui-steps.ts'
 
 export interface UiStreamOptions {
@@ -20,13 +22,16 @@ export interface UiStreamOptions {
 /** Also knows which questions were answered just now: the run has not recorded that yet. */
 export interface ReadOptions extends UiStreamOptions {
   readonly answered?: readonly string[]
+  /** The messages as they are now: what a stopped answer had said is kept after its run has ended. */
+  readonly messages?: () => Promise<readonly UIMessage[]>
 }
 
 const keepAliveMs = 15_000
 
 /**
  * What an agent writes to its stream, as a Response in the UI message stream protocol of the AI SDK: server-sent events, whose ids are
- * the offsets of their chunks. Ends when the run does, or when it waits for an approval.
+ * the offsets of their chunks. Ends when the run does, or when it waits for an approval. Where the chunks of a chat's answer were dropped it serves the
+ * message from the state: to a page that comes back at an offset, all of it after a `start` event named `replay`.
  */
 export function uiStream(run: RunHandle, options: UiStreamOptions = {}): Response {
   return uiResponse(run, options)
@@ -73,8 +78,9 @@ async function* eventLines(run: RunHandle, options: ReadOptions, signal: AbortSi
       continue
     }
     if (result.done === true) break
-    const { offset, chunk } = result.value
-    yield `${offset === undefined ? '' : `id: ${offset}\n`}data: ${JSON.stringify(chunk)}\n\n`
+    const { offset, chunk, isReplay } = result.value
+    const name = isReplay === true ? 'event: replay\n' : ''
+    yield `${name}${offset === undefined ? '' : `id: ${offset}\n`}data: ${JSON.stringify(chunk)}\n\n`
     next = chunks.next()
   }
   if (!signal.aborted) yield 'data: [DONE]\n\n'
@@ -97,26 +103,73 @@ interface UiEvent {
   /** Undefined for what is not stored: it belongs to this response. */
   readonly offset?: number
   readonly chunk: UIMessageChunk
+  /** The message begins anew: a page forgets what it has of it. */
+  readonly isReplay?: true
 }
 
 async function* uiChunks(run: RunHandle, options: ReadOptions, signal: AbortSignal): AsyncGenerator<UiEvent, void, void> {
   const { name = 'ui', from = 0, messageId = run.id, answered = [] } = options
   const steps = new UiSteps()
+  let next = 0
   yield { chunk: { type: 'start', messageId } }
-  for await (const item of readChunks(run, name, signal)) {
-    for (const chunk of steps.take(item)) {
-      // What is put before the chunk of an offset has none of its own, so that a page asks for both again or for neither.
-      if (item.offset >= from) yield { ...(chunk.type !== 'finish-step' && { offset: item.offset }), chunk }
+  try {
+    for await (const item of readChunks(run, name, signal)) {
+      for (const chunk of steps.take(item)) {
+        // What is put before the chunk of an offset has none of its own, so that a page asks for both again or for neither.
+        if (item.offset >= from) yield { ...(chunk.type !== 'finish-step' && { offset: item.offset }), chunk }
+      }
+      next = item.offset + 1
+      if (!(await waitsForApproval(run, steps.awaited, answered, signal))) continue
+      yield { chunk: { type: 'finish-step' } }
+      yield { chunk: { type: 'finish', finishReason: 'tool-calls' } }
+      return
     }
-    if (!(await waitsForApproval(run, steps.awaited, answered, signal))) continue
-    yield { chunk: { type: 'finish-step' } }
-    yield { chunk: { type: 'finish', finishReason: 'tool-calls' } }
+  } catch (error) {
+    if (!(error instanceof HoldfastError) || error.code !== 'pruned') throw error
+    if (!signal.aborted) yield* keptMessage(run, steps, { ...options, isUpToDate: from <= next })
     return
   }
   if (!signal.aborted) yield* ending(run, steps, options)
 }
 
-async function* ending(run: RunHandle, steps: UiSteps, { onError }: ReadOptions): AsyncGenerator<UiEvent, void, void> {
+/** What the page has not got of a message whose chunks were dropped, from the state: the step that it is at, again, and what follows. */
+async function* keptMessage(
+  run: RunHandle,
+  steps: UiSteps,
+  options: ReadOptions & { readonly isUpToDate: boolean },
+): AsyncGenerator<UiEvent, void, void> {
+  const message = await findMessage(run, options)
+  if (message === undefined) {
+    yield { chunk: { type: 'error', errorText: 'The chunks of this answer were dropped, and no message is kept of it.' } }
+    return
+  }
+  // Which parts a page has that came with an offset of its own, nobody knows any more.
+  if (!options.isUpToDate) yield { chunk: { type: 'start', messageId: options.messageId ?? run.id }, isReplay: true }
+  const begun = options.isUpToDate ? steps.begun : 0
+  const starts = message.parts.flatMap(({ type }, index) => (type === 'step-start' ? [index] : []))
+  const from = begun === 0 ? 0 : (starts[begun - 1] ?? message.parts.length) + 1
+  if (begun > 0) yield { chunk: { type: 'reset-step' } }
+  const chunks = [...outcomesOf(message.parts.slice(0, from)), ...chunksOfParts(message.parts.slice(from))]
+  let isOpen = begun > 0
+  for (const chunk of chunks) {
+    if (chunk.type === 'start-step' && isOpen) yield { chunk: { type: 'finish-step' } }
+    isOpen ||= chunk.type === 'start-step'
+    yield { chunk }
+  }
+  if (message.metadata !== undefined) yield { chunk: { type: 'message-metadata', messageMetadata: message.metadata } }
+  yield* ending(run, { isOpen }, options)
+}
+
+async function findMessage(run: RunHandle, { messages }: ReadOptions): Promise<UIMessage | undefined> {
+  const find = (kept: readonly UIMessage[] | undefined) => kept?.find(({ id }) => id === run.id)
+  return find(await messages?.()) ?? find((await run.state<Partial<ChatState> | undefined>())?.messages)
+}
+
+async function* ending(
+  run: RunHandle,
+  steps: Pick<UiSteps, 'isOpen'>,
+  { onError }: ReadOptions,
+): AsyncGenerator<UiEvent, void, void> {
   const { status, error } = await run.info()
   if (status === 'cancelled') {
     yield { chunk: { type: 'abort' } }

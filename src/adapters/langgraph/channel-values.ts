@@ -33,11 +33,28 @@ interface Splice {
   readonly items: readonly Packed[]
 }
 
-/** What a record of a chain contains. */
+/** What a record of a chain says. */
 type Link = { readonly whole: Packed } | { readonly at: number; readonly remove?: number; readonly items: readonly Packed[] }
+
+/** What it contains: items that a task of the parent wrote as they are, are not written again. */
+type KeptLink = Link | { readonly at: number; readonly remove?: number; readonly w: readonly ItemsRef[] }
+
+/** Items that are in the record of a task's writes: its key without the prefix, and which write; `1`: the value is one item, and not a list of them. */
+export type ItemsRef = readonly [key: string, index: number, isOne?: 1]
+
+/** Finds items among what is written already, or in the same change. */
+export type FindItems = (items: readonly Packed[]) => readonly ItemsRef[] | undefined
+
+/** The keys of writes that a record of a chain needs. */
+export function writesOf(prefix: string, link: unknown): string[] {
+  const { w = [] } = link as { readonly w?: readonly ItemsRef[] }
+  return w.map(([key]) => `${prefix}/${key}`)
+}
 
 /** Encoded characters up to which a value is in the checkpoint. */
 const smallest = 64
+/** Encoded characters from which items are looked for among the writes: naming them takes about half as many. */
+const longItems = 200
 /** A chain has at least so many links before a new one begins; more where the list was longer than that. */
 const leastLinks = 512
 
@@ -86,10 +103,15 @@ export class ChannelValues {
   }
 
   /** How a value is kept, and the record that it takes. With `isBranch` no chain is continued. */
-  keep(prefix: string, value: Prepared, base: Known | undefined, isBranch: boolean): Written {
+  keep(
+    prefix: string,
+    value: Prepared,
+    base: Known | undefined,
+    { isBranch, find }: { readonly isBranch: boolean; readonly find: FindItems },
+  ): Written {
     if (value.isSame && base !== undefined) return { known: base }
     const link = base === undefined || isBranch ? undefined : nextLink(value, base)
-    if (link !== undefined && base !== undefined) return this.#continue(prefix, value, base, link)
+    if (link !== undefined && base !== undefined) return this.#continue(prefix, value, base, link, find)
     const encoded = this.#records.encode({ whole: value.packed } satisfies Link)
     const items = Array.isArray(value.packed) ? value.packed.length : 0
     const known = { packed: value.packed, itemsRead: items, itemsAtStart: items }
@@ -98,11 +120,14 @@ export class ChannelValues {
     return { known: { ...known, ref: `${chain}.0` }, change: putLink(prefix, chain, 0, encoded) }
   }
 
-  #continue(prefix: string, { packed, splice }: Prepared, base: Known, { chain, index }: Position): Written {
+  #continue(prefix: string, { packed, splice }: Prepared, base: Known, { chain, index }: Position, find: FindItems): Written {
     const { start, removed, items } = splice as Splice
-    const link: Link = { at: start, ...(removed > 0 && { remove: removed }), items }
+    const place = { at: start, ...(removed > 0 && { remove: removed }) }
+    const whole = this.#records.encode({ ...place, items } satisfies KeptLink)
+    const w = whole.length < longItems ? undefined : find(items)
+    const payload = w === undefined ? whole : this.#records.encode({ ...place, w } satisfies KeptLink)
     const known = { ref: `${chain}.${index}`, packed, itemsRead: base.itemsRead + items.length, itemsAtStart: base.itemsAtStart }
-    return { known, change: putLink(prefix, chain, index, this.#records.encode(link)) }
+    return { known, change: putLink(prefix, chain, index, payload) }
   }
 
   /** Reads a value. What was read of a chain is kept in `chains` for its other places: newest first, each chain is read once. */
@@ -116,20 +141,67 @@ export class ChannelValues {
     return known(ref, await links)
   }
 
+  /** How many bytes its links take, by the values that end there. */
+  async bytes(prefix: string): Promise<Map<Ref, number>> {
+    const bytes = new Map<Ref, number>()
+    for (let { afterKey, beforeKey } = below(prefix); ; ) {
+      const page = await this.#records.read({ collection: 'channels', afterKey, beforeKey, limit: 500 })
+      for (const { key, payload } of page) {
+        const [, chain, index] = key.split('/') as [string, string, string]
+        bytes.set(`${chain}.${Number.parseInt(index, 36)}`, Buffer.byteLength(payload))
+      }
+      if (page.length < 500) return bytes
+      afterKey = page.at(-1)?.key as string
+    }
+  }
+
   async #read(prefix: string, chain: string, index: number): Promise<readonly Link[]> {
     const range = { afterKey: below(`${prefix}/${chain}`).afterKey, beforeKey: chainKey(prefix, chain, index + 1) }
     const records = await this.#records.read({ collection: 'channels', ...range, limit: index + 1 })
-    if (records.length === index + 1) return records.map(({ payload }) => this.#records.decode(payload) as Link)
-    throw new HoldfastError(
-      'corrupt_record',
-      `The value of a channel has ${records.length} of ${index + 1} records. Was the thread deleted while it was read? Else restore it from a backup.`,
+    if (records.length < index + 1) throw incomplete(`${records.length} of ${index + 1} records`)
+    return this.#withItems(
+      prefix,
+      records.map(({ payload }) => this.#records.decode(payload) as KeptLink),
     )
   }
+
+  /** With the items that are in writes of tasks. */
+  async #withItems(prefix: string, links: readonly KeptLink[]): Promise<readonly Link[]> {
+    const keys = [...new Set(links.flatMap((link) => writesOf(prefix, link)))]
+    const writes = new Map<string, ReadonlyMap<number, Packed>>()
+    for (let at = 0; at < keys.length; at += mostKeys) {
+      const where = { keys: keys.slice(at, at + mostKeys) }
+      for (const { key, payload } of await this.#records.read({ collection: 'writes', where, limit: mostKeys })) {
+        const { w } = this.#records.decode(payload) as { readonly w: readonly (readonly [number, string, Packed])[] }
+        writes.set(key, new Map(w.map(([index, , value]) => [index, value])))
+      }
+    }
+    return links.map((link): Link => {
+      if (!('w' in link)) return link
+      const { w, ...place } = link
+      const items = w.flatMap(([key, index, isOne]) => {
+        const found = writes.get(`${prefix}/${key}`)
+        if (found?.has(index) !== true) throw incomplete('writes that are not there')
+        return isOne === 1 ? [found.get(index)] : (found.get(index) as readonly Packed[])
+      })
+      return { ...place, items }
+    })
+  }
+}
+
+/** Records that are read by their keys at a time. */
+const mostKeys = 500
+
+function incomplete(what: string): HoldfastError {
+  return new HoldfastError(
+    'corrupt_record',
+    `The value of a channel has ${what}. Was the thread deleted while it was read? Else restore it from a backup.`,
+  )
 }
 
 export type Chains = Map<string, Promise<readonly Link[]>>
 
-interface Position {
+export interface Position {
   readonly chain: string
   readonly index: number
 }

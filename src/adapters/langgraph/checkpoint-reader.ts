@@ -39,8 +39,10 @@ export interface Remembered {
 type Bare = Omit<Checkpoint, 'channel_values'>
 
 /** A checkpoint as it is in the store, without the values of its channels. */
-interface Found {
+export interface Found {
   readonly key: string
+  /** Of its record. */
+  readonly bytes: number
   readonly bare: Bare
   readonly metadata: CheckpointMetadata
   readonly parentId: string | undefined
@@ -140,6 +142,27 @@ export class CheckpointReader {
     return histories
   }
 
+  /** All checkpoints of a thread and namespace, in the order of their ids. */
+  async all(prefix: string): Promise<Found[]> {
+    const all: Found[] = []
+    for (let { afterKey, beforeKey } = below(prefix); ; ) {
+      const page = await this.#records.read({ collection: checkpoints, afterKey, beforeKey, limit: 500 })
+      all.push(...page.map((record) => this.#read(record)))
+      if (page.length < 500) return all
+      afterKey = page.at(-1)?.key as string
+    }
+  }
+
+  /** A packed value. What was read of its chain is kept in `chains`. */
+  async value(prefix: string, ref: Ref, chains: Chains): Promise<Packed> {
+    return (await this.#values.load(prefix, ref, chains)).packed
+  }
+
+  /** How many bytes the values of a thread and namespace take, by where they are. */
+  async bytesOfValues(prefix: string): Promise<Map<Ref, number>> {
+    return this.#values.bytes(prefix)
+  }
+
   /** Whether a channel has had this version, with a value, in any checkpoint. */
   async hasVersion(prefix: string, channel: string, version: string | number): Promise<boolean> {
     for (let upTo = below(prefix).beforeKey; ; ) {
@@ -217,7 +240,14 @@ export class CheckpointReader {
 
   #read({ key, payload }: KeyedRecord): Found {
     const { c, m, p, r } = this.#records.decode(payload) as CheckpointPayload
-    return { key, bare: unpack(c) as Bare, metadata: unpack(m) as CheckpointMetadata, parentId: p, refs: r }
+    return {
+      key,
+      bytes: payload.length,
+      bare: unpack(c) as Bare,
+      metadata: unpack(m) as CheckpointMetadata,
+      parentId: p,
+      refs: r,
+    }
   }
 }
 

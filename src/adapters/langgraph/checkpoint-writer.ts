@@ -83,7 +83,7 @@ export class CheckpointWriter {
     let entries = parentId === undefined ? [] : await this.#writes.take(place, parentId)
     try {
       for (let attempt: Attempt = { head: await this.#headFor(copied), isBranch: false }; ; ) {
-        const { remembered, changes } = await this.#changes(copied, attempt)
+        const { remembered, changes } = await this.#changes(copied, attempt, entries)
         const answer = await this.#records.write([...changes, ...this.#writes.changesOf(attempt.head.prefix, entries)])
         if (answer.ok) return this.#done(copied, attempt.head, remembered, entries)
         if (answer.record?.collection === 'writes') {
@@ -117,18 +117,23 @@ export class CheckpointWriter {
     return expected === undefined ? head : { ...head, version: expected.version }
   }
 
-  async #changes(copied: Copied, { head, isBranch }: Attempt): Promise<{ remembered: Remembered; changes: RecordChange[] }> {
+  async #changes(
+    copied: Copied,
+    { head, isBranch }: Attempt,
+    entries: readonly Entry[],
+  ): Promise<{ remembered: Remembered; changes: RecordChange[] }> {
     const { place, parentId, checkpoint, run, bare, packedMetadata } = copied
     const base = parentId === undefined ? nothing : await this.#baseOf(head, parentId)
     const known = new Map<string, Known>()
     const changes: RecordChange[] = []
+    const finder = this.#writes.finder(head, parentId, entries)
     for (const [channel, before] of base.known) if (isInherited(copied, base, channel)) known.set(channel, before)
     for (const [channel, value] of copied.values) {
       if (isInherited(copied, base, channel)) continue
       if (!(await this.#isMeant(copied, head, channel))) continue
       const before = base.known.get(channel)
       const compared = copied.base === base ? value : prepareAgain(value, before?.packed)
-      const kept = this.#values.keep(head.prefix, compared, before, isBranch)
+      const kept = this.#values.keep(head.prefix, compared, before, { isBranch, find: finder(channel) })
       known.set(channel, kept.known)
       if (kept.change !== undefined) changes.push(kept.change)
     }

@@ -1,7 +1,17 @@
 import { Command } from '@langchain/langgraph'
-import { type Budget, type Context, HoldfastError, type RetryOptions, type Workflow, workflow } from '../../index.ts'
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+import {
+  type Budget,
+  type Context,
+  HoldfastError,
+  type Resolution,
+  type RetryOptions,
+  type Workflow,
+  workflow,
+} from '../../index.ts'
 import { HoldfastSaver } from './holdfast-saver.ts'
 import { pack } from './pack.ts'
+import { unsureKeyOf } from './unsure-effect.ts'
 
 /** A compiled graph. */
 export interface Graph {
@@ -52,6 +62,8 @@ export interface GraphQuestion {
 interface Asked extends GraphQuestion {
   /** Absent where the graph was compiled to stop there. */
   readonly id?: string
+  /** Of an effect whose outcome nobody knows. */
+  readonly effectKey?: string
 }
 
 /**
@@ -74,7 +86,7 @@ export function graphWorkflow<Input = unknown>(graph: Graph, options: GraphWorkf
       const leg = { graph, saver, from, next, config: { ...config, durability: 'sync', signal: ctx.signal } }
       const asked = await ctx.step('run', () => runLeg(leg, ctx.threadId), { ...(retry !== undefined && { retry }) })
       if (asked.length === 0) return { threadId: ctx.threadId }
-      next = await answersTo(ctx, asked, to)
+      next = await answersTo(ctx, saver, asked, to)
     }
   })
 }
@@ -104,7 +116,10 @@ async function runLeg({ graph, saver, from, next, config }: Leg, threadId: strin
   }
   const { tasks } = await graph.getState(config)
   const asked = tasks.flatMap(({ name, interrupts = [] }) =>
-    interrupts.map(({ id, value }) => ({ node: name, value: pack(value), ...(id !== undefined && { id }) })),
+    interrupts.map(({ id, value }): Asked => {
+      const effectKey = unsureKeyOf({ id, value })
+      return { node: name, value: pack(value), ...(id !== undefined && { id }), ...(effectKey !== undefined && { effectKey }) }
+    }),
   )
   return asked.length > 0 ? asked : tasks.map(({ name }) => ({ node: name, value: null }))
 }
@@ -120,15 +135,50 @@ function isResume(next: unknown): next is Resume {
   return typeof next === 'object' && next !== null && resumes.has(next)
 }
 
-async function answersTo(ctx: Context, asked: readonly Asked[], to: string | undefined): Promise<Resume | null> {
+async function answersTo(
+  ctx: Context,
+  saver: HoldfastSaver,
+  asked: readonly Asked[],
+  to: string | undefined,
+): Promise<Resume | null> {
   const answers = await Promise.all(
-    asked.map(({ node, value }) =>
-      ctx.ask('interrupt', { question: { node, value } satisfies GraphQuestion, ...(to !== undefined && { to }) }),
+    asked.map(({ node, value, effectKey }) =>
+      ctx.ask('interrupt', {
+        ...{ question: { node, value } satisfies GraphQuestion, ...(to !== undefined && { to }) },
+        ...(effectKey !== undefined && { schema: resolution }),
+      }),
     ),
   )
-  if (asked.every(({ id }) => id === undefined)) return null
-  const byId = Object.fromEntries(asked.map(({ id }, index) => [id as string, answers[index]]))
-  const resume: Resume = { resume: asked.length === 1 ? answers[0] : byId }
+  for (const [index, { effectKey }] of asked.entries()) {
+    if (effectKey !== undefined) await ctx.step('decide', () => decide(saver, effectKey, answers[index] as Resolution))
+  }
+  const answered = asked.flatMap(({ id, effectKey }, index) =>
+    id === undefined || effectKey !== undefined ? [] : [[id, answers[index]] as const],
+  )
+  const [first] = answered
+  if (first === undefined) return null
+  const resume: Resume = { resume: asked.length === 1 ? first[1] : Object.fromEntries(answered) }
   resumes.add(resume)
   return resume
+}
+
+/** Once: where this process dies before the step is recorded, it finds the effect decided. */
+async function decide(saver: HoldfastSaver, effectKey: string, answer: Resolution): Promise<void> {
+  await saver.resolve(effectKey, answer).catch((error: { readonly code?: unknown }) => {
+    if (error.code !== 'already_answered' && error.code !== 'invalid_input') throw error
+  })
+}
+
+const resolution: StandardSchemaV1<unknown, Resolution> = {
+  '~standard': {
+    version: 1,
+    vendor: 'holdfast',
+    validate: (value) => {
+      const { happened, result } = (value ?? {}) as { readonly happened?: unknown; readonly result?: unknown }
+      if (typeof happened === 'boolean') return { value: { happened, result } }
+      return {
+        issues: [{ message: 'The effect either happened or did not: answer { happened: true, result } or { happened: false }.' }],
+      }
+    },
+  },
 }

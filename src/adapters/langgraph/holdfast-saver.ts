@@ -9,17 +9,32 @@ import {
   type DeltaChannelHistory,
   type PendingWrite,
 } from '@langchain/langgraph-checkpoint'
-import { type Holdfast, HoldfastError, type Records } from '../../index.ts'
+import { type History, type Holdfast, HoldfastError, type Records, type Resolution } from '../../index.ts'
 import { ChannelValues } from './channel-values.ts'
 import { CheckpointReader } from './checkpoint-reader.ts'
 import { CheckpointWriter } from './checkpoint-writer.ts'
+import { type AskedEffect, Effects } from './effects.ts'
 import { type Head, Heads } from './heads.ts'
 import { checkpointIdOf, type Place, placeOf, requirePlace } from './keys.ts'
 import { announceRejection } from './late-rejections.ts'
 import { mergeNewestFirst } from './merge-newest-first.ts'
 import { PendingWrites } from './pending-writes.ts'
-import { mustExtend, RunsUnderWay } from './runs-under-way.ts'
+import { mustExtend, RunsUnderWay, runOfNode } from './runs-under-way.ts'
+import { type LangGraphBundle, readBundle, ThreadBundles } from './thread-bundle.ts'
 import { ThreadCare } from './thread-care.ts'
+import { ThreadHistory } from './thread-history.ts'
+
+export interface HoldfastSaverOptions {
+  /** How long the sender of an effect may be silent until it is taken for dead, in ms. Default 10,000. */
+  readonly effectLeaseMs?: number
+}
+
+export interface HistoryOptions {
+  /** Default: the graph itself, and none of its sub-graphs. */
+  readonly ns?: string
+  /** Of another branch: where it ends. */
+  readonly checkpointId?: string
+}
 
 /**
  * A checkpointer of LangGraph.js that keeps threads in a store of Holdfast: `graph.compile({ checkpointer: new HoldfastSaver(hf) })`. Works for
@@ -32,16 +47,26 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
   readonly #writes: PendingWrites
   readonly #runs = new RunsUnderWay()
   readonly #care: ThreadCare
+  readonly #effects: Effects
+  readonly #bundles: ThreadBundles
 
-  constructor(hf: Holdfast) {
+  constructor(hf: Holdfast, { effectLeaseMs = 10_000 }: HoldfastSaverOptions = {}) {
     super()
+    if (!(effectLeaseMs >= 100 && effectLeaseMs <= 3_600_000)) {
+      throw new HoldfastError(
+        'invalid_input',
+        `effectLeaseMs is ${String(effectLeaseMs)}; it must be a number of ms from 100 to 3,600,000.`,
+      )
+    }
     const records: Records = hf.records('langgraph')
     const values = new ChannelValues(records)
     this.#heads = new Heads(records)
-    this.#writes = new PendingWrites(records, this.#heads)
+    this.#effects = new Effects(records, this.#heads, effectLeaseMs)
+    this.#writes = new PendingWrites(records, this.#heads, this.#effects)
     this.#reader = new CheckpointReader(records, values, this.#writes)
     this.#writer = new CheckpointWriter({ records, heads: this.#heads, values, writes: this.#writes, reader: this.#reader })
-    this.#care = new ThreadCare(records, this.#heads)
+    this.#bundles = new ThreadBundles(records, this.#heads)
+    this.#care = new ThreadCare(records, this.#heads, this.#effects)
   }
 
   /** The checkpoint that the config names, else the latest one of its thread and namespace. */
@@ -93,6 +118,7 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
     const place = requirePlace(config, 'put')
     const run = this.#runs.of(config)
     const written = this.#writer.put({ place, parentId: checkpointIdOf(config), checkpoint, metadata, newVersions, run })
+    if (run !== undefined) written.catch((error: unknown) => (run.refused ??= error))
     await (run === undefined ? written : announced(written))
     return { configurable: { thread_id: place.threadId, checkpoint_ns: place.ns, checkpoint_id: checkpoint.id } }
   }
@@ -131,6 +157,27 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
   /** Deletes a thread with all its namespaces. Runs of it that are still under way can't bring it back: they fail with `thread_deleted`. */
   override async deleteThread(threadId: string): Promise<void> {
     await this.#care.deleteThread(threadId)
+    this.#writes.puts.forget()
+  }
+
+  /**
+   * Decides about an effect whose outcome nobody knows, by the key that its interrupt shows: it happened, with this result, or it did not and may be
+   * sent. Then `graph.invoke(null, config)` continues. A second decision is `already_answered`.
+   */
+  async resolve(key: string, resolution: Resolution): Promise<void> {
+    await this.#effects.resolve(key, resolution)
+  }
+
+  /** What `once` and `durableTool` call: the result of an effect of a task. It is sent only once its run can't be refused any more for what it did before. */
+  async carryOut<T>(asked: AskedEffect<T>, threadId: string, config: RunnableConfig): Promise<T> {
+    const run = runOfNode(config)
+    const head = await this.#heads.guess({ threadId, ns: '' })
+    await run?.answering
+    const areThere = await this.#writes.areThere(threadId, config.configurable?.['checkpoint_map'])
+    if (run?.refused !== undefined) throw run.refused
+    if (run !== undefined && run.life !== (await this.#heads.guess(head)).life) throw this.#heads.deleted(head)
+    if (!areThere) throw notWritten(asked.name)
+    return this.#effects.carryOut(asked, { ...head, life: run?.life ?? head.life })
   }
 
   /** A text that is another one whenever a thread went on: a checkpoint was written, a task was interrupted or failed. */
@@ -139,9 +186,34 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
     return JSON.stringify([head.life, head.id, head.id === undefined ? '' : await this.#writes.stops(head.prefix, head.id)])
   }
 
+  /**
+   * A thread as the debugger reads it: `hf.debug.timeline(await saver.history(id))`, `replay`, `diff` and `blame` with `{ in: history }`. It is the way to the
+   * latest checkpoint, or to `checkpointId`, as it is now. Values of delta channels are not in it.
+   */
+  async history(threadId: string, { ns = '', checkpointId }: HistoryOptions = {}): Promise<History> {
+    const head = await this.#heads.read(requirePlace({ configurable: { thread_id: threadId, checkpoint_ns: ns } }, 'history'))
+    if (head.id !== undefined) return ThreadHistory.open(head, this.#reader, checkpointId)
+    const where = `${JSON.stringify(threadId)}${ns === '' ? '' : `, namespace ${JSON.stringify(ns)}`}`
+    throw new HoldfastError('run_not_found', `There is no LangGraph thread ${where}.`, { details: { threadId, ns } })
+  }
+
   /** Copies a thread with all its checkpoints and writes. Refused with `conflict` where the target has checkpoints. */
   async copyThread(sourceThreadId: string, targetThreadId: string): Promise<void> {
     await this.#care.copyThread(sourceThreadId, targetThreadId)
+  }
+
+  /** A thread with all its namespaces and effects as plain JSON, which `importThread` takes, of this store or another. Changes nothing. */
+  async exportThread(threadId: string): Promise<LangGraphBundle> {
+    return this.#bundles.export(requirePlace({ configurable: { thread_id: threadId } }, 'exportThread').threadId)
+  }
+
+  /** Imports what `exportThread` returned, or its JSON. Refused with `conflict` where the thread has checkpoints. */
+  async importThread(bundle: LangGraphBundle | string, { threadId }: { readonly threadId?: string } = {}): Promise<void> {
+    const whole = readBundle(bundle)
+    await this.#bundles.import(
+      whole,
+      requirePlace({ configurable: { thread_id: threadId ?? whole.threadId } }, 'importThread').threadId,
+    )
   }
 
   /** `keep_latest` (default) keeps the latest checkpoint of each namespace of these threads; `delete` deletes the threads. */
@@ -179,6 +251,14 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
     if (head === undefined || id === undefined) return Object.fromEntries(channels.map((channel) => [channel, { writes: [] }]))
     return this.#reader.deltas(head, id, channels)
   }
+}
+
+function notWritten(effect: string): HoldfastError {
+  return new HoldfastError(
+    'invalid_input',
+    `Effect ${JSON.stringify(effect)} was not sent: the checkpoint that its node began from is not in the store. Run the graph with the durability ` +
+      "'sync' or 'async', not 'exit'.",
+  )
 }
 
 /** LangGraph looks at what its run wrote when the run ends. */

@@ -11,6 +11,8 @@ import { HoldfastError } from '../../index.ts'
  *   checkpoints  prefix/id
  *   writes       prefix/id/task/kind
  *   channels     prefix/chain/index
+ *   effects      e…  of an effect, by its key
+ *                s…  of its sender, while that is heard of
  *   items        namespace!key, of the long-term store
  */
 export interface Place {
@@ -87,6 +89,19 @@ export function writesKey(prefix: string, id: string, taskId: string, kind: 'rep
 
 export function chainKey(prefix: string, chain: string, index: number): string {
   return `${prefix}/${chain}/${index.toString(36).padStart(5, '0')}`
+}
+
+export function effectKey(key: string): string {
+  return `e${part(key)}`
+}
+
+export function senderKey(holder: string): string {
+  return `s${holder}`
+}
+
+/** By which the effects of a thread are found. */
+export function threadField(threadId: string): { readonly name: string; readonly value: string } {
+  return { name: 'thread', value: part(threadId) }
 }
 
 /** Of a namespace of the long-term store: one that is below another begins like it, and no other does. */

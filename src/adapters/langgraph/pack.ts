@@ -55,6 +55,34 @@ export function unpack(packed: Packed): unknown {
   )
 }
 
+/**
+ * As plain data for a debugger: objects of the closed list are `{ ...fields, type }`. Read-only, and the same object for the same part of what is
+ * packed, by `shown`.
+ */
+export function show(packed: Packed, shown: WeakMap<object, unknown>): unknown {
+  if (typeof packed !== 'object' || packed === null) return packed
+  const known = shown.get(packed)
+  if (known !== undefined) return known
+  const made = showContainer(packed, shown)
+  shown.set(packed, made)
+  return made
+}
+
+function showContainer(packed: object, shown: WeakMap<object, unknown>): unknown {
+  if (Array.isArray(packed)) return Object.freeze(packed.map((item) => show(item, shown)))
+  const prototype: unknown = Object.getPrototypeOf(packed)
+  if (prototype === Map.prototype)
+    return new Map([...(packed as Map<unknown, unknown>)].map(([key, item]) => [show(key, shown), show(item, shown)]))
+  if (prototype === Set.prototype) return new Set([...(packed as Set<unknown>)].map((item) => show(item, shown)))
+  if (prototype !== Object.prototype && prototype !== null) return packed
+  const [type, fields] =
+    Object.hasOwn(packed, tag) && prototype !== null ? ((packed as Fields)[tag] as [string, Fields]) : ['object', packed]
+  const plain = Object.create(prototype as object | null) as Fields
+  for (const [key, value] of Object.entries(fields)) set(plain, key, show(value, shown))
+  if (type !== 'object') set(plain, 'type', type)
+  return Object.freeze(plain)
+}
+
 /** Whether packing the value would give this. Does not build it, because it is asked for every item of a list at every checkpoint. */
 export function isPackedAs(value: unknown, packed: Packed): boolean {
   if (typeof value !== 'object' || value === null) return Object.is(value, packed)

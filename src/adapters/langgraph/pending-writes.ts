@@ -1,10 +1,15 @@
+import { isDeepStrictEqual } from 'node:util'
 import { type CheckpointPendingWrite, type PendingWrite, WRITES_IDX_MAP } from '@langchain/langgraph-checkpoint'
 import { HoldfastError, type KeyedRecord, type RecordChange, type Records } from '../../index.ts'
+import type { FindItems, ItemsRef } from './channel-values.ts'
+import type { Effects } from './effects.ts'
 import type { Head, Heads } from './heads.ts'
 import { below, checkpointKey, nameOfPlace, type Place, type Range, writesKey } from './keys.ts'
 import { type Packed, pack, unpack } from './pack.ts'
 import { PutsUnderWay } from './puts-under-way.ts'
+import { Recent } from './recent.ts'
 import type { RunUnderWay } from './runs-under-way.ts'
+import { unsureKeyOf } from './unsure-effect.ts'
 
 /**
  * Writes of tasks, kept with the checkpoint that the tasks began from. Two records a task: one whose writes replace earlier ones of their kind
@@ -47,14 +52,23 @@ const pageSize = 500
 export class PendingWrites {
   readonly #records: Records
   readonly #heads: Heads
+  readonly #effects: Effects
   /** Checkpoints that are being written. */
   readonly puts = new PutsUnderWay()
   readonly #waiting = new Map<string, Entry[]>()
   readonly #underWay = new Map<string, Set<Promise<void>>>()
+  /** By place and checkpoint: what this process wrote last, as it is in the store. */
+  readonly #written = new Recent<{ readonly prefix: string; readonly entries: readonly Entry[] }>(100)
 
-  constructor(records: Records, heads: Heads) {
+  constructor(records: Records, heads: Heads, effects: Effects) {
     this.#records = records
     this.#heads = heads
+    this.#effects = effects
+  }
+
+  /** Whether the checkpoints of LangGraph's `checkpoint_map` are durable. Waits for those that are being written. */
+  areThere(threadId: string, map: unknown): Promise<boolean> {
+    return this.puts.areThere(threadId, map, this.#isThere)
   }
 
   /** Copies the writes at once; resolves when they are durable. */
@@ -136,6 +150,7 @@ export class PendingWrites {
     for (;;) {
       const records = await this.#range(below(checkpointKey(head.prefix, checkpointId)))
       const since = this.#stopsIn(records)
+      await this.#requireDecided(head, records, taskId)
       const changes = groups.map(({ kind, kept }) => {
         const key = writesKey(head.prefix, checkpointId, taskId, kind)
         const found = records.find((record) => record.key === key)
@@ -146,6 +161,18 @@ export class PendingWrites {
       const answer = await this.#records.write([...changes, this.#heads.stillAlive(head)])
       if (answer.ok) return
       if (this.#heads.isEnd(answer.record)) throw this.#heads.deleted(head)
+    }
+  }
+
+  /** A person who answers an interrupt does not decide about an effect: the answer would reach another question of the node. */
+  async #requireDecided({ threadId }: Head, records: readonly KeyedRecord[], answered: string): Promise<void> {
+    const interrupts = records.flatMap((record) =>
+      this.#kept(record).w.flatMap(([, channel, value]) => (channel === '__interrupt__' ? value : [])),
+    )
+    for (const interrupt of interrupts as { readonly id?: unknown; readonly value?: unknown }[]) {
+      const key = unsureKeyOf(interrupt)
+      if (key === undefined || (interrupt.id !== answered && !answersAnything.test(answered))) continue
+      if (await this.#effects.isUnsure(key)) throw unsure(threadId, key)
     }
   }
 
@@ -223,9 +250,33 @@ export class PendingWrites {
       ...this.changesOf(head.prefix, entries),
       this.#heads.stillAlive({ ...head, life: life ?? head.life }),
     ])
-    if (answer.ok) return
+    if (answer.ok) return this.#note(head, entries)
     if (this.#heads.isEnd(answer.record)) throw this.#heads.deleted(place)
     await this.settle(head, entries)
+  }
+
+  #note({ prefix }: Head, entries: readonly Entry[]): void {
+    const [{ place, checkpointId }] = entries as readonly [Entry]
+    const name = nameOf(place, checkpointId)
+    const before = this.#written.get(name)
+    this.#written.set(name, { prefix, entries: before?.prefix === prefix ? [...before.entries, ...entries] : entries })
+  }
+
+  /** Finds items of a channel's list among the writes of a checkpoint that are in the store, or written in the same change (`entries`). */
+  finder(
+    { prefix, ...place }: Head,
+    checkpointId: string | undefined,
+    entries: readonly Entry[],
+  ): (channel: string) => FindItems {
+    const written = checkpointId === undefined ? undefined : this.#written.get(nameOf(place, checkpointId))
+    const all = [...(written?.prefix === prefix ? written.entries : []), ...entries]
+    return (channel) => (items) =>
+      findItems(
+        items,
+        all.flatMap((entry, at) =>
+          writesTo(channel, entry).filter(({ ref: [key, index] }) => !hasWritten(all.slice(0, at), key, index)),
+        ),
+      )
   }
 
   #change(key: string, kept: Kept, ifVersion: number): RecordChange {
@@ -242,6 +293,51 @@ export class PendingWrites {
     const taskId = t ?? (record.key.split('/')[2] as string)
     return w.map(([, channel, value]) => [taskId, channel, unpack(value)])
   }
+}
+
+interface Written {
+  readonly ref: ItemsRef
+  readonly items: readonly Packed[]
+}
+
+/** What a task wrote to a channel: as one item, or as a list of them. */
+function writesTo(channel: string, entry: Entry): Written[] {
+  const key = keyOfWrites(entry)
+  const writes = entry.groups.flatMap(({ kind, kept }) => (kind === 'lasting' ? kept.w : []))
+  return writes.flatMap(([index, to, value]): Written[] => {
+    if (to !== channel) return []
+    const one: Written = { ref: [key, index, 1], items: [value] }
+    return Array.isArray(value) && value.length > 0 ? [{ ref: [key, index], items: value }, one] : [one]
+  })
+}
+
+/** Of two writes of a task at one place the first lasts. */
+function hasWritten(entries: readonly Entry[], key: string, index: number): boolean {
+  return entries.some(
+    (entry) =>
+      keyOfWrites(entry) === key &&
+      entry.groups.some(({ kind, kept }) => kind === 'lasting' && kept.w.some(([at]) => at === index)),
+  )
+}
+
+function keyOfWrites({ checkpointId, taskId }: Entry): string {
+  return writesKey('', checkpointId, taskId, 'lasting').slice(1)
+}
+
+/** All of the items, as writes one after the other; undefined where some were not written like that. */
+function findItems(items: readonly Packed[], writes: readonly Written[]): readonly ItemsRef[] | undefined {
+  const refs: ItemsRef[] = []
+  for (let at = 0; at < items.length; ) {
+    const next = writes.find((write) => isFoundAt(items, at, write.items))
+    if (next === undefined) return undefined
+    refs.push(next.ref)
+    at += next.items.length
+  }
+  return refs
+}
+
+function isFoundAt(items: readonly Packed[], at: number, part: readonly Packed[]): boolean {
+  return at + part.length <= items.length && part.every((item, index) => isDeepStrictEqual(item, items[at + index]))
 }
 
 export function reject(entries: readonly Entry[], error: unknown): void {
@@ -287,6 +383,18 @@ function merge(found: Kept | undefined, added: Kept, kind: Group['kind']): Kept 
     ...(stops > 0 && { n: stops }),
     ...(answered !== undefined && { a: answered }),
   }
+}
+
+/** The task of an answer that names no interrupt. */
+const answersAnything = /^00000000-/
+
+function unsure(threadId: string, key: string): HoldfastError {
+  return new HoldfastError(
+    'effect_unsure',
+    `Thread ${JSON.stringify(threadId)} waits for a decision about an effect, which an answer to an interrupt does not make; nothing was written. ` +
+      'Call saver.resolve(key, { happened, result }), then graph.invoke(null, config).',
+    { details: { threadId, key } },
+  )
 }
 
 function answered({ threadId }: Place): HoldfastError {

@@ -27,4 +27,8 @@ export class Recent<T> {
   delete(key: string): void {
     this.#values.delete(key)
   }
+
+  clear(): void {
+    this.#values.clear()
+  }
 }

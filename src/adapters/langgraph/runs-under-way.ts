@@ -9,10 +9,21 @@ export interface RunUnderWay {
   readonly heads: Map<string, Pick<Head, 'id' | 'version'>>
   /** The answer to an interrupt that it gives: what it writes later waits for this, and is refused with it. */
   answering?: Promise<void>
+  /** Why a checkpoint of it was refused: nothing that it does counts any more. */
+  refused?: unknown
 }
 
 interface Configured {
   readonly metadata?: Readonly<Record<string, unknown>> | undefined
+  readonly configurable?: Record<string | symbol, unknown> | undefined
+}
+
+/** LangGraph copies what is configured into the configs of nodes, and stores only texts, numbers and flags of it. */
+const runInConfig = Symbol('holdfast run')
+
+/** The run that a node or tool belongs to, of the outermost graph. */
+export function runOfNode({ configurable }: Configured): RunUnderWay | undefined {
+  return configurable?.[runInConfig] as RunUnderWay | undefined
 }
 
 /**
@@ -27,10 +38,11 @@ export class RunsUnderWay {
   }
 
   /** A loop has read a head, or a checkpoint that it named. */
-  began({ metadata }: Configured, head: Head, isNamed: boolean, life: number = head.life): void {
+  began({ metadata, configurable }: Configured, head: Head, isNamed: boolean, life: number = head.life): void {
     if (typeof metadata !== 'object' || metadata === null) return
     const run = this.#runs.get(metadata) ?? { life, heads: new Map() }
     this.#runs.set(metadata, run)
+    if (configurable !== undefined) configurable[runInConfig] ??= run
     if (isNamed) run.heads.delete(nameOfPlace(head))
     else run.heads.set(nameOfPlace(head), head)
   }

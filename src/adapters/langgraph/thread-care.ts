@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { HoldfastError, type KeyedRecord, type RecordChange, type Records } from '../../index.ts'
-import { positionOf, type Ref } from './channel-values.ts'
+import { positionOf, type Ref, writesOf } from './channel-values.ts'
 import type { CheckpointPayload } from './checkpoint-reader.ts'
+import type { Effects } from './effects.ts'
 import type { Head, Heads } from './heads.ts'
 import { below, chainKey, checkpointKey, endKey, endsOf, headKey, livesKey } from './keys.ts'
 import { type Packed, unpack } from './pack.ts'
@@ -13,10 +14,12 @@ const collections = ['channels', 'writes', 'checkpoints'] as const
 export class ThreadCare {
   readonly #records: Records
   readonly #heads: Heads
+  readonly #effects: Effects
 
-  constructor(records: Records, heads: Heads) {
+  constructor(records: Records, heads: Heads, effects: Effects) {
     this.#records = records
     this.#heads = heads
+    this.#effects = effects
   }
 
   /** First ends the thread's life, in one write: from then on it is gone for readers, and closed to its runs. Then clears away what is left. */
@@ -34,6 +37,7 @@ export class ThreadCare {
     for (const head of heads) this.#heads.forget(head)
     await this.#delete('heads', heads.map(headKey))
     await this.#clearAway(threadId)
+    await this.#effects.forget(threadId)
   }
 
   /**
@@ -63,8 +67,15 @@ export class ThreadCare {
 
   /** Deletes all but the latest checkpoint of each namespace, and what that one needs: of a delta channel, the way to its last snapshot. */
   async keepLatest(threadId: string): Promise<void> {
-    for (const head of await this.#heads.all(threadId)) {
+    const heads = await this.#heads.all(threadId)
+    const kept = new Set<string>()
+    for (const head of heads) {
       const needed = await this.#neededBy(head)
+      for (const key of needed) kept.add(key)
+      for await (const links of this.#pages('channels', head.prefix)) {
+        const those = links.filter(({ key }) => kept.has(key))
+        for (const key of this.#writesIn(head.prefix, those)) needed.add(key)
+      }
       for (const collection of collections) {
         for await (const page of this.#pages(collection, head.prefix)) {
           const keys = page.map(({ key }) => key).filter((key) => !needed.has(key) && !needed.has(checkpointOf(key)))
@@ -72,22 +83,20 @@ export class ThreadCare {
         }
       }
     }
+    await this.#effects.forget(threadId, (id) => !heads.some(({ prefix }) => kept.has(checkpointKey(prefix, id))))
   }
 
   /** Deletes the checkpoints of runs, by the `run_id` in their metadata, with their writes. The latest of what is left is the latest then. */
   async deleteForRuns(runIds: readonly string[]): Promise<void> {
     const prefixes = new Set<string>()
+    const deleted: string[] = []
     for (const value of runIds) {
       for (;;) {
         const where = { field: { name: 'run_id', value } }
         const page = await this.#records.read({ collection: 'checkpoints', where, limit: batchSize })
         for (const { key } of page) {
           prefixes.add(key.slice(0, key.indexOf('/')))
-          for await (const writes of this.#pages('writes', key))
-            await this.#delete(
-              'writes',
-              writes.map((write) => write.key),
-            )
+          for await (const writes of this.#pages('writes', key)) for (const write of writes) deleted.push(write.key)
         }
         await this.#delete(
           'checkpoints',
@@ -96,7 +105,20 @@ export class ThreadCare {
         if (page.length < batchSize) break
       }
     }
+    const needed = new Set<string>()
+    for (const prefix of prefixes) {
+      for await (const links of this.#pages('channels', prefix)) for (const key of this.#writesIn(prefix, links)) needed.add(key)
+    }
+    await this.#delete(
+      'writes',
+      deleted.filter((key) => !needed.has(key)),
+    )
     for (const head of await this.#heads.all()) if (prefixes.has(head.prefix)) await this.#moveBack(head)
+  }
+
+  /** The keys of writes whose items links of chains have not written again. */
+  #writesIn(prefix: string, links: readonly KeyedRecord[]): string[] {
+    return links.flatMap(({ payload }) => writesOf(prefix, this.#records.decode(payload)))
   }
 
   async #moveBack(head: Head): Promise<void> {

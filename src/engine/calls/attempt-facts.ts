@@ -1,4 +1,5 @@
 import type { FactMemory } from '../../define/memory.ts'
+import type { RememberAct } from '../../memory/fact-acts.ts'
 import { factMemory } from '../../memory/fact-memory.ts'
 import { type LoggedAct, SubjectFacts } from '../../memory/subject-facts.ts'
 import type { RecalledFact } from '../../model/fact.ts'
@@ -22,7 +23,8 @@ export class AttemptFacts {
   readonly #subjects = new Map<string, SubjectFacts>()
   readonly recalls: LoggedRecall[] = []
   #records: readonly RecordChange[] = []
-  #fork: Promise<string | undefined> | undefined
+  readonly #learned: { readonly subject: string; readonly id: string }[] = []
+  #isFork: Promise<boolean> | undefined
 
   constructor(host: CallHost, call: Call, body: { readonly isOver: boolean }) {
     this.#host = host
@@ -32,21 +34,20 @@ export class AttemptFacts {
 
   of(subject: string): FactMemory {
     const { store, codec, owner, runId, threadId, engine } = this.#host.run
-    const { embedder } = engine
     const reading = { store, codec, owner, subject }
     const facts = this.#subjects.get(subject) ?? new SubjectFacts(reading)
     this.#subjects.set(subject, facts)
     return factMemory({
-      ...{ reading, origin: { runId, threadId, step: this.#call.path } },
+      ...{ reading, origin: { runId, threadId, step: this.#call.path, count: this.#call.count } },
       now: () => this.#host.clock.now(),
-      fork: () => this.#readFork(),
-      do: async (act, now) => {
+      // It takes its turn when it is called: one that the body does not await is kept.
+      do: async (act) => {
         if (this.#body.isOver) throw reportLateWrite(this.#host.run, this.#call.path, `step.memory.${act.act}`)
-        const outcome = await facts.do(act, now)
-        if (outcome?.isNew) embedder?.want(owner, subject, [outcome.id])
+        const outcome = await facts.do(act.act === 'remember' ? () => this.#inFork(act) : act, this.#host.clock.now())
+        if (outcome?.isNew) this.#learned.push({ subject, id: outcome.id })
         return outcome
       },
-      findNearest: embedder?.nearestOf(owner, subject),
+      findNearest: engine.embedder?.nearestOf(owner, subject),
       own: () => facts.settled.then(() => facts),
       recalled: (query, recalled) =>
         void this.recalls.push({ subject, query, facts: recalled.map(({ id, score, scores }) => ({ id, score, scores })) }),
@@ -76,16 +77,22 @@ export class AttemptFacts {
     await this.#make()
   }
 
+  /** From now on what was learned can be embedded. */
+  answered(): void {
+    const { owner, engine } = this.#host.run
+    for (const { subject, id } of this.#learned) engine.embedder?.want(owner, subject, [id])
+  }
+
   async #make(): Promise<void> {
     this.#records = (await Promise.all([...this.#subjects.values()].map((facts) => facts.records()))).flat()
   }
 
   /** What a fork learns stays its own. Its log begins with where it comes from. */
-  #readFork(): Promise<string | undefined> {
+  async #inFork(act: RememberAct): Promise<RememberAct> {
     const { store, owner, threadId } = this.#host.run
-    this.#fork ??= store
+    this.#isFork ??= store
       .readLog({ owner, threadId, types: ['thread_forked'], bare: true, toSeq: 1 })
-      .then(([forked]) => (forked === undefined ? undefined : threadId))
-    return this.#fork
+      .then(({ length }) => length > 0)
+    return (await this.#isFork) ? { ...act, fork: threadId } : act
   }
 }

@@ -34,7 +34,6 @@ import {
   setValue,
 } from '../../memory/session.ts'
 import type { Codec } from '../../model/codec.ts'
-import { codeOf } from '../../model/errors.ts'
 import type { EventType, NewEvent } from '../../model/event.ts'
 import { pairKey } from '../../model/ids.ts'
 import { refuseUnknownOptions } from '../../model/known-options.ts'
@@ -127,6 +126,10 @@ export class AttemptMemory implements Memory, RecordWrites {
     }
     await this.#facts?.again(found)
     return this.records
+  }
+
+  answered(): void {
+    this.#facts?.answered()
   }
 
   async #merged(subject: string, { found, merges }: SubjectWrites): Promise<RecordChange[]> {
@@ -229,7 +232,7 @@ export class AttemptMemory implements Memory, RecordWrites {
     if (this.#body.isOver) throw reportLateWrite(this.#host.run, this.#call.path, `step.memory.${method}`)
   }
 
-  /** One after the other. What the schema refuses is not kept: the body hears of it, and may do something else. */
+  /** One after the other. What is rejected is not kept: the body hears of it, and may do something else. */
   #merge(subject: string, merge: Merge): Promise<unknown> {
     const writes = this.#writesOf(subject)
     const { last } = writes
@@ -239,7 +242,7 @@ export class AttemptMemory implements Memory, RecordWrites {
       try {
         return await this.#profileNow(subject, writes)
       } catch (error) {
-        if (codeOf(error) === 'invalid_input') writes.merges.pop()
+        writes.merges.pop()
         throw error
       }
     }

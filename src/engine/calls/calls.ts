@@ -246,7 +246,9 @@ export class Calls {
     return new HoldfastError(
       'nested_call',
       `ctx.${method}(${shown}) was called inside the body of step "${body}" of run "${this.#runId}". ` +
-        'A body can use its step handle; move recording calls on ctx out of it, or group steps with ctx.scope or ctx.section.',
+        (method.startsWith('memory.')
+          ? 'The body of a step has step.memory; an effect has none: call ctx.memory before or after it.'
+          : 'A body can use its step handle; move recording calls on ctx out of it, or group steps with ctx.scope or ctx.section.'),
       { details: { runId: this.#runId, step: body } },
     )
   }

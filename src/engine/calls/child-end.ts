@@ -1,4 +1,5 @@
 import type { Codec } from '../../model/codec.ts'
+import type { LogRecord } from '../../model/event.ts'
 import { isTerminal, type Run } from '../../model/run.ts'
 import { endsAsBefore, refuseWrongEnd } from '../../model/run-end.ts'
 import { reviveError } from '../../model/stored-error.ts'
@@ -25,8 +26,9 @@ export async function readEnd(
   run: Run,
 ): Promise<RunEnd | null> {
   const { owner, threadId, endSeq } = run
-  const [record] = endSeq === null ? [] : await store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
+  let record: LogRecord | undefined
   try {
+    if (endSeq !== null) [record] = await store.readLog({ owner, threadId, afterSeq: endSeq - 1, toSeq: endSeq })
     refuseWrongEnd(run, record)
   } catch (error) {
     if (endsAsBefore(run, await store.readRun({ owner, runId: run.id }))) throw error

@@ -148,12 +148,13 @@ export class RunJournal {
     const turn = this.#writes.order.take()
     if (turn !== null) await turn
     const release = this.#writes.order.hold()
+    const writes = made.writes.records as RecordWrites
     try {
       if (made.undo === undefined) this.#run.admission.throwIfEnded()
-      const writes = made.writes.records as RecordWrites
       await this.#record(call, completed, made, { contest: { writes, release } })
     } finally {
       release()
+      writes.answered?.()
     }
   }
 

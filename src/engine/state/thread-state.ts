@@ -6,6 +6,7 @@ import { applyPatches, type Patch } from '../../model/patch.ts'
 import type { Payload } from '../../model/payload.ts'
 import { migrateState, type StateDefinition } from '../../model/state.ts'
 import type { Store, Thread, ThreadKey } from '../../store/store.ts'
+import { asKept } from '../../store/whole-payloads.ts'
 import { isSamePatch, type PatchName } from '../writing/lease-history.ts'
 
 /** A thread's state at one position of its log. */
@@ -95,7 +96,7 @@ export async function continueFrom(
   if (isSamePatch(thread, name)) return { ...state, seq: headSeq }
   if (thread.patchSeq <= name.patchSeq || name.patchSeq === 0) return null
   const [last] = await store.readLog({ owner, threadId, afterSeq: name.patchSeq - 1, toSeq: name.patchSeq })
-  if (last === undefined || sealChecksum(recordChecksum(thread, last), last.seq) !== name.patchChecksum) return null
+  if (last === undefined || sealChecksum(recordChecksum(thread, asKept(last)), last.seq) !== name.patchChecksum) return null
   return catchUp(store, codec, thread, { ...state, seq: name.patchSeq }, headSeq)
 }
 

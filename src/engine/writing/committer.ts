@@ -1,5 +1,6 @@
 import { codeOf, HoldfastError } from '../../model/errors.ts'
 import { type Logger, silentLogger } from '../../model/logger.ts'
+import { leaveOutRepeats } from '../../model/repeats.ts'
 import type { Change, Committed } from '../../store/change.ts'
 import type { Store } from '../../store/store.ts'
 import type { LeaseHistory } from './lease-history.ts'
@@ -61,7 +62,7 @@ export class Committer {
     }
     return new Promise((resolve, reject) => {
       const threads = this.#store.canPipeline === true ? threadsOf(change) : []
-      this.#queue.push({ change, history, threads, isPatient, resolve, reject })
+      this.#queue.push({ change: withoutRepeats(change), history, threads, isPatient, resolve, reject })
       this.#schedule()
     })
   }
@@ -240,6 +241,11 @@ interface Entry {
 interface Batch {
   readonly entries: readonly Entry[]
   readonly giveUp: (error: unknown) => void
+}
+
+function withoutRepeats(change: Change): Change {
+  const events = leaveOutRepeats(change.events)
+  return events === change.events ? change : { ...change, events }
 }
 
 function threadsOf({ owner, threadId, creates = [] }: Change): string[] {

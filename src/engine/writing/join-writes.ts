@@ -24,5 +24,9 @@ export function joinWrites(first: RecordWrites | undefined, second: RecordWrites
       return [...first.events, ...second.events]
     },
     recordsAfter: async (found) => [...(await first.recordsAfter(found)), ...(await second.recordsAfter(found))],
+    answered: () => {
+      first.answered?.()
+      second.answered?.()
+    },
   }
 }

@@ -15,4 +15,6 @@ export interface RecordWrites {
   readonly events: readonly NewEvent[]
   /** All of them again, after one was refused, which is now this; null where it is gone. */
   recordsAfter(found: KeyedRecord | null): Promise<readonly RecordChange[]>
+  /** A contested write has been answered, or given up. */
+  answered?(): void
 }

@@ -1,7 +1,7 @@
 import type { ChunkRecord, NewChunks } from '../../model/stream.ts'
-import { verifyGapless } from '../../model/stream.ts'
-import type { ChunkQuery } from '../../store/store.ts'
-import { copyPayload, findRun, type RunRow, type Tables } from './tables.ts'
+import { droppedChunks, isDropped, verifyGapless } from '../../model/stream.ts'
+import type { ChunkQuery, KeptStream, StreamLength, StreamQuery, ThreadKey } from '../../store/store.ts'
+import { copyPayload, findRun, findThread, type RunRow, type Tables } from './tables.ts'
 
 export function appendChunks(row: RunRow, chunks: readonly NewChunks[]): void {
   for (const one of chunks) {
@@ -20,7 +20,10 @@ export function restoreChunks(row: RunRow | undefined, record: ChunkRecord): voi
 export function readChunks(tables: Tables, query: ChunkQuery): readonly ChunkRecord[] {
   const { owner, runId, stream, from, limit, abortsOnly } = query
   const records = findRun(tables, owner, runId)?.streams.get(stream) ?? []
-  const found = records.slice(firstAfter(records, from)).filter(({ payload }) => abortsOnly !== true || payload === null)
+  const found =
+    abortsOnly === true
+      ? records.filter(({ offset, payload }) => offset >= from && payload === null)
+      : records.slice(firstAfter(records, from))
   const copies = found.slice(0, Math.max(0, limit)).map((record) => ({ ...record, payload: copyPayload(record.payload) }))
   return abortsOnly === true ? copies : verifyGapless(query, copies, from)
 }
@@ -32,6 +35,34 @@ export function streamsOf({ streams }: RunRow): { stream: string; length: number
     return { stream, length: last.offset + last.size }
   })
   return heads.sort((a, b) => Buffer.compare(Buffer.from(a.stream), Buffer.from(b.stream)))
+}
+
+export function listStreams(tables: Tables, { owner, threadId, runIds, endedBefore, limit }: StreamQuery): readonly KeptStream[] {
+  const rows = findThread(tables, owner, threadId)?.runs ?? []
+  const kept = rows.flatMap((row) => {
+    const { id: runId, workflow, status, finishedAt } = row.run
+    if (finishedAt === null || finishedAt >= (endedBefore ?? Number.POSITIVE_INFINITY)) return []
+    if (runIds !== undefined && !runIds.includes(runId)) return []
+    const streams = streamsOf(row).filter(({ stream }) => row.streams.get(stream)?.some((record) => !isDropped(record)))
+    return streams.map(({ stream, length }) => ({ runId, stream, length, workflow, status, finishedAt }))
+  })
+  return kept.slice(0, Math.max(0, limit))
+}
+
+export function dropChunks(
+  tables: Tables,
+  { owner, threadId, streams }: ThreadKey & { readonly streams: readonly StreamLength[] },
+): number {
+  const dropped = streams.filter(({ runId, stream, length }) => {
+    const row = findThread(tables, owner, threadId)?.runs.find(({ run }) => run.id === runId)
+    const kept = row?.streams.get(stream)
+    const last = kept?.at(-1)
+    if (row === undefined || row.run.finishedAt === null || kept === undefined || last === undefined) return false
+    if (kept.every(isDropped) || last.offset + last.size !== length) return false
+    row.streams.set(stream, [droppedChunks(stream, length)])
+    return true
+  })
+  return dropped.length
 }
 
 /** Index of the first record that ends after this offset. */

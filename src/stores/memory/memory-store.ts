@@ -2,7 +2,7 @@ import { ClockWatch } from '../../model/clock-set-back.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import { pairKey } from '../../model/ids.ts'
 import type { Hint, Store } from '../../store/store.ts'
-import { readChunks } from './chunks.ts'
+import { dropChunks, listStreams, readChunks } from './chunks.ts'
 import { claim, heedSetBack, renew } from './claim.ts'
 import { commit } from './commit.ts'
 import { deliver, readInbox } from './inbox.ts'
@@ -12,7 +12,7 @@ import { listCheckpoints, listRuns, listThreads, readLog, readSnapshot, scanThre
 import { readRecords, scanRecords, searchRecords, sweepRecords } from './records.ts'
 import { createTables, findRun, findThread, type Tables } from './tables.ts'
 import { readThreadImage, restoreThread } from './thread-image.ts'
-import { deleteThread, tag } from './threads.ts'
+import { collectThreads, deleteThread, tag } from './threads.ts'
 
 export interface MemoryStoreOptions {
   /** Milliseconds added to the host's clock, asked for at every use. Default 0. */
@@ -75,6 +75,8 @@ export function createStoreOver(tables: Tables, options: MemoryStoreOptions = {}
     listCheckpoints: (query) => act(() => listCheckpoints(tables, query)),
     tag: (request) => act(() => tag(tables, request)),
     readChunks: (query) => act(() => readChunks(tables, query)),
+    listStreams: (query) => act(() => listStreams(tables, query)),
+    dropChunks: (request) => act(() => dropChunks(tables, request)),
     readOperation: ({ owner, key }) =>
       act(() => {
         const operation = tables.operations.get(pairKey(owner, key))
@@ -86,6 +88,7 @@ export function createStoreOver(tables: Tables, options: MemoryStoreOptions = {}
     scanRecords: (query) => act(() => scanRecords(tables, query, now())),
     sweepRecords: ({ limit }) => act(() => sweepRecords(tables, limit, now())),
     deleteThread: (request) => act(() => deleteThread(tables, request)),
+    collectThreads: (request) => act(() => collectThreads(tables, request)),
     scanThreads: (query) => act(() => scanThreads(tables, query)),
     readThreadImage: (key) => act(() => readThreadImage(tables, key)),
     restoreThread: (whole) => act(() => restoreThread(tables, whole, now())),

@@ -1,5 +1,5 @@
 import { pairKey } from '../../model/ids.ts'
-import type { ThreadKey } from '../../store/store.ts'
+import type { CollectRequest, CollectVerdict, ThreadKey } from '../../store/store.ts'
 import { clearLabel } from './commit.ts'
 import { settleWhatIsOpen } from './operations.ts'
 import { deleteRecordsOf } from './records.ts'
@@ -27,6 +27,37 @@ export function deleteThread(tables: Tables, { owner, threadId, at }: ThreadKey 
   row.thread.deletedAt = at
   tellListeners(tables, { owner, threadId })
   return true
+}
+
+export function collectThreads(tables: Tables, request: CollectRequest): readonly CollectVerdict[] {
+  return request.threads.map((key) => {
+    const verdict = judge(tables, key, request)
+    if (verdict !== 'removed' || request.isDryRun) return verdict
+    const { owner, threadId } = key
+    deleteThread(tables, { owner, threadId, at: 0 })
+    for (const [name, one] of tables.operations) if (isOf(one, key)) tables.operations.delete(name)
+    tables.threads.delete(pairKey(owner, threadId))
+    return verdict
+  })
+}
+
+function judge(
+  tables: Tables,
+  { owner, threadId, headSeq }: CollectRequest['threads'][number],
+  { closedBefore, keepsLabelled, isForced }: CollectRequest,
+): CollectVerdict {
+  const row = findThread(tables, owner, threadId)
+  if (row === undefined) return 'gone'
+  if (isForced === true) return 'removed'
+  if (row.thread.headSeq !== headSeq) return 'changed'
+  if (row.unfinished.length > 0) return 'unfinished'
+  const operations = [...tables.operations.values()].filter((one) => isOf(one, { owner, threadId }))
+  if (operations.some(({ closedAt }) => closedAt === null || closedAt >= closedBefore)) return 'operations'
+  return keepsLabelled && row.checkpoints.some(({ label }) => label !== null) ? 'labelled' : 'removed'
+}
+
+function isOf({ owner, threadId }: ThreadKey, thread: ThreadKey): boolean {
+  return owner === thread.owner && threadId === thread.threadId
 }
 
 export function tag(

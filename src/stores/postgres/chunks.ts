@@ -1,12 +1,20 @@
-import { type ChunkRecord, chunksChecksum, newChunksChecksum, verifyChunks, verifyGapless } from '../../model/stream.ts'
+import type { RunStatus } from '../../model/run.ts'
+import {
+  type ChunkRecord,
+  chunksChecksum,
+  droppedChunks,
+  newChunksChecksum,
+  verifyChunks,
+  verifyGapless,
+} from '../../model/stream.ts'
 import type { Change } from '../../store/change.ts'
-import type { ChunkQuery } from '../../store/store.ts'
+import type { ChunkQuery, KeptStream, Store, StreamQuery } from '../../store/store.ts'
 import type { RunChunks, WholeThread } from '../../store/thread-image.ts'
 import type { ExtraPayloads } from './extra-payloads.ts'
 import { atLeastZero, count32, position, whole } from './integers.ts'
 import { hexOf, type Row, textOf, toPayload } from './rows.ts'
 import type { LeasedGroup } from './sort-changes.ts'
-import { sealSql } from './sql.ts'
+import { durableSql, planSql, sealSql } from './sql.ts'
 import type { StoreParts } from './store-parts.ts'
 
 /** Appends the chunks of a change, as `chunksJson` has them, under the lock of the run. */
@@ -26,6 +34,62 @@ BEGIN
   END LOOP;
 END $$;
 `
+
+/** Under the lock of the thread no run of it begins again: what has ended stays as it is. */
+export const dropChunksFunction = `
+CREATE OR REPLACE FUNCTION holdfast.fn_drop_chunks(p_writer bigint, p_batch bigint, p_sync boolean, p_owner text, p_thread text, p_marks jsonb) RETURNS text
+LANGUAGE plpgsql VOLATILE ${planSql} AS $$
+DECLARE
+  v_thread bigint; v_run bigint; v_count bigint := 0; k record;
+BEGIN
+  ${durableSql}
+  SELECT t.id INTO v_thread FROM holdfast.threads t WHERE t.owner = p_owner AND t.thread_id = p_thread FOR NO KEY UPDATE;
+  FOR k IN SELECT * FROM jsonb_to_recordset(p_marks) AS x(run_id text, stream text, size bigint, checksum bigint) LOOP
+    SELECT r.id INTO v_run FROM holdfast.runs r WHERE r.owner = p_owner AND r.run_id = k.run_id AND r.thread = v_thread AND r.finished_at IS NOT NULL;
+    CONTINUE WHEN v_run IS NULL;
+    CONTINUE WHEN k.size IS DISTINCT FROM (SELECT c.first + c.size FROM holdfast.chunks c WHERE c.run = v_run AND c.stream = k.stream ORDER BY c.first DESC LIMIT 1);
+    CONTINUE WHEN NOT EXISTS (SELECT 1 FROM holdfast.chunks c WHERE c.run = v_run AND c.stream = k.stream AND c.tape > 0);
+    DELETE FROM holdfast.chunks c WHERE c.run = v_run AND c.stream = k.stream;
+    INSERT INTO holdfast.chunks (run, stream, first, size, checksum, tape, count, attempt) VALUES (v_run, k.stream, 0, k.size, k.checksum, 0, 0, 0);
+    v_count := v_count + 1;
+  END LOOP;
+  PERFORM holdfast.fn_record(p_writer, p_batch, v_count::text);
+  RETURN v_count::text;
+END $$;
+`
+
+export function prepareDropChunks({ writes, prepare, isFull }: StoreParts): Store['dropChunks'] {
+  const statement = prepare('SELECT holdfast.fn_drop_chunks($1, $2, $3, $4, $5, $6)')
+  return async ({ owner, threadId, streams }) => {
+    if (streams.length === 0) return 0
+    const marks = streams.map(({ runId, stream, length }) => {
+      const checksum = chunksChecksum({ owner, runId }, droppedChunks(stream, length))
+      return { run_id: runId, stream, size: whole(length, 'length of a stream'), checksum }
+    })
+    return Number(await writes.call(statement, [isFull, owner, threadId, JSON.stringify(marks)]))
+  }
+}
+
+/** `runs` says which runs of thread `t` are looked at. */
+const keptSql = (runs: string) => `
+  SELECT r.run_id, c.stream, c.length, r.workflow, r.status, r.finished_at FROM holdfast.threads t
+  CROSS JOIN LATERAL (SELECT * FROM holdfast.runs r WHERE ${runs} r.thread = t.id AND r.finished_at < $3) r
+  CROSS JOIN LATERAL (
+    SELECT c.stream, max(c.first + c.size) AS length FROM holdfast.chunks c WHERE c.run = r.id GROUP BY c.stream HAVING max(c.tape) > 0) c
+  WHERE t.owner = $1 AND t.thread_id = $2 ORDER BY r.id, c.stream LIMIT $4`
+
+export function prepareListStreams({ connections, prepare }: StoreParts) {
+  const ofThread = prepare(keptSql(''))
+  const ofRuns = prepare(keptSql('r.owner = $1 AND r.run_id = ANY ($5::text[]) AND'))
+  return async ({ owner, threadId, runIds, endedBefore, limit }: StreamQuery): Promise<readonly KeptStream[]> => {
+    const values = [owner, threadId, position(endedBefore ?? Number.MAX_SAFE_INTEGER), atLeastZero(limit)]
+    const rows = await (runIds === undefined ? connections.read(ofThread, values) : connections.read(ofRuns, [...values, runIds]))
+    return rows.map(([runId, stream, length, workflow, status, finishedAt]) => ({
+      ...{ runId: runId as string, stream: stream as string, length: Number(length) },
+      ...{ workflow: workflow as string, status: status as RunStatus, finishedAt: Number(finishedAt) },
+    }))
+  }
+}
 
 /** For fn_append_chunks. */
 export function chunksJson({ owner, runId, chunks = [] }: Change, extras: ExtraPayloads): object[] {

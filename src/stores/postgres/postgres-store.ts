@@ -2,12 +2,12 @@ import type { Change } from '../../store/change.ts'
 import type { Store } from '../../store/store.ts'
 import { hintsOf } from './answers.ts'
 import { checkServer } from './check-server.ts'
-import { prepareReadChunks } from './chunks.ts'
+import { prepareDropChunks, prepareListStreams, prepareReadChunks } from './chunks.ts'
 import { Claimer } from './claim.ts'
 import { Clock } from './clock.ts'
 import { Commits } from './commits.ts'
 import { Connections, invalidUrl, type PgPoolLike, prepareStatement } from './connections.ts'
-import { prepareDeleteThread } from './delete-thread.ts'
+import { prepareCollectThreads, prepareDeleteThread } from './delete-thread.ts'
 import { prepareDeliver } from './inbox.ts'
 import { Leases } from './leases.ts'
 import { prepareListQueues, prepareSetQueue } from './queues.ts'
@@ -81,6 +81,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     ...prepareImages(parts),
     listQueues: prepareListQueues(parts),
     readChunks: prepareReadChunks(parts),
+    listStreams: prepareListStreams(parts),
     subscribe: (listener) => parts.watch.subscribe(listener),
   }
 }
@@ -121,6 +122,8 @@ function writesOf(parts: StoreParts, schema: Schema) {
     deliver: prepareDeliver(parts),
     tag: prepareTag(parts),
     deleteThread: prepareDeleteThread(parts),
+    collectThreads: prepareCollectThreads(parts),
+    dropChunks: prepareDropChunks(parts),
     setQueue: prepareSetQueue(parts),
     restoreThread: prepareRestore(parts),
     sweepRecords: prepareSweepRecords(parts),

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto'
 import { HoldfastError } from '../../model/errors.ts'
 import { applyFunction } from './apply-sql.ts'
-import { appendChunksFunction } from './chunks.ts'
+import { appendChunksFunction, dropChunksFunction } from './chunks.ts'
 import { claimFunction } from './claim-sql.ts'
 import { commitFunction } from './commit-sql.ts'
 import type { Connections, PgClientLike } from './connections.ts'
-import { deleteThreadFunction } from './delete-thread.ts'
+import { collectThreadsFunction, deleteThreadFunction } from './delete-thread.ts'
 import { toHoldfastError } from './errors.ts'
 import { deliverFunctions } from './inbox.ts'
 import { listHash } from './list-runs.ts'
@@ -301,6 +301,7 @@ const schemaVersion = migrations.length
 const functionsSql = [
   settleFunctions,
   appendChunksFunction,
+  dropChunksFunction,
   ...recordFunctions,
   applyFunction,
   commitFunction,
@@ -311,6 +312,7 @@ const functionsSql = [
   ...deliverFunctions,
   setQueueFunction,
   deleteThreadFunction,
+  collectThreadsFunction,
   tagFunction,
 ]
 const functionsVersion = createHash('sha256').update(functionsSql.join('\n')).digest('hex').slice(0, 8)

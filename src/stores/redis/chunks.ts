@@ -1,20 +1,22 @@
 import { HoldfastError } from '../../model/errors.ts'
+import type { RunStatus } from '../../model/run.ts'
 import {
   type ChunkRecord,
   chunksChecksum,
+  droppedChunks,
   type NewChunks,
   newChunksChecksum,
   verifyChunks,
   verifyGapless,
 } from '../../model/stream.ts'
-import type { ChunkQuery, RunKey } from '../../store/store.ts'
+import type { ChunkQuery, KeptStream, RunKey, StreamLength, StreamQuery, ThreadKey } from '../../store/store.ts'
 import type { RunChunks } from '../../store/thread-image.ts'
 import type { Connection } from './connection.ts'
-import { pairOf } from './keys.ts'
+import { pairOf, parseLane, splitPair } from './keys.ts'
 import type { Reply } from './link.ts'
 import type { Packer } from './pack.ts'
 import { lengthOf, readPayload } from './payload-bytes.ts'
-import { readChunksScript } from './scripts/chunks.ts'
+import { dropChunksScript, listStreamsScript, readChunksScript } from './scripts/chunks.ts'
 
 /**
  * A record is `<offset> <sealed checksum> <header>\n<payload>`, the header being a list in JSON: size, tape, step, count, attempt and the
@@ -42,6 +44,35 @@ export async function readChunks(connection: Connection, query: ChunkQuery): Pro
   const entries = (await connection.repeat(readChunksScript, ...args)) as readonly Buffer[]
   const records = entries.map((entry) => toChunks(entry, query)).filter(({ offset, size }) => offset + size > from)
   return abortsOnly === true ? records : verifyGapless(query, records, from)
+}
+
+export async function listStreams(connection: Connection, query: StreamQuery): Promise<readonly KeptStream[]> {
+  const { owner, threadId, runIds, endedBefore = Number.MAX_SAFE_INTEGER, limit } = query
+  if (limit <= 0 || runIds?.length === 0) return []
+  const runs = [...new Set(runIds)].map((runId) => pairOf(owner, runId))
+  const args = [pairOf(owner, threadId), String(endedBefore), String(limit), ...runs]
+  const found = (await connection.repeat(listStreamsScript, ...args)) as readonly KeptReply[]
+  const inOrder = [...found].sort(([, a], [, b]) => Number(a) - Number(b))
+  const streams = inOrder.flatMap(([run, , end, lane, status, lengths]) => {
+    const { workflow } = parseLane(String(lane))
+    const common = { runId: splitPair(String(run)).id, workflow, status: String(status) as RunStatus, finishedAt: Number(end) }
+    return toStreams(lengths).map((stream) => ({ ...common, ...stream }))
+  })
+  return streams.slice(0, limit)
+}
+
+type KeptReply = readonly [run: Buffer, number: Buffer, end: Buffer, lane: Buffer, status: Buffer, lengths: Reply]
+
+export async function dropChunks(
+  connection: Connection,
+  { owner, threadId, streams }: ThreadKey & { readonly streams: readonly StreamLength[] },
+): Promise<number> {
+  if (streams.length === 0) return 0
+  const args = streams.flatMap(({ runId, stream, length }) => [
+    ...[pairOf(owner, runId), stream, String(length)],
+    chunksEntryOf(owner, { runId, ...droppedChunks(stream, length) }),
+  ])
+  return Number(await connection.once(dropChunksScript, 0, [pairOf(owner, threadId), ...args]))
 }
 
 /** From stream, length, stream, length, … in no order. */

@@ -3,11 +3,11 @@ import { ClockWatch } from '../../model/clock-set-back.ts'
 import { HoldfastError } from '../../model/errors.ts'
 import type { Hint, Store } from '../../store/store.ts'
 import { listCheckpoints } from './checkpoints.ts'
-import { readChunks } from './chunks.ts'
+import { dropChunks, listStreams, readChunks } from './chunks.ts'
 import { claim, renew } from './claim.ts'
 import { commit } from './commit.ts'
 import { Connection, type Patience } from './connection.ts'
-import { deleteThread } from './delete-thread.ts'
+import { collectThreads, deleteThread } from './delete-thread.ts'
 import { goneError, tooNewError } from './errors.ts'
 import { addHints, expectedHintsOf } from './hints.ts'
 import { deliver, readInbox } from './inbox.ts'
@@ -104,6 +104,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<Store>
 
     ...hintedWritesOf(connection, watch, offsetMs),
     tag: (request) => tag(connection, request),
+    dropChunks: (request) => dropChunks(connection, request),
     sweepRecords: ({ limit }) => sweepRecords(connection, limit, offsetMs()),
     ...readsOf(connection, offsetMs),
     subscribe: (listener) => watch.subscribe(listener),
@@ -120,7 +121,7 @@ function hintedWritesOf(
   connection: Connection,
   watch: Watch,
   offsetMs: () => number,
-): Pick<Store, 'setQueue' | 'deliver' | 'deleteThread' | 'restoreThread'> {
+): Pick<Store, 'setQueue' | 'deliver' | 'deleteThread' | 'collectThreads' | 'restoreThread'> {
   return {
     async setQueue(change) {
       const hints: Hint[] = [{ isClaimable: true }]
@@ -143,6 +144,15 @@ function hintedWritesOf(
       const isDeleted = await deleteThread(connection, request, watch.publicationOf([{ ...hint, isClaimable: true }]))
       if (isDeleted) watch.tell([hint])
       return isDeleted
+    },
+
+    async collectThreads(request) {
+      const { threads, isDryRun } = request
+      if (threads.length === 0) return []
+      const verdicts = await collectThreads(connection, request)
+      const removed = threads.filter((_, index) => verdicts[index] === 'removed' && !isDryRun)
+      watch.tell(removed.map(({ owner, threadId }) => ({ owner, threadId })))
+      return verdicts
     },
 
     async restoreThread(whole) {
@@ -171,6 +181,7 @@ function readsOf(connection: Connection, offsetMs: () => number): Reads {
     readSnapshot: (query) => readSnapshot(connection, query),
     listCheckpoints: (query) => listCheckpoints(connection, query),
     readChunks: (query) => readChunks(connection, query),
+    listStreams: (query) => listStreams(connection, query),
     readOperation: (key) => readOperation(connection, key),
     listUnsure: (query) => listUnsure(connection, query),
     readRecords: (query) => readRecords(connection, query, offsetMs()),
@@ -193,6 +204,7 @@ type Reads = Pick<
   | 'readSnapshot'
   | 'listCheckpoints'
   | 'readChunks'
+  | 'listStreams'
   | 'readOperation'
   | 'listUnsure'
   | 'readRecords'

@@ -1,5 +1,12 @@
-import { type ChunkRecord, chunksChecksum, type NewChunks, verifyChunks, verifyGapless } from '../../model/stream.ts'
-import type { ChunkQuery } from '../../store/store.ts'
+import {
+  type ChunkRecord,
+  chunksChecksum,
+  droppedChunks,
+  type NewChunks,
+  verifyChunks,
+  verifyGapless,
+} from '../../model/stream.ts'
+import type { ChunkQuery, KeptStream, StreamLength, StreamQuery, ThreadKey } from '../../store/store.ts'
 import { type Database, prepare } from './connection.ts'
 import { toPayload } from './rows.ts'
 
@@ -21,8 +28,24 @@ export function prepareChunks(db: Database) {
     insert.run(run.id, stream, offset, size, tape, step, count, attempt, payload, checksum)
   }
 
+  const findEnded = prepare(
+    db,
+    `SELECT r.id, r.owner, r.run_id AS runId FROM holdfast_runs r JOIN holdfast_threads t ON t.id = r.thread
+     WHERE r.owner = ? AND r.run_id = ? AND t.thread_id = ? AND r.finished_at IS NOT NULL`,
+  )
+  const isKept = prepare(db, 'SELECT EXISTS (SELECT 1 FROM holdfast_chunks WHERE run = ? AND stream = ? AND tape > 0)').pluck()
+  const remove = prepare(db, 'DELETE FROM holdfast_chunks WHERE run = ? AND stream = ?')
+
   return {
     write,
+    /** False where the run has not ended, or the stream is not as it was listed. */
+    drop({ owner, threadId, runId, stream, length }: StreamLength & ThreadKey): boolean {
+      const run = findEnded.get(owner, runId, threadId) as RunNumber | undefined
+      if (run === undefined || isKept.get(run.id, stream) !== 1 || next.get(run.id, stream) !== length) return false
+      remove.run(run.id, stream)
+      write(run, droppedChunks(stream, length))
+      return true
+    },
     append(run: RunNumber, chunks: readonly NewChunks[]): void {
       for (const one of chunks) write(run, { ...one, offset: (next.get(run.id, one.stream) as number | undefined) ?? 0 })
     },
@@ -48,6 +71,14 @@ export function prepareReadChunks(db: Database) {
     'SELECT stream, max(first + size) AS length FROM holdfast_chunks WHERE run = ? GROUP BY stream ORDER BY stream',
   )
 
+  const kept = prepare(
+    db,
+    `SELECT r.run_id AS runId, c.stream, max(c.first + c.size) AS length, r.workflow, r.status, r.finished_at AS finishedAt
+     FROM holdfast_threads t CROSS JOIN holdfast_runs r ON r.thread = t.id CROSS JOIN holdfast_chunks c ON c.run = r.id
+     WHERE t.owner = ? AND t.thread_id = ? AND (? IS NULL OR r.run_id IN (SELECT value FROM json_each(?))) AND r.finished_at < ?
+     GROUP BY r.id, c.stream HAVING max(c.tape) > 0 ORDER BY r.id, c.stream LIMIT ?`,
+  )
+
   return {
     readChunks(query: ChunkQuery): readonly ChunkRecord[] {
       const { owner, runId, stream, limit, abortsOnly } = query
@@ -61,6 +92,10 @@ export function prepareReadChunks(db: Database) {
         records.filter(({ offset, size }) => offset + size > query.from),
         query.from,
       )
+    },
+    listStreams({ owner, threadId, runIds, endedBefore, limit }: StreamQuery): KeptStream[] {
+      const ids = runIds === undefined ? null : JSON.stringify(runIds)
+      return kept.all(owner, threadId, ids, ids, endedBefore ?? Number.MAX_SAFE_INTEGER, Math.max(0, limit)) as KeptStream[]
     },
     streamsOf: (run: number) => lengths.all(run) as { stream: string; length: number }[],
   }

@@ -74,6 +74,14 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Stor
     tag: (request) => write(({ tag }) => tag(request)),
     deleteThread: (request) => write(({ deleteThread }, hints) => deleteThread(request, hints)),
 
+    async collectThreads(request) {
+      if (request.threads.length === 0) return []
+      return write(({ collectThreads }, hints) => collectThreads(request, hints))
+    },
+    async dropChunks({ owner, threadId, streams }) {
+      if (streams.length === 0) return 0
+      return write(({ commits }) => streams.filter((one) => commits.parts.chunks.drop({ owner, threadId, ...one })).length)
+    },
     restoreThread: (whole) => write(({ restoreThread }, hints) => restoreThread(whole, { now: now(), hints })),
     async sweepRecords({ limit }) {
       // The write lock is taken only where there is something to delete.
@@ -134,6 +142,7 @@ function readsOf({ read, readOne }: Transactions, now: () => number): Pick<Store
     readSnapshot: (query) => read(({ reads }) => reads.readSnapshot(query)),
     listCheckpoints: (query) => read(({ reads }) => reads.listCheckpoints(query)),
     readChunks: (query) => read(({ chunks }) => chunks.readChunks(query)),
+    listStreams: (query) => readOne(({ chunks }) => chunks.listStreams(query)),
     readOperation: (key) => readOne(({ reads }) => reads.readOperation(key)),
     listUnsure: (query) => readOne(({ reads }) => reads.listUnsure(query)),
 
@@ -148,5 +157,5 @@ function readsOf({ read, readOne }: Transactions, now: () => number): Pick<Store
 
 type ReadAct =
   | ('readInbox' | 'readRun' | 'listRuns' | 'readThread' | 'listThreads' | 'readLog' | 'readLogs' | 'readSnapshot')
-  | ('listCheckpoints' | 'readChunks' | 'readOperation' | 'listUnsure' | 'scanThreads' | 'readThreadImage')
+  | ('listCheckpoints' | 'readChunks' | 'listStreams' | 'readOperation' | 'listUnsure' | 'scanThreads' | 'readThreadImage')
   | ('readRecords' | 'searchRecords' | 'scanRecords')

@@ -2,6 +2,7 @@ import type { Hint } from '../../store/store.ts'
 import { Candidates } from './candidates.ts'
 import { prepareReadChunks } from './chunks.ts'
 import { Claims } from './claim.ts'
+import { prepareCollectThreads } from './collect-threads.ts'
 import { Commits } from './commit.ts'
 import type { Connection } from './connection.ts'
 import { prepareReadInbox } from './inbox.ts'
@@ -70,6 +71,7 @@ export type Acts = ReturnType<typeof prepareActs>
 function prepareActs(connection: Connection, now: () => number) {
   const { writer, reader } = connection
   const commits = new Commits(writer)
+  const deleteThread = prepareDeleteThread(writer, commits.parts)
   return {
     commits,
     claims: new Claims(writer, commits),
@@ -81,7 +83,8 @@ function prepareActs(connection: Connection, now: () => number) {
     listQueues: prepareListQueues(reader),
     readInbox: prepareReadInbox(reader),
     tag: prepareTag(writer),
-    deleteThread: prepareDeleteThread(writer, commits.parts),
+    deleteThread,
+    collectThreads: prepareCollectThreads(writer, deleteThread),
     reads: prepareReads(reader),
     chunks: prepareReadChunks(reader),
     records: prepareReadRecords(reader),

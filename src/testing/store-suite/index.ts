@@ -1,5 +1,6 @@
 import { describe } from 'vitest'
 import { testClaiming } from './claiming.ts'
+import { testCollecting } from './collecting.ts'
 import { testCommits } from './commits.ts'
 import { testConcurrency } from './concurrency.ts'
 import { testCreating } from './creating.ts'
@@ -46,6 +47,7 @@ const parts: Record<SuitePart, (test: StoreTest) => void> = {
   records: testRecords,
   streams: testStreams,
   threads: testThreads,
+  collecting: testCollecting,
   moving: testMoving,
   owners: testOwners,
   payloads: testPayloads,

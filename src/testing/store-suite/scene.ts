@@ -18,7 +18,7 @@ export interface TestStoreOptions {
 
 export type SuitePart =
   | ('creating' | 'claiming' | 'queues' | 'leases' | 'commits' | 'operations' | 'inbox' | 'reading')
-  | ('rules' | 'history' | 'records' | 'streams' | 'threads' | 'moving' | 'owners' | 'payloads' | 'concurrency')
+  | ('rules' | 'history' | 'records' | 'streams' | 'threads' | 'collecting' | 'moving' | 'owners' | 'payloads' | 'concurrency')
 
 export interface OpenedStore {
   readonly store: Store

@@ -1,7 +1,10 @@
 import { expect } from 'vitest'
-import type { ChunkQuery } from '../../store/store.ts'
+import { invariant } from '../../model/errors.ts'
+import { droppedChunks } from '../../model/stream.ts'
+import { readWholeThread } from '../../store/read-whole-thread.ts'
+import type { ChunkQuery, StreamQuery } from '../../store/store.ts'
 import { readAllChunks } from '../store-contents.ts'
-import { abort, change, chunks, event, leased, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
+import { abort, change, chunks, event, guarded, leased, refusalOf, type Scene, type StoreTest, stepCompleted } from './scene.ts'
 
 const tokens = { owner: '', runId: 'r', stream: 'tokens' }
 
@@ -11,6 +14,16 @@ async function read(scene: Scene, query: Partial<ChunkQuery> = {}) {
 
 async function offsets(scene: Scene, query: Partial<ChunkQuery> = {}): Promise<number[]> {
   return (await read(scene, query)).map(({ offset }) => offset)
+}
+
+async function list(scene: Scene, query: Partial<StreamQuery> = {}) {
+  const kept = await scene.store.listStreams({ owner: '', threadId: 'r', limit: 100, ...query })
+  return kept.map(({ runId, stream, length }) => ({ runId, stream, length }))
+}
+
+async function drop(scene: Scene, query: Partial<StreamQuery> = {}): Promise<number> {
+  const { owner = '', threadId = 'r' } = query
+  return scene.store.dropChunks({ owner, threadId, streams: await list(scene, query) })
 }
 
 export function testStreams(test: StoreTest): void {
@@ -174,5 +187,131 @@ export function testStreams(test: StoreTest): void {
     await scene.createAndClaim({ id: 'r' })
     await scene.commit(change({ threadId: 'r', runId: 'nobody', chunks: [chunks()] }))
     expect(await read(scene, { runId: 'nobody' })).toEqual([])
+  })
+
+  test('the chunks of a run that has ended are dropped: a record as long as they were takes their place', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.write(claim, { chunks: [chunks(), abort(), chunks({ attempt: 2 }), chunks({ stream: 'log', size: 7 })] })
+    expect(await list(scene)).toEqual([])
+    await scene.leave(claim, 'completed')
+    const [kept] = await scene.store.listStreams({ owner: '', threadId: 'r', limit: 1 })
+    const { finishedAt } = await scene.run('r')
+    expect(kept).toEqual({ runId: 'r', stream: 'log', length: 7, workflow: 'report', status: 'completed', finishedAt })
+    expect(await list(scene)).toEqual([
+      { runId: 'r', stream: 'log', length: 7 },
+      { runId: 'r', stream: 'tokens', length: 5 },
+    ])
+    expect(await drop(scene)).toBe(2)
+    expect(await read(scene)).toEqual([droppedChunks('tokens', 5)])
+    expect(await read(scene, { from: 4 })).toEqual([droppedChunks('tokens', 5)])
+    expect(await read(scene, { from: 5 })).toEqual([])
+    expect(await read(scene, { abortsOnly: true })).toEqual([droppedChunks('tokens', 5)])
+    expect(await read(scene, { abortsOnly: true, from: 1 })).toEqual([])
+    expect(await read(scene, { stream: 'log' })).toEqual([droppedChunks('log', 7)])
+    expect(await list(scene)).toEqual([])
+    expect((await scene.store.readThreadImage({ owner: '', threadId: 'r' }))?.runs[0]?.streams).toEqual([
+      { stream: 'log', length: 7 },
+      { stream: 'tokens', length: 5 },
+    ])
+    if (!scene.canReopen) return
+    await scene.reopen()
+    expect(await read(scene)).toEqual([droppedChunks('tokens', 5)])
+  })
+
+  test('chunks of a run that has not ended, or that are not as they were listed, stay', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.write(claim, { chunks: [chunks()] })
+    const dropped = (streams: object) =>
+      scene.store.dropChunks({ owner: '', threadId: 'r', streams: [{ runId: 'r', stream: 'tokens', length: 2, ...streams }] })
+    expect(await dropped({})).toBe(0)
+    await scene.leave(claim, 'waiting', { due: { inMs: 0 } })
+    expect(await dropped({})).toBe(0)
+    await scene.leave(await scene.claimOne(), 'failed')
+    expect(await dropped({ length: 1 })).toBe(0)
+    expect(await dropped({ stream: 'Tokens' })).toBe(0)
+    expect(await dropped({ runId: 'nobody' })).toBe(0)
+    expect(await scene.store.dropChunks({ owner: '', threadId: 'r', streams: [] })).toBe(0)
+    const streams = await list(scene)
+    expect(await scene.store.dropChunks({ owner: 'ann', threadId: 'r', streams })).toBe(0)
+    expect(await scene.store.dropChunks({ owner: '', threadId: 'nobody', streams })).toBe(0)
+    expect(await list(scene, { owner: 'ann' })).toEqual([])
+    expect(await read(scene)).toEqual([{ ...chunks(), offset: 0 }])
+    expect(await dropped({})).toBe(1)
+    expect(await dropped({})).toBe(0)
+  })
+
+  test('a run that continues after its chunks were dropped writes on at the next offset, and they can be dropped again', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.write(claim, { chunks: [chunks({ size: 3 })] })
+    await scene.leave(claim, 'failed')
+    expect(await drop(scene)).toBe(1)
+    await scene.commit(guarded(await scene.run('r'), {}, { events: [event('run_retried')], run: { status: 'pending' } }))
+    const again = await scene.claimOne()
+    await scene.write(again, { chunks: [chunks({ tape: 2 }), abort({ tape: 2 })] })
+    expect(await offsets(scene)).toEqual([0, 3, 5])
+    expect(await offsets(scene, { from: 3 })).toEqual([3, 5])
+    expect(await list(scene)).toEqual([])
+    await scene.leave(again, 'completed')
+    expect(await list(scene)).toEqual([{ runId: 'r', stream: 'tokens', length: 6 }])
+    expect(await drop(scene)).toBe(1)
+    expect(await read(scene)).toEqual([droppedChunks('tokens', 6)])
+  })
+
+  test('streams are listed by thread, by run, by when the run ended, and in bounded parts', async (scene) => {
+    for (const [id, threadId] of [
+      ['b', 'r'],
+      ['a', 'r'],
+      ['c', 's'],
+    ] as const) {
+      const claim = await scene.createAndClaim({ id, threadId })
+      await scene.write(claim, { chunks: [chunks({ stream: 'é' }), chunks({ stream: 'z' })] })
+      await scene.leave(claim, 'completed')
+      scene.advance(1_000)
+    }
+    await scene.createAndClaim({ id: 'd', threadId: 'r' })
+    const names = async (query: Partial<StreamQuery> = {}) =>
+      (await list(scene, query)).map(({ runId, stream }) => runId + stream)
+    expect(await names()).toEqual(['bz', 'bé', 'az', 'aé'])
+    expect(await names({ limit: 3 })).toEqual(['bz', 'bé', 'az'])
+    expect(await names({ limit: 0 })).toEqual([])
+    expect(await names({ runIds: ['a', 'c', 'd', 'nobody'] })).toEqual(['az', 'aé'])
+    expect(await names({ runIds: ['a', 'b', 'b'] })).toEqual(['bz', 'bé', 'az', 'aé'])
+    expect(await names({ runIds: [] })).toEqual([])
+    const { finishedAt } = await scene.run('a')
+    expect(await names({ endedBefore: finishedAt ?? 0 })).toEqual(['bz', 'bé'])
+    expect(await names({ endedBefore: (finishedAt ?? 0) + 1, runIds: ['a'] })).toEqual(['az', 'aé'])
+    expect(await drop(scene, { runIds: ['a'] })).toBe(2)
+    expect(await names()).toEqual(['bz', 'bé'])
+  })
+
+  test('S1: of a stream that is dropped a reader finds all chunks, or the record in their place', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    for (let i = 0; i < 20; i++) await scene.write(claim, { chunks: [chunks({ size: 3 })] })
+    await scene.leave(claim, 'completed')
+    const streams = await list(scene)
+    const [dropped, ...reads] = await Promise.all([
+      Promise.all([1, 2, 3].map(() => scene.store.dropChunks({ owner: '', threadId: 'r', streams }))),
+      ...Array.from({ length: 30 }, () => offsets(scene)),
+    ])
+    expect(dropped.reduce((sum, count) => sum + count, 0)).toBe(1)
+    for (const found of reads) expect([[0], Array.from({ length: 20 }, (_, i) => 3 * i)]).toContainEqual(found)
+  })
+
+  test('a thread whose chunks were dropped moves as it is', async (scene) => {
+    const claim = await scene.createAndClaim({ id: 'r' })
+    await scene.write(claim, { chunks: [chunks(), abort()] })
+    await scene.leave(claim, 'completed')
+    await drop(scene)
+    const whole = await readWholeThread(scene.store, { owner: '', threadId: 'r' })
+    expect(whole?.chunks).toEqual([{ runId: 'r', ...droppedChunks('tokens', 3) }])
+    invariant(whole !== null, 'the thread is missing')
+    const moved = {
+      ...{ ...whole, thread: { ...whole.thread, threadId: 's' }, log: whole.log.map((record) => ({ ...record, runId: 's' })) },
+      runs: whole.runs.map((image) => ({ ...image, run: { ...image.run, id: 's', threadId: 's' } })),
+      chunks: whole.chunks.map((one) => ({ ...one, runId: 's' })),
+    }
+    expect(await scene.store.restoreThread(moved)).toEqual({ ok: true })
+    expect(await read(scene, { runId: 's' })).toEqual([droppedChunks('tokens', 3)])
+    expect(await list(scene, { threadId: 's' })).toEqual([])
   })
 }
