@@ -149,7 +149,7 @@ export class Contents {
   }
 
   /** What has to be written together with the artifacts that refer to these contents (A1). */
-  references(contents: readonly HeldContent[]): RecordChange[] {
+  references(contents: readonly Pick<HeldContent, 'key' | 'record'>[]): RecordChange[] {
     const byKey = new Map(contents.map((content) => [content.key, content.record]))
     return [...byKey].map(([key, record]) => ({
       ...putContent(this.#parts.codec, key, this.#parts.codec.decode(record.payload) as KeptContent, record),
@@ -180,8 +180,7 @@ export class Contents {
       for (;;) {
         const [record] = await store.readRecords(contentQuery(owner, key))
         if (record === undefined) break
-        const { sha256, size } = { sha256: key.slice(key.indexOf(':') + 1), size: 0 }
-        if (await this.#write(owner, this.references([{ key, sha256, size, record }]))) break
+        if (await this.#write(owner, this.references([{ key, record }]))) break
       }
     }
   }

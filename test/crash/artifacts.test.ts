@@ -13,10 +13,10 @@ import { bundleProgram } from './bed/program-bundle.ts'
 // Kills where no hook reaches: when the process is about to write, flush, rename or remove a file, of the store or of an artifact.
 
 const seed = Number(process.env['HOLDFAST_SEED'] ?? Date.now() % 1_000_000)
-/** Each run of the tests takes a different share of the system calls. */
-const every = process.env['HOLDFAST_BOUNDARIES'] === 'all' ? 1 : 60
+/** Each run of the tests kills at one call of half of the kinds; with this, at every call. */
+const isThorough = process.env['HOLDFAST_BOUNDARIES'] === 'all'
 const limitMs = patience(480_000)
-const calls = ['mkdir', 'fsync', 'rename', 'unlink', 'write', 'pwrite64']
+const calls = ['pwrite64', 'fsync', 'mkdir', 'unlink', 'rename', 'write']
 
 let program: string
 beforeAll(async () => {
@@ -33,7 +33,7 @@ test('a process that is killed while it saves leaves no artifact without its byt
     // A number that a killed process had been given may be missing.
     expect(await expectWhole(file)).toEqual([...Array(3).fill('at once'), 'flaky', 'kept inside', 'large'])
   })
-  expect(killed).toBeGreaterThan(3)
+  expect(killed).toBeGreaterThan(0)
 })
 
 test('a process that is killed while it collects has removed nothing that is referred to, and the next one finishes', {
@@ -75,15 +75,18 @@ test('bytes are flushed before they get their name, and their folder before the 
   })
 })
 
-/** Kills a process at every n-th call of each kind that it makes, each in a store of its own. Returns how many were killed. */
+/** Kills a process at calls that it makes, each in a store of its own. Returns how many were killed. */
 async function eachCall(what: 'save' | 'collect', check: (file: string) => Promise<void>): Promise<number> {
   let killed = 0
+  const counts = await inFolder((file) => countCalls(what, file), what)
   for (const [index, call] of calls.entries()) {
-    const total = await inFolder((file) => countOf(what, file, call))
-    for (let nth = 1 + ((seed + index) % Math.min(every, total)); nth <= total; nth += every) {
+    const total = counts.get(call) ?? 0
+    const all = Array.from({ length: total }, (_, at) => at + 1)
+    const sample = total > 0 && (seed + index) % 2 === 0 ? [1 + (seed % Math.ceil(total * 0.8))] : []
+    for (const nth of isThorough ? all : sample) {
       await inFolder(async (file) => {
-        const strace = ['-f', '-qq', '-o', '/dev/null', '-e', `trace=${call}`, '-e', `inject=${call}:signal=SIGKILL:when=${nth}`]
-        if ((await run(what, file, strace)) === 'killed') killed++
+        const inject = ['-e', `trace=${call}`, '-e', `inject=${call}:signal=SIGKILL:when=${nth}`]
+        if ((await run(what, file, ['-f', '-qq', '-o', '/dev/null', ...inject])) === 'killed') killed++
         await check(file).catch((error: Error) => {
           throw new Error(`killed at ${call} ${nth}: ${error.message}`, { cause: error })
         })
@@ -93,17 +96,20 @@ async function eachCall(what: 'save' | 'collect', check: (file: string) => Promi
   return killed
 }
 
-/** How many such calls one of its threads makes. */
-async function countOf(what: 'save' | 'collect', file: string, call: string): Promise<number> {
-  if (what === 'collect') await prepareLeftovers(file)
+/** How many calls of each kind one of its threads makes. */
+async function countCalls(what: 'save' | 'collect', file: string): Promise<ReadonlyMap<string, number>> {
   const trace = `${file}.trace`
-  expect(await run(what, file, ['-f', '-qq', '-o', trace, '-e', `trace=${call}`])).toBe('done')
+  expect(await run(what, file, ['-f', '-qq', '-o', trace, '-e', `trace=${calls.join(',')}`])).toBe('done')
+  const byThread = new Map<string, number>()
   const counts = new Map<string, number>()
   for (const line of readFileSync(trace, 'utf8').split('\n')) {
-    const [, thread = ''] = /^(\d+) +\w+\(/.exec(line) ?? []
-    if (thread !== '') counts.set(thread, (counts.get(thread) ?? 0) + 1)
+    const [, thread, call] = /^(\d+) +(\w+)\(/.exec(line) ?? []
+    if (thread === undefined || call === undefined) continue
+    const count = (byThread.get(`${thread} ${call}`) ?? 0) + 1
+    byThread.set(`${thread} ${call}`, count)
+    counts.set(call, Math.max(count, counts.get(call) ?? 0))
   }
-  return Math.max(0, ...counts.values())
+  return counts
 }
 
 async function inFolder<T>(act: (file: string) => Promise<T>, what?: 'save' | 'collect'): Promise<T> {
