@@ -22,7 +22,7 @@ export interface Received {
 
 /** Where the bytes of artifacts are. Errors have a code: `storage_full`, `store_unavailable`, `corrupt_record`. */
 export interface ArtifactBackend {
-  readonly kind: 'store' | 'folder' | 's3'
+  readonly kind: 'store' | 'folder'
   /** Takes content in, in bounded memory. Should it fail, nothing is left of it. */
   receive(chunks: AsyncIterable<Uint8Array>): Promise<Received>
   /** Makes sure that it stays there, where it is there as a whole; false where it is not. */

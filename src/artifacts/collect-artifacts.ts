@@ -116,7 +116,7 @@ export async function forgetContents(parts: ArtifactParts, owner: string, signal
       count++
     }
   }
-  if (count > 0) await parts.contents.forgetOwner(owner)
+  await parts.contents.forgetOwner(owner)
   return count
 }
 

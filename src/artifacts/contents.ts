@@ -223,7 +223,7 @@ export class Contents {
     if (backend !== undefined) return { blob, backend }
     throw new HoldfastError(
       'store_unavailable',
-      `The content ${sha256.slice(0, 12)}… of an artifact is in ${known.backend === 's3' ? 'S3' : 'a folder'}, and this process was opened without it. Open with the same option artifacts as the process that saved it.`,
+      `The content ${sha256.slice(0, 12)}… of an artifact is in a folder, and this process was opened without it. Open with the same option artifacts as the process that saved it.`,
       { details: { sha256, backend: known.backend } },
     )
   }

@@ -143,6 +143,6 @@ function tooLarge(): HoldfastError {
   return new HoldfastError(
     'value_too_large',
     `The content of an artifact is larger than ${mostBytesInStore / 1024 / 1024} MiB, the most that is kept inside the store. ` +
-      'Save it as a generated_file or a data_export, and open with artifacts: "file:DIR" or "s3://bucket/prefix".',
+      'Save it as a generated_file or a data_export, and open with artifacts: "file:DIR".',
   )
 }
