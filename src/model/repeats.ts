@@ -172,7 +172,8 @@ function commonLength(one: string, from: number, other: string, start: number): 
     if (one.slice(from + length, from + middle) === other.slice(start + length, start + middle)) length = middle
     else differs = middle
   }
-  return length
+  // Half of a character is not text: a store would keep another one.
+  return one.slice(from, from + length).isWellFormed() ? length : length - 1
 }
 
 /** What stands between the quotes of long strings in JSON. */

@@ -95,6 +95,23 @@ onEveryStore('what a result says that the state says, too', ({ open, openMortal,
     expect((await hf.verify()).damaged).toEqual([])
   })
 
+  it('is whole where it goes on with another character of two units', async () => {
+    const said = 'and so on, '.repeat(40)
+    const smile = workflow({ name: 'smile', state: conversation }, async (ctx) =>
+      ctx.step('reply', (step) => {
+        step.update((draft) => void draft.messages.push({ from: 'agent', text: `${said}😁` }))
+        return { from: 'agent', text: `${said}😀` }
+      }),
+    )
+    const hf = await open({ workflows: [smile] })
+    await hf.start(smile, undefined, { id: 'r', threadId: 't' })
+    const there = await (await open({ worker: false })).runs.get('r')
+    await becomes(there, 'completed')
+    const [completed] = (await there.events()).filter(({ type }) => type === 'step_completed')
+    expect(completed?.data?.['result']).toEqual({ from: 'agent', text: `${said}😀` })
+    expect((await hf.verify()).damaged).toEqual([])
+  })
+
   it('is there for the next holder of a run, for another tape, and for undos', async () => {
     const mortal = await openMortal({ workflows: [chat] }, { after: 'step_completed' })
     await mortal.hf.start(chat, 'wait', { id: 'r', threadId: 't' })
