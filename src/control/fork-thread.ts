@@ -369,8 +369,12 @@ class ForkWriter {
   /** References of its own: what the other thread deletes later stays here. Their contents are used from now on. */
   async keepArtifacts(origin: ThreadKey, seq: number): Promise<void> {
     const { threadId, owner } = this.#key
-    const { artifacts, records } = await copyArtifacts(this.#core, origin, { seq: this.#cutAt ?? seq, threadId })
+    const target = { seq: this.#cutAt ?? seq, threadId }
+    const { artifacts } = await copyArtifacts(this.#core, origin, target)
+    if (artifacts.length === 0) return
     await this.#core.artifacts.contents.renew(owner, artifacts)
+    // What was deleted before that may have lost its content; what is there after it keeps it until the fork is.
+    const { records } = await copyArtifacts(this.#core, origin, target)
     for (const change of records) {
       const record = recordAfter(undefined, change, { owner, now: this.#now })
       if (record != null) this.#records.push(record)

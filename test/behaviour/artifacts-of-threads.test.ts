@@ -4,7 +4,9 @@ import { createHash } from 'node:crypto'
 import { readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { copyStore, type Holdfast, open as openHoldfast, type ThreadBundle, workflow } from 'holdfast'
+import { wrapStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
+import type { RecordQuery } from '../../src/store/store.ts'
 import { becomes, codeOfRejection } from './runs.ts'
 import { onEveryStore, onLocalStores } from './stores.ts'
 
@@ -29,7 +31,7 @@ async function seen(hf: Holdfast, threadId: string): Promise<string[]> {
   )
 }
 
-onEveryStore('the artifacts of a thread', ({ open }) => {
+onEveryStore('the artifacts of a thread', ({ open, openWrapped, advance }) => {
   it('are in a fork as they were there, with references of its own', async () => {
     const hf = await open({ workflows: [save] })
     const first = await hf.thread('t').run(save, { name: 'a', content: 'one' })
@@ -44,6 +46,33 @@ onEveryStore('the artifacts of a thread', ({ open }) => {
     expect((await hf.artifacts.get(first))?.threadId).toBe('f')
     expect(await hf.artifacts.delete(first)).toBe(true)
     expect(fork.id).toBe('f')
+    expect((await hf.verify()).damaged).toEqual([])
+  })
+
+  it('that are deleted and collected while it is forked are not in the fork; the others keep their content', async () => {
+    const collecting = await open({ worker: false })
+    let isForking = false
+    const hf = await openWrapped(
+      (store) => ({
+        ...wrapStore(store, {}),
+        readRecords: async (query: RecordQuery) => {
+          const found = await store.readRecords(query)
+          if (!isForking || query.collection !== 'artifact') return found
+          isForking = false
+          await collecting.artifacts.delete({ name: 'a', threadId: 't' }, inThread('t'))
+          expect(await collecting.gc()).toMatchObject({ artifacts: 1 })
+          return found
+        },
+      }),
+      { workflows: [save] },
+    )
+    await hf.thread('t').run(save, { name: 'a', content: 'one' })
+    const [{ checkpoint } = { checkpoint: '' }] = (await hf.thread('t').checkpoints()).slice(-1)
+    advance(25 * 3_600_000)
+    isForking = true
+    await hf.thread('t').fork(checkpoint, { threadId: 'f' })
+    expect(isForking).toBe(false)
+    expect(await seen(hf, 'f')).toEqual(['a said 1: one said'])
     expect((await hf.verify()).damaged).toEqual([])
   })
 
