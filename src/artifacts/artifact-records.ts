@@ -158,6 +158,10 @@ export function ownersQuery(afterKey: string | undefined): RecordQuery {
   return { owner: '', collection: ownerCollection, ...(afterKey !== undefined && { afterKey }), limit: 200 }
 }
 
+export function ownerQuery(owner: string): RecordQuery {
+  return { owner: '', collection: ownerCollection, where: { keys: [sum(owner)] }, limit: 1 }
+}
+
 export function deleteOwner(owner: string): RecordChange {
   return { kind: 'delete', collection: ownerCollection, key: sum(owner) }
 }

@@ -16,6 +16,7 @@ import {
   type KeptContent,
   nameKey,
   nameQuery,
+  ownerQuery,
   putContent,
   putName,
   putOwner,
@@ -50,8 +51,6 @@ export interface HeldContent {
   readonly record: KeyedRecord
 }
 
-const hourMs = 3_600_000
-
 /**
  * The bytes of artifacts.
  *
@@ -64,7 +63,7 @@ const hourMs = 3_600_000
 export class Contents {
   readonly #parts: ContentsParts
   #lastIdAt = 0
-  readonly #knownOwners = new Map<string, number>()
+  readonly #knownOwners = new Set<string>()
   /** Of this process: savers of one name wait for each other instead of refusing each other. */
   readonly #lanes = new Map<string, Promise<unknown>>()
 
@@ -86,7 +85,7 @@ export class Contents {
     const backend = this.#parts.backends[place]
     const received = await backend.receive(chunks)
     try {
-      await this.#knowOwner(owner)
+      if (!this.#knownOwners.has(owner)) await this.#noteOwner(owner)
       const lane = asked === undefined ? received.sha256 : nameKey(asked.name, asked.threadId)
       return await this.#inLane(`${owner}\0${lane}`, () => this.#claim(owner, place, received, asked))
     } finally {
@@ -109,7 +108,12 @@ export class Contents {
       // Found again, its grace begins anew with this write.
       if (!(await this.#write(owner, [putContent(codec, key, content, found), ...given.records]))) continue
       if (!isElsewhere) await received.keep(blobOf(owner, sha256, content))
-      const [record] = await store.readRecords(contentQuery(owner, key))
+      const [[record], noted] = await Promise.all([
+        store.readRecords(contentQuery(owner, key)),
+        store.readRecords(ownerQuery(owner)),
+      ])
+      // Another process may have erased the owner since this one noted it.
+      if (noted.length === 0) await this.#noteOwner(owner)
       if (record === undefined || (codec.decode(record.payload) as KeptContent).generation !== content.generation)
         throw removedMeanwhile(sha256)
       return { id: this.newId(), content: { key, sha256, size, record }, version: given.version }
@@ -241,11 +245,10 @@ export class Contents {
     throw new HoldfastError('conflict', `An artifact could not be saved: ${answer.refusal}. Try again.`, { retryable: true })
   }
 
-  /** Whoever collects what is left over looks at each owner. Noted again after an hour: another process may have erased the owner. */
-  async #knowOwner(owner: string): Promise<void> {
-    if (performance.now() - (this.#knownOwners.get(owner) ?? Number.NEGATIVE_INFINITY) < hourMs) return
+  /** Whoever collects what is left over, or copies content, looks at each owner. */
+  async #noteOwner(owner: string): Promise<void> {
     await this.#write('', [putOwner(this.#parts.codec, owner)])
-    this.#knownOwners.set(owner, performance.now())
+    this.#knownOwners.add(owner)
   }
 
   /** Erases that an owner had content. */

@@ -1,5 +1,7 @@
-import { NotHappened, workflow } from 'holdfast'
+import { copyStore, NotHappened, workflow } from 'holdfast'
+import { createMemoryStore } from 'holdfast/testing'
 import { expect, it } from 'vitest'
+import type { Store } from '../../src/store/store.ts'
 import { becomes, codeOfRejection, gate, logged } from './runs.ts'
 import { onEveryStore } from './stores.ts'
 
@@ -48,6 +50,22 @@ onEveryStore('an owner who is forgotten', (scene) => {
     expect([damaged, threads]).toEqual([[], 4])
     // The key is free, and the id: whoever comes again is new.
     expect(await ann.run(greet, 'Cid')).toBe('Cid')
+  })
+
+  it('who comes again in another process has artifacts that are copied and collected', async () => {
+    let store: Store | undefined
+    const here = await scene.openWrapped((given) => {
+      store = given
+      return given
+    })
+    await here.as('ann').artifacts.save({ name: 'n', type: 'generated_file', content: 'one' })
+    const other = await scene.open({ worker: false })
+    await other.forgetOwner('ann')
+    const { id } = await here.as('ann').artifacts.save({ name: 'n', type: 'generated_file', content: 'two' })
+    expect((await copyStore(store as Store, createMemoryStore())).contents).toBe(1)
+    await here.as('ann').artifacts.delete(id)
+    scene.advance(25 * 3_600_000)
+    expect(await other.gc()).toMatchObject({ artifacts: 1 })
   })
 
   it('takes a run from the worker that executes it, and what that is sending comes to nothing', async () => {
