@@ -69,6 +69,27 @@ onEveryStore('effects of nodes', ({ open, openMortal, advance }) => {
     return tasks[0]?.interrupts[0]?.value as UnsureGraphEffect
   }
 
+  it('are not sent again when their owner is forgotten while they are sent; who comes again begins anew', async () => {
+    const [sending, sent] = [gate(), gate()]
+    let sends = 0
+    const hf = await open({ worker: false })
+    const { graph } = graphOf(hf.as('ann'), (config) =>
+      once(config, 'mail', {
+        run: async () => {
+          sending.open()
+          await sent.promise
+          return `sent ${++sends}`
+        },
+      }),
+    )
+    const failed = codeOfRejection(graph.invoke({ list: [] }, thread('t')))
+    await sending.promise
+    await hf.forgetOwner('ann')
+    sent.open()
+    expect([await failed, sends]).toEqual(['thread_deleted', 1])
+    expect((await graph.invoke({ list: [] }, thread('t'))).list).toEqual(['sent 2'])
+  })
+
   it('happen once when their node runs again: after an interrupt, and after it has failed', async () => {
     const sent: string[] = []
     let failures = 1

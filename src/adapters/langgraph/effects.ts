@@ -90,13 +90,15 @@ export class Effects {
     this.#leaseMs = leaseMs
   }
 
-  /** The result of an effect: the recorded one, or what `run` returns. `head` is that of its thread. */
-  async carryOut<T>(asked: AskedEffect<T>, head: Head): Promise<T> {
+  /** The result of an effect: the recorded one, or what `run` returns. `head` is that of its thread; `onErased` hears that it is gone with its effects. */
+  async carryOut<T>(asked: AskedEffect<T>, head: Head, onErased: (error: HoldfastError) => void): Promise<T> {
     const { name, key, options, signal } = asked
     this.#refuseWhereIntentsGetLost(asked)
-    for (let waitMs = firstLookMs; ; ) {
+    for (let waitMs = firstLookMs, isKnown = false; ; isKnown = true) {
       signal?.throwIfAborted()
       const found = await this.#read(key)
+      // A person decided that it did not happen, or its owner was forgotten.
+      if (found === undefined && isKnown) await this.#requireThread(head, onErased)
       if (found !== undefined) requireSame(asked, found.kept)
       if (found?.kept.s === 'completed') return unpack(found.kept.r) as T
       if (found !== undefined && (await this.#isUnderWay(found))) {
@@ -167,6 +169,13 @@ export class Effects {
       if (page.length < 500) return
       afterKey = page.at(-1)?.key
     }
+  }
+
+  async #requireThread(head: Head, onErased: (error: HoldfastError) => void): Promise<void> {
+    if ((await this.#heads.read(head)).prefix === head.prefix) return
+    const error = this.#heads.deleted(head)
+    onErased(error)
+    throw error
   }
 
   /** Writes the intent. Undefined where another process was first. */

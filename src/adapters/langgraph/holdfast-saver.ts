@@ -177,7 +177,9 @@ export class HoldfastSaver extends BaseCheckpointSaver<number> {
     if (run?.refused !== undefined) throw run.refused
     if (run !== undefined && run.life !== (await this.#heads.guess(head)).life) throw this.#heads.deleted(head)
     if (!areThere) throw notWritten(asked.name)
-    return this.#effects.carryOut(asked, { ...head, life: run?.life ?? head.life })
+    return this.#effects.carryOut(asked, { ...head, life: run?.life ?? head.life }, (error) => {
+      if (run !== undefined) run.refused ??= error
+    })
   }
 
   /** A text that is another one whenever a thread went on: a checkpoint was written, a task was interrupted or failed. */
