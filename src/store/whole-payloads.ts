@@ -25,10 +25,15 @@ export function asKept(record: LogRecord & { readonly [kept]?: Payload }): LogRe
   return payload === undefined ? record : { ...record, payload }
 }
 
+function asGiven(record: LogRecord & { readonly [kept]?: Payload }): LogRecord {
+  const { [kept]: _kept, ...given } = record
+  return given
+}
+
 /** Where a record has its payload as the store keeps it. A weak map would take as long as all the rest of making it whole. */
 const kept = Symbol('kept')
 
-function wholeReads(store: Store): Pick<Store, 'readLog' | 'readLogs'> {
+function wholeReads(store: Store): Pick<Store, 'readLog' | 'readLogs' | 'restoreThread'> {
   // Whether the last end of a run that was read by itself was shortened. What is left out of it is mostly in the record before, and runs that are
   // asked for in turn are often of one kind: where it was, both are one read.
   let wasShortened = false
@@ -49,6 +54,8 @@ function wholeReads(store: Store): Pick<Store, 'readLog' | 'readLogs'> {
       const hasAny = stretches.some((one) => 'records' in one && one.records.some(hasShortened))
       return hasAny ? makeWhole(store, queries, stretches) : stretches
     },
+    // A store in memory keeps records as they are given: those of a fork are not what was read.
+    restoreThread: (whole) => store.restoreThread({ ...whole, log: whole.log.map(asGiven) }),
   }
 }
 

@@ -144,6 +144,7 @@ onEveryStore('what a result says that the state says, too', ({ open, openMortal,
 
     const copy = await hf.thread('t').fork(waiting, { threadId: 'copy' })
     for (const payload of await keptResults(store, 'copy')) expect(payload).toContain('and so on, and so on')
+    expect((await hf.verify()).damaged).toEqual([])
     await run.cancel()
     await becomes(run, 'cancelled')
     await hf.thread('t').rewind(checkpoints[0]?.checkpoint as string)
