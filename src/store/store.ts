@@ -334,7 +334,10 @@ export interface StreamQuery extends ThreadKey {
 export interface CollectRequest {
   /** As they were read. */
   readonly threads: readonly (ThreadKey & { readonly headSeq: number })[]
-  /** A thread with an operation that is open, or was closed at this time or later, stays. */
+  /**
+   * A thread with an operation that is open, or was closed at this time or later, stays. So does one that was created then (`changed`): it has the
+   * name of another that was removed since it was read.
+   */
   readonly closedBefore: number
   /** A thread with a labelled checkpoint stays. */
   readonly keepsLabelled: boolean

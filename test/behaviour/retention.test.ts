@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Holdfast, type HoldfastError, type RetentionOptions, type RunHandle, workflow } from 'holdfast'
+import { wrapStore } from 'holdfast/testing'
 import { expect, it, vi } from 'vitest'
+import type { CollectRequest } from '../../src/store/store.ts'
 import { patience } from '../patience.ts'
 import { startProgram } from './programs.ts'
 import { becomes, codeOfRejection, gate } from './runs.ts'
@@ -217,6 +219,30 @@ onEveryStore('retention', (scene) => {
     expect(one.runs + two.runs).toBe(20)
     expect(await hf.runs.list()).toEqual({ items: [] })
     await expect(hf.gc({ signal: AbortSignal.abort(new Error('never')) })).rejects.toThrow('never')
+  })
+
+  it('beside another one, never deletes a run that was started again under the id of one that was deleted', async () => {
+    const hf = await scene.open({ workflows: [greet], retention: all })
+    const greetAnn = async () => (await hf.start(greet, 'Ann', { id: 'r' })).result()
+    let isFirst = true
+    const slow = await scene.openWrapped(
+      (store) => ({
+        ...wrapStore(store, {}),
+        collectThreads: async (request: CollectRequest) => {
+          if (isFirst) {
+            isFirst = false
+            expect(await hf.gc()).toMatchObject({ runs: 1 })
+            await greetAnn()
+          }
+          return store.collectThreads(request)
+        },
+      }),
+      { worker: false, retention: all },
+    )
+    await greetAnn()
+    scene.advance(2 * day)
+    expect(await slow.gc()).toMatchObject({ runs: 0, kept: { ...nothing, changed: 1 } })
+    expect(await (await slow.runs.get('r')).result()).toBe('Hello Ann')
   })
 
   it('refuses policies that are none', async () => {

@@ -53,6 +53,7 @@ function judge(
   if (row.unfinished.length > 0) return 'unfinished'
   const operations = [...tables.operations.values()].filter((one) => isOf(one, { owner, threadId }))
   if (operations.some(({ closedAt }) => closedAt === null || closedAt >= closedBefore)) return 'operations'
+  if (row.thread.createdAt >= closedBefore) return 'changed'
   return keepsLabelled && row.checkpoints.some(({ label }) => label !== null) ? 'labelled' : 'removed'
 }
 

@@ -50,14 +50,15 @@ CREATE OR REPLACE FUNCTION holdfast.fn_collect_threads(p_writer bigint, p_batch 
   p_is_dry boolean, p_is_forced boolean, p_threads jsonb) RETURNS text
 LANGUAGE plpgsql VOLATILE ${planSql} AS $$
 DECLARE
-  v_thread bigint; v_head bigint; v_runs bigint[]; v_verdict text; v_verdicts text[] := '{}'; p_owner text; p_thread text; k record;
+  v_thread bigint; v_head bigint; v_created bigint; v_runs bigint[]; v_verdict text; v_verdicts text[] := '{}'; p_owner text; p_thread text; k record;
 BEGIN
   ${durableSql}
   FOR k IN SELECT x.value->>0 AS owner, x.value->>1 AS thread_id, (x.value->>2)::bigint AS head_seq
       FROM jsonb_array_elements(p_threads) WITH ORDINALITY x ORDER BY x.ordinality LOOP
     p_owner := k.owner;
     p_thread := k.thread_id;
-    SELECT t.id, t.head_seq INTO v_thread, v_head FROM holdfast.threads t WHERE t.owner = k.owner AND t.thread_id = k.thread_id FOR UPDATE;
+    SELECT t.id, t.head_seq, t.created_at INTO v_thread, v_head, v_created FROM holdfast.threads t
+      WHERE t.owner = k.owner AND t.thread_id = k.thread_id FOR UPDATE;
     v_verdict := CASE
       WHEN v_thread IS NULL THEN 'gone'
       WHEN p_is_forced THEN 'removed'
@@ -65,6 +66,7 @@ BEGIN
       WHEN EXISTS (SELECT 1 FROM holdfast.runs r WHERE r.thread = v_thread AND r.finished_at IS NULL) THEN 'unfinished'
       WHEN EXISTS (SELECT 1 FROM holdfast.operations o WHERE o.owner = k.owner AND o.thread_id = k.thread_id
         AND (o.closed_at IS NULL OR o.closed_at >= p_closed_before)) THEN 'operations'
+      WHEN v_created >= p_closed_before THEN 'changed'
       WHEN p_keeps_labelled AND EXISTS (SELECT 1 FROM holdfast.labels b WHERE b.thread = v_thread) THEN 'labelled'
       ELSE 'removed' END;
     v_verdicts := v_verdicts || v_verdict;

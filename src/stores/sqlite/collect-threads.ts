@@ -4,7 +4,7 @@ import type { prepareDeleteThread } from './threads.ts'
 
 /** Removes threads that nothing needs any more, inside an open write transaction. */
 export function prepareCollectThreads(db: Database, deleteThread: ReturnType<typeof prepareDeleteThread>) {
-  const find = prepare(db, 'SELECT id, head_seq FROM holdfast_threads WHERE owner = ? AND thread_id = ?')
+  const find = prepare(db, 'SELECT id, head_seq, created_at FROM holdfast_threads WHERE owner = ? AND thread_id = ?')
   const hasUnfinished = prepare(
     db,
     'SELECT EXISTS (SELECT 1 FROM holdfast_runs WHERE thread = ? AND finished_at IS NULL)',
@@ -18,7 +18,7 @@ export function prepareCollectThreads(db: Database, deleteThread: ReturnType<typ
   const deleteRow = prepare(db, 'DELETE FROM holdfast_threads WHERE id = ?')
 
   function judge(
-    thread: { readonly id: number; readonly head_seq: number },
+    thread: Found,
     { owner, threadId, headSeq }: CollectRequest['threads'][number],
     { closedBefore, keepsLabelled, isForced }: CollectRequest,
   ): CollectVerdict {
@@ -26,13 +26,14 @@ export function prepareCollectThreads(db: Database, deleteThread: ReturnType<typ
     if (thread.head_seq !== headSeq) return 'changed'
     if (hasUnfinished.get(thread.id) === 1) return 'unfinished'
     if (hasOperation.get(owner, threadId, closedBefore) === 1) return 'operations'
+    if (thread.created_at >= closedBefore) return 'changed'
     return keepsLabelled && hasLabel.get(thread.id) === 1 ? 'labelled' : 'removed'
   }
 
   return function collect(request: CollectRequest, hints: Hint[]): CollectVerdict[] {
     return request.threads.map((key) => {
       const { owner, threadId } = key
-      const thread = find.get(owner, threadId) as { id: number; head_seq: number } | undefined
+      const thread = find.get(owner, threadId) as Found | undefined
       if (thread === undefined) return 'gone'
       const verdict = judge(thread, key, request)
       if (verdict !== 'removed' || request.isDryRun) return verdict
@@ -42,4 +43,10 @@ export function prepareCollectThreads(db: Database, deleteThread: ReturnType<typ
       return verdict
     })
   }
+}
+
+interface Found {
+  readonly id: number
+  readonly head_seq: number
+  readonly created_at: number
 }

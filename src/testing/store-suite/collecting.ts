@@ -102,6 +102,13 @@ export function testCollecting(test: StoreTest): void {
     expect(await scene.store.collectThreads({ ...how, threads: [], isDryRun: false })).toEqual([])
   })
 
+  test('a thread that was created too late stays: it is not the one that was read', async (scene) => {
+    await finish(scene, 'r')
+    const { createdAt } = await scene.thread('r')
+    expect(await collect(scene, ['r'], { closedBefore: createdAt })).toEqual(['changed'])
+    expect(await collect(scene, ['r'], { closedBefore: createdAt + 1 })).toEqual(['removed'])
+  })
+
   test('an unfinished run keeps its thread, in whatever status', async (scene) => {
     await finish(scene, 'a', 'r')
     await scene.create({ id: 'b', threadId: 'r' })

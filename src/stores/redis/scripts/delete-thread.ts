@@ -81,7 +81,7 @@ return keep(1)
 
 /**
  * Removes threads that nothing needs any more. ARGV: 1 namespace id, 2 clock offset, 3 slot, 4 number, 5 operations that were closed at this time
- * or later keep their thread, 6 `1` if labels do, 7 `1` to judge only, 8 `1` to remove
+ * or later keep their thread, and a thread that was created then stays, 6 `1` if labels do, 7 `1` to judge only, 8 `1` to remove
  * them whatever their state, then for each thread: its name, its owner, its last position. Answers with the verdicts.
  */
 export const collectThreadsScript = defineScript(
@@ -92,7 +92,7 @@ ${once}
 if kept then return kept end
 ${deletion}
 local function judge(thread, head)
-  local t = call('HMGET', P .. 'thread:' .. thread, 'number', 'deleted', 'head', 'base')
+  local t = call('HMGET', P .. 'thread:' .. thread, 'number', 'deleted', 'head', 'base', 'created')
   if not t[1] then return 'gone' end
   if ARGV[8] == '1' then return 'removed' end
   local last = (t[2] or '') ~= '' and t[3] or tonumber(t[4] or 0) + call('LLEN', P .. 'log:' .. thread)
@@ -102,6 +102,7 @@ local function judge(thread, head)
     local closed = tonumber(call('HGET', P .. 'operation:' .. operation, 'closed') or '')
     if not closed or closed >= tonumber(ARGV[5]) then return 'operations' end
   end
+  if tonumber(t[5]) >= tonumber(ARGV[5]) then return 'changed' end
   if ARGV[6] == '1' and call('EXISTS', P .. 'labels:' .. thread) == 1 then return 'labelled' end
   return 'removed'
 end
