@@ -25,7 +25,7 @@ describe.concurrent('examples', () => {
     expect(sectionOf(1).match(/✓ gather\/\w+/g)?.length).toBeGreaterThanOrEqual(3)
     expect(sectionOf(1).trimEnd()).toMatch(/process 1 is dead$/)
     expect(sectionOf(2)).toMatch(/^ pid \d+, continues what process 1 left\n +[\d.]+ s {2}↻ recovered/)
-    expect(output).toMatch(/The PDF is on disk: .*report\.pdf/)
+    expect(output).toMatch(/The PDF is an artifact of the run, and was downloaded: .*report\.pdf/)
     expect(output).not.toContain('NOT TRUE')
     expect(output).not.toContain('\u001b')
     expect(longestLine(output)).toBeLessThanOrEqual(100)

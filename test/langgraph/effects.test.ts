@@ -159,10 +159,11 @@ onEveryStore('effects of nodes', ({ open, openMortal, advance }) => {
 
   it('are waited for while another process sends them, also where it answers the same interrupt', async () => {
     const sent: string[] = []
-    const [sending, release] = [gate<string>(), gate()]
+    const [sending, release, answering] = [gate<string>(), gate(), gate()]
     const another = async () =>
       graphOf(await open({ worker: false }), async (config) => {
         const answer = interrupt('pay?')
+        if (answer === 'no') answering.open()
         return once(config, 'pay', {
           run: async (key) => {
             sending.open(key)
@@ -179,6 +180,8 @@ onEveryStore('effects of nodes', ({ open, openMortal, advance }) => {
       codeOfRejection,
     )
     expect(await codeOfRejection(b.saver.resolve(key, { happened: false }))).toBe('conflict')
+    // Refused before its node begins, or in it. After the first has ended it would find nothing to answer.
+    await Promise.race([answering.promise, others[1]])
     release.open()
     expect(await others[1]).toBe('conflict')
     await Promise.allSettled([first, ...others])

@@ -15,8 +15,11 @@ export function judgeFacts(view: View, { info, events, listNow, facts }: Observe
   const say = (rule: string, what: string) => violations.push({ rule, what: `thread "${info.threadId}": ${what}` })
   for (const word of listNow.filter(remembering))
     if (!facts.includes(word)) say('fact_lost', `${word} is in the state, and no fact: ${facts.join(' ')}`)
+  // Another attempt takes what was undone out of the state; facts stay as they are (docs/guides/memory.md).
+  const isRebuilt = events.some(({ type, data }) => type === 'state_updated' && data?.['rebuilt'] !== undefined)
+  const isTakenOut = isRebuilt && events.some(({ type }) => type === 'step_undone')
   for (const word of facts)
-    if (!listNow.includes(word)) say('fact_stays', `${word} is a fact, and not in the state: ${listNow.join(' ')}`)
+    if (!listNow.includes(word) && !isTakenOut) say('fact_stays', `${word} is a fact, and not in the state: ${listNow.join(' ')}`)
   const isLogged = events.some(({ type, data }) => type === 'memory_written' && data?.['facts'] !== undefined)
   if (facts.length > 0 && !isLogged) say('fact_foreign', `it knows ${facts.join(' ')}, and its log has none of it`)
   return violations
