@@ -74,6 +74,8 @@ export class SimulatedProcess implements Process {
 
   /** The store has done what was asked of it before the death: from now on no lease that the process has is granted or extended. */
   async untilStill(): Promise<void> {
+    // What had been let through by then reaches the store in this turn.
+    await delay(1)
     for (let tries = 0; tries < 1_000 && this.#underWay > 0; tries++) await delay(1)
   }
 
