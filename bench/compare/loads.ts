@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type * as holdfast from 'holdfast'
+import type { RunHandle } from 'holdfast'
 import { readServerUsage, type ServerUsage } from './server-usage.ts'
 
 /** What one process measured: processor time of the process, time by the clock, and what a Redis server spent. */
@@ -190,30 +191,14 @@ export const loads: readonly Load[] = [
     unit: 'output',
     size: 400,
     leave: leaveChat,
-    measure: async ({ open }, url, size) => {
-      const hf = await open(url, { logger, worker: false })
-      const runs = await Promise.all(Array.from({ length: size }, (_, turn) => hf.runs.get(`turn-${turn}`)))
-      const measured = await measuring(url, 10 * size, async () => {
-        for (let times = 0; times < 10; times++) for (const run of runs) await run.result()
-      })
-      await hf.close()
-      return measured
-    },
+    measure: readingEach((run) => run.result()),
   },
   {
     name: 'reading the events of a chat',
     unit: 'run',
     size: 400,
     leave: leaveChat,
-    measure: async ({ open }, url, size) => {
-      const hf = await open(url, { logger, worker: false })
-      const runs = await Promise.all(Array.from({ length: size }, (_, turn) => hf.runs.get(`turn-${turn}`)))
-      const measured = await measuring(url, 10 * size, async () => {
-        for (let times = 0; times < 10; times++) for (const run of runs) await run.events()
-      })
-      await hf.close()
-      return measured
-    },
+    measure: readingEach((run) => run.events()),
   },
   {
     name: 'recovery of a run with results of 1 kB',
@@ -241,6 +226,19 @@ export const loads: readonly Load[] = [
     },
   },
 ]
+
+/** Reads something of every run of a chat, ten times. */
+function readingEach(read: (run: RunHandle) => Promise<unknown>): Load['measure'] {
+  return async ({ open }, url, size) => {
+    const hf = await open(url, { logger, worker: false })
+    const runs = await Promise.all(Array.from({ length: size }, (_, turn) => hf.runs.get(`turn-${turn}`)))
+    const measured = await measuring(url, 10 * size, async () => {
+      for (let times = 0; times < 10; times++) for (const run of runs) await read(run)
+    })
+    await hf.close()
+    return measured
+  }
+}
 
 async function leaveChat(api: Api, url: string, size: number): Promise<void> {
   const chat = chatting(api)

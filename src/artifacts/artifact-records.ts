@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import type { Artifact, ArtifactOrigin, ArtifactPlace, ArtifactType } from '../model/artifact.ts'
+import type { Artifact, ArtifactPlace } from '../model/artifact.ts'
 import { placeOf } from '../model/artifact.ts'
 import type { Codec } from '../model/codec.ts'
 import { pairKey } from '../model/ids.ts'
@@ -23,22 +23,7 @@ export const readCollection = 'artifact_read'
 const ownerCollection = 'artifact_owner'
 
 /** What is kept of an artifact; times of expiry are those of its record. */
-interface Kept {
-  readonly id: string
-  readonly name: string
-  readonly type: ArtifactType
-  readonly version: number
-  readonly size: number
-  readonly sha256: string
-  readonly contentType: string
-  readonly threadId?: string
-  readonly createdBy: ArtifactOrigin
-  readonly createdAt: number
-  readonly accessedAt?: number
-  readonly downloadedAt?: number
-  readonly afterDownloadMs?: number
-  readonly isTakenBack?: true
-}
+type Kept = Omit<Artifact, 'expiresAt'>
 
 /** What is about bytes, which each store keeps in its own way. */
 export function isAboutContent(collection: string): boolean {
